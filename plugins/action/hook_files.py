@@ -1,0 +1,32 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Read the package on the controller and hand it to the module, so that the node needs one execution."""
+from __future__ import annotations
+
+import os
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        if not arguments.get("package"):
+            raise AnsibleActionFail("hook_files: package is missing; name a Python package among the role's files")
+        top = self._find_needle("files", arguments["package"])
+        contents = {}
+        for directory, subdirectories, names in os.walk(top):
+            subdirectories[:] = sorted(name for name in subdirectories if name != "__pycache__")
+            for name in names:
+                if name.endswith(".py"):
+                    path = os.path.join(directory, name)
+                    with open(path, encoding="utf-8") as stream:
+                        contents[os.path.relpath(path, top)] = stream.read()
+        arguments["contents"] = contents
+        result.update(self._execute_module(module_args=arguments, task_vars=task_vars))
+        return result

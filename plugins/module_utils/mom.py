@@ -1,0 +1,264 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""pbs_mom's part in the life of a job, played to the letter.
+
+The calls, identities, directories, environments, descriptors and modes are
+those of TORQUE 6.1.3 on Linux (docs/mom_contract.md). Needs root.
+"""
+
+import os
+import signal
+import stat
+import time
+
+from .torque_ckpt import identity
+from .torque_ckpt.privilege import become, reset_signals
+
+LEAKED = (10, 15, 17)
+"""Descriptors that pbs_mom leaks into the run hook."""
+
+HOOK_ENVIRONMENT = {"PATH": "/bin:/usr/bin"}
+"""All that the two root hooks get."""
+
+
+class MomError(Exception):
+    """A step did not do what pbs_mom relies on; the text says which, why and what was seen."""
+
+
+def wait_until(predicate, seconds, step=0.002):
+    """Call predicate until it is true or the time is over; return its last value."""
+    deadline = time.time() + seconds
+    while True:
+        value = predicate()
+        if value or time.time() > deadline:
+            return value
+        time.sleep(step)
+
+
+def spawn(program, arguments, environment, directory, stdio, user=None, umask=0o022, leaked=()):
+    """Start a program as the leader of a new session; return its pid (int).
+
+    :param stdio: three descriptors (ints)
+    :param user: torque_ckpt.privilege.User or None for root
+    :param leaked: descriptor numbers to occupy with a pipe, as pbs_mom does
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        spare = [os.dup(descriptor) for descriptor in stdio]
+        for target, descriptor in enumerate(spare):
+            os.dup2(descriptor, target)
+        os.closerange(3, 256)
+        if leaked:
+            reader, writer = os.pipe()
+            for target in leaked:
+                os.dup2(writer if target % 2 else reader, target)
+            os.closerange(3, min(leaked))
+        reset_signals()
+        if user is not None:
+            become(user)
+        os.umask(umask)
+        os.chdir(directory)
+        os.execve(program, [program] + arguments, environment)
+    except Exception as error:  # pylint: disable=broad-except
+        os.write(2, ("cannot start %s: %s\n" % (program, error)).encode())
+    finally:
+        os._exit(127)
+
+
+def exit_status(status):
+    """Return a wait status as TORQUE's Exit_status (int): 256 + signal for a killed job."""
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 256 + os.WTERMSIG(status)
+
+
+class Job(object):
+    """A job under this pbs_mom.
+
+    :param home: the MOM's home on this node (str); holds mom_priv/jobs
+    :param hooks: directory of the hooks run, checkpoint and restart (str)
+    :param user: torque_ckpt.privilege.User
+    :param group: the job's group name (str)
+    :param job_id: str
+    :param directory: where images of this job go, <dir>/<job_id>.CK (str)
+    :param session_id: of the job's *first* start; pbs_mom passes it for ever (int or None)
+    """
+
+    def __init__(self, home, hooks, user, group, job_id, directory, session_id=None):
+        self.home = home
+        self.hooks = hooks
+        self.user = user
+        self.group = group
+        self.job_id = job_id
+        self.directory = directory
+        self.session_id = session_id
+        self.leader = None
+        self.status = None
+        self.private = os.path.join(home, "mom_priv")
+        self.script = os.path.join(self.private, "jobs", job_id + ".SC")
+        self.complaint = os.path.join(self.private, "jobs", job_id + ".stderr")
+
+    def place_script(self, text):
+        """Put the job script where pbs_mom keeps it, as the user's."""
+        os.makedirs(os.path.dirname(self.script), mode=0o755, exist_ok=True)
+        with open(self.script, "w") as stream:
+            stream.write(text)
+        os.chown(self.script, self.user.uid, self.user.gid)
+        os.chmod(self.script, 0o700)
+
+    def run(self, output, error):
+        """Start the job with the run hook, its stdout and stderr in the named files."""
+        reader, writer = os.pipe()
+        os.write(writer, (self.script + "\n").encode())
+        os.close(writer)
+        previous = os.umask(0o077)
+        stdio = [reader] + [os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600) for path in (output, error)]
+        os.umask(previous)
+        for descriptor in stdio[1:]:
+            os.fchown(descriptor, self.user.uid, self.user.gid)
+        environment = {
+            "HOME": self.user.home, "USER": self.user.name, "LOGNAME": self.user.name, "SHELL": "/bin/bash",
+            "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C", "PBS_JOBID": self.job_id, "PBS_JOBNAME": "ckpt-validate",
+            "PBS_ENVIRONMENT": "PBS_BATCH", "PBS_O_LOGNAME": self.user.name, "PBS_QUEUE": "batch", "PBS_NODENUM": "0",
+            "PBS_TASKNUM": "1", "PBS_VERSION": "TORQUE-6.1.3",
+        }
+        home = self.user.home if os.path.isdir(self.user.home) else "/"
+        self.leader = spawn(os.path.join(self.hooks, "run"), ["/bin/bash"], environment, home,
+                            stdio, self.user, 0o077, LEAKED)
+        self.session_id = self.leader
+        for descriptor in stdio:
+            os.close(descriptor)
+
+    def checkpoint(self, name, number, timeout):
+        """Call the checkpoint hook as pbs_mom does, through popen(3): one shell line. Returns its stderr (str).
+
+        :param name: the image's name (str)
+        :param number: 0 to continue, 15 to hold (int)
+        :raises MomError: when it exits non-zero
+        """
+        try:
+            os.mkdir(self.directory, 0o755)
+            os.chown(self.directory, self.user.uid, self.user.gid)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise MomError("pbs_mom, as root, could not make %s: %s" % (self.directory, error.strerror))
+        line = " ".join([os.path.join(self.hooks, "checkpoint"), str(self.session_id), self.job_id, self.user.name, self.group,
+                         self.directory, name, str(number), "-"]) + "  2>&1 1>/dev/null"
+        reader, writer = os.pipe()
+        null = os.open(os.devnull, os.O_RDWR)
+        pid = spawn("/bin/sh", ["-c", line], HOOK_ENVIRONMENT, self.private, [null, writer, null])
+        os.close(writer)
+        os.close(null)
+        status = self._wait(pid, timeout, "checkpoint hook")
+        with os.fdopen(reader, "rb") as stream:
+            complaint = stream.read(4096).decode("utf-8", "replace").strip()
+        if exit_status(status) != 0:
+            raise MomError("checkpoint hook exited %d: %s" % (exit_status(status), complaint or "it said nothing on stderr"))
+        return complaint
+
+    def restart(self, name):
+        """Start the restart hook as pbs_mom does; it is the job from now on.
+
+        :raises MomError: when there is nothing at the image's path
+        """
+        image = os.path.join(self.directory, name)
+        try:
+            os.stat(image)
+        except OSError as error:
+            raise MomError("pbs_mom finds no image %s: %s" % (image, error.strerror))
+        os.chown(image, self.user.uid, self.user.gid)
+        null = os.open(os.devnull, os.O_RDWR)
+        # pbs_mom gives it /dev/null; the file is for the validation's eyes only.
+        complaint = os.open(self.complaint, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        self.status = None
+        self.leader = spawn(os.path.join(self.hooks, "restart"),
+                            [str(self.session_id), self.job_id, self.user.name, self.group, self.directory, name],
+                            HOOK_ENVIRONMENT, self.private, [null, null, complaint])
+        os.close(null)
+        os.close(complaint)
+
+    def ended(self):
+        """Return whether the job's leader has ended; its wait status is in .status then."""
+        if self.status is None and self.leader is not None:
+            pid, status = os.waitpid(self.leader, os.WNOHANG)
+            if pid:
+                self.status = status
+        return self.status is not None
+
+    def wait(self, timeout, what):
+        """Wait for the job's end; return its Exit_status (int)."""
+        if not wait_until(self.ended, timeout):
+            raise MomError("%s: the job did not end within %d seconds" % (what, timeout))
+        return exit_status(self.status)
+
+    def last_words(self):
+        """Return what the restart hook said on stderr (str)."""
+        try:
+            with open(self.complaint) as stream:
+                return stream.read().strip()
+        except OSError:
+            return ""
+
+    def processes(self):
+        """Return the processes (list of identity.Process) of the job on this node: its session and its PBS_JOBID."""
+        found = []
+        for entry in os.listdir("/proc"):
+            process = identity.process(int(entry)) if entry.isdigit() else None
+            if process and process.state not in "ZX" and (
+                    process.session == self.leader or
+                    (process.uid == self.user.uid and identity.job_of(process.pid) == self.job_id)):
+                found.append(process)
+        return found
+
+    def kill(self):
+        """End whatever is left of the job on this node."""
+        for attempt in range(20):
+            left = self.processes()
+            if not left:
+                break
+            for process in left:
+                try:
+                    os.kill(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            self.ended()
+            time.sleep(0.05)
+        self.ended()
+
+    def forget(self):
+        """Remove what this MOM keeps of the job."""
+        for path in (self.script, self.complaint):
+            try:
+                os.unlink(path)
+            except OSError:
+                pass
+        for path in (os.path.dirname(self.script), self.private, self.home):
+            try:
+                os.rmdir(path)
+            except OSError:
+                break  # another job's, or not ours
+
+    def _wait(self, pid, timeout, what):
+        answer = []
+
+        def over():
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                answer.append(status)
+            return bool(found)
+
+        if not wait_until(over, timeout):
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise MomError("%s did not end within %d seconds and was killed" % (what, timeout))
+        return answer[0]
+
+
+def image_bytes(path):
+    """Return the size (int, bytes) of an image, a file or a directory of files."""
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        return found.st_size
+    return sum(os.lstat(os.path.join(path, name)).st_size for name in os.listdir(path))

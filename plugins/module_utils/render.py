@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Results of round trips as a text table, JUnit XML and a JSON document: pure functions.
+
+A result is what trial.result makes: level, nodes, passed (True, False or
+None for "not run"), cause, and whatever evidence the level has.
+"""
+import xml.etree.ElementTree as ElementTree
+
+LEVELS = ("L1", "L2", "L3")
+MEANING = {"L1": "engine", "L2": "hooks", "L3": "job"}
+
+
+def verdict(result):
+    """Return "passed", "FAILED" or "not run" for a result (dict)."""
+    return {True: "passed", False: "FAILED", None: "not run"}[result["passed"]]
+
+
+def size(count):
+    """Return a number of bytes for people (str), e.g. "9.4 MiB"."""
+    if count is None:
+        return "-"
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return "%d B" % value if unit == "B" else "%.1f %s" % (value, unit)
+        value /= 1024
+
+
+def counters(result):
+    """Return the counter's way (str), e.g. "57 > 131"."""
+    way = result.get("counters") or [result.get("counter_before"), result.get("counter_after")]
+    way = [str(value) for value in way if value is not None]
+    return " > ".join(way) or "-"
+
+
+def seconds(result):
+    """Return the sum of the phases' times (float, seconds)."""
+    return sum(phase["seconds"] for phase in result.get("phases") or [])
+
+
+def engine(result):
+    """Return the engine's name and version (str)."""
+    return " ".join(result.get("engine", {}).get(key, "") for key in ("name", "version")).strip() or "-"
+
+
+def name(result):
+    """Return the path of the nodes (str), e.g. "node1 > node2"."""
+    return " > ".join(result["nodes"]) or "-"
+
+
+def table(results):
+    """Return the results (list of dict) as an aligned text table (str), causes below."""
+    head = ("LEVEL", "RESULT", "NODES", "ENGINE", "COUNTER", "EXIT", "IMAGE", "SECONDS")
+    rows = [head]
+    for result in results:
+        status = result.get("exit_status")
+        rows.append(("%s %s" % (result["level"], MEANING[result["level"]]), verdict(result), name(result), engine(result),
+                     counters(result), "-" if status is None else str(status), size(result.get("image_bytes")), "%.2f" % seconds(result)))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    lines += ["%s %s: %s: %s" % (result["level"], verdict(result), name(result), result["cause"]) for result in results if result["cause"]]
+    return "\n".join(lines)
+
+
+def summary(results):
+    """Return {"passed": bool, "levels": {level: "passed" | "FAILED" | "not run"}, "failures": [str]}."""
+    levels = {}
+    for level in LEVELS:
+        found = [result["passed"] for result in results if result["level"] == level]
+        levels[level] = "FAILED" if False in found else "passed" if found and None not in found else "not run"
+    failures = ["%s: %s: %s" % (result["level"], name(result), result["cause"]) for result in results if result["passed"] is False]
+    return {"passed": bool(results) and not failures and any(result["passed"] for result in results),
+            "levels": levels, "failures": failures}
+
+
+def junit(results, suite):
+    """Return the results as JUnit XML (str); suite names the test suite."""
+    root = ElementTree.Element("testsuite", {
+        "name": suite, "tests": str(len(results)), "errors": "0",
+        "failures": str(sum(result["passed"] is False for result in results)),
+        "skipped": str(sum(result["passed"] is None for result in results)),
+        "time": "%.3f" % sum(map(seconds, results)),
+    })
+    for result in results:
+        case = ElementTree.SubElement(root, "testcase", {
+            "classname": "%s.%s" % (suite, result["level"]), "name": name(result), "time": "%.3f" % seconds(result)})
+        if result["passed"] is False:
+            ElementTree.SubElement(case, "failure", {"message": _printable(result["cause"])})
+        elif result["passed"] is None:
+            ElementTree.SubElement(case, "skipped", {"message": _printable(result["cause"])})
+        ElementTree.SubElement(case, "system-out").text = _printable(table([result]))
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _printable(text):
+    """Return text without the control characters that XML cannot hold."""
+    return "".join(character if character in "\t\n" or character >= " " else "?" for character in text)

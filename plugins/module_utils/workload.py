@@ -1,0 +1,87 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The program that is frozen and revived, and how its evidence is judged.
+
+Each line it writes has passed through a pipe, a unix socket, an inet socket,
+a second process and a thread, and carries a secret that exists in its memory only. A
+gap, a repeat, a changed secret or a counter that starts anew cannot hide.
+"""
+
+PROGRAM = '''\
+import os, socket, sys, threading, time
+stop_file, tick, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+reader, writer = os.pipe()
+mine, other = socket.socketpair()
+if os.fork() == 0:
+    mine.close()
+    os.close(writer)
+    while True:
+        word = os.read(reader, 64)
+        if not word:
+            os._exit(0)
+        other.sendall(word)
+other.close()
+os.close(reader)
+beats, go, done = [0], threading.Event(), threading.Event()
+def beat():
+    while True:
+        go.wait()
+        go.clear()
+        beats[0] += 1
+        done.set()
+threading.Thread(target=beat, daemon=True).start()
+post = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+post.bind(("127.0.0.1", 0))
+counter, secret = 0, os.urandom(8).hex()
+while not os.path.exists(stop_file):
+    counter += 1
+    os.write(writer, str(counter).encode())
+    post.sendto(mine.recv(64), post.getsockname())
+    echo = post.recv(64).decode()
+    go.set()
+    done.wait()
+    done.clear()
+    os.write(1, ("%d %s %d %s\\n" % (counter, echo, beats[0], secret)).encode())
+    time.sleep(tick)
+os.write(1, ("end %d\\n" % counter).encode())
+os._exit(status)
+'''
+
+
+class Evidence(object):
+    """What the program's output proves.
+
+    counter   int: the last number written
+    ended     bool: its last line says that it came to its own end
+    problems  list of str, empty when the output is without gap, repeat or other fault
+    """
+
+    def __init__(self, text):
+        self.counter = 0
+        self.ended = False
+        self.problems = []
+        secret = None
+        for number, line in enumerate(text.splitlines(), 1):
+            words = line.split()
+            if self.ended:
+                self._problem("line %d comes after the end: %s" % (number, line))
+            elif len(words) == 2 and words[0] == "end" and words[1] == str(self.counter):
+                self.ended = True
+            elif len(words) != 4 or not words[0].isdigit():
+                self._problem("line %d is damaged: %s" % (number, line[:80]))
+            else:
+                counter = int(words[0])
+                if counter != self.counter + 1:
+                    self._problem("counter %d follows %d (%s)" % (counter, self.counter, "gap" if counter > self.counter else "repeat"))
+                if words[1] != words[0] or words[2] != words[0]:
+                    self._problem("line %d: pipe and sockets say %s, the thread says %s" % (number, words[1], words[2]))
+                if secret not in (None, words[3]):
+                    self._problem("line %d comes from another process: its secret is %s, was %s" % (number, words[3], secret))
+                secret = words[3]
+                self.counter = counter
+        if text and not text.endswith("\n"):
+            self._problem("the last line is cut off")
+
+    def _problem(self, sentence):
+        if len(self.problems) < 10:
+            self.problems.append(sentence)

@@ -1,0 +1,204 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+
+DOCUMENTATION = r"""
+module: hook_files
+short_description: Install the hooks as one tree, in one remote execution
+version_added: 0.1.0
+description:
+  - Makes a directory hold exactly the named files, owned by root and writable by nobody else. What else is there is removed.
+  - Each file is replaced by a rename, so that a job that starts meanwhile sees the old file or the new one.
+  - Compiles the package so that a hook starts fast; the hooks run as users who cannot write there.
+  - Files elsewhere, such as the configuration, can be installed in the same execution.
+author:
+  - ckpt.torque contributors (@ckpt-torque)
+extends_documentation_fragment:
+  - ckpt.torque.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+  action:
+    description: The package is read on the controller.
+    support: full
+options:
+  path:
+    description: The directory on the node.
+    type: path
+    required: true
+  package:
+    description: The Python package on the controller, looked up among the role's files.
+    type: str
+    required: true
+  files:
+    description: More files, by their path; relative ones are in O(path).
+    type: dict
+    default: {}
+  executables:
+    description: Which of O(files) can be executed.
+    type: list
+    elements: str
+    default: []
+  python:
+    description: The interpreter that runs the hooks, by absolute path.
+    type: path
+    default: /usr/bin/python3
+  contents:
+    description: The package's files by relative path. Filled in by the controller.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+- name: Install the hooks
+  ckpt.torque.hook_files:
+    path: /usr/lib/ckpt-torque
+    package: torque_ckpt
+    files:
+      run: "{{ lookup('ansible.builtin.template', 'entry.py.j2') }}"
+      /etc/ckpt-torque/hooks.json: "{{ settings | to_nice_json }}"
+    executables: [run]
+"""
+
+RETURN = r"""
+written:
+  description: The files that differed.
+  returned: success
+  type: list
+  elements: str
+removed:
+  description: What was in the directory but does not belong there.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import os
+import shutil
+import stat
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def difference(path, text, mode):
+    """Return the file's present text (str) if it must be written, else None."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return ""
+    if not stat.S_ISREG(status.st_mode):
+        return "(not a regular file)"
+    with open(path, "rb") as stream:
+        present = stream.read()
+    if present == text.encode("utf-8") and stat.S_IMODE(status.st_mode) == mode and (status.st_uid, status.st_gid) == (0, 0):
+        return None
+    return present.decode("utf-8", "replace")
+
+
+def write(path, text, mode):
+    """Put the file in its place in one step."""
+    directory = os.path.dirname(path)
+    os.makedirs(directory, mode=0o755, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(prefix=".hook_files-", dir=directory)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(text.encode("utf-8"))
+        os.fchmod(stream.fileno(), mode)
+        os.fchown(stream.fileno(), 0, 0)
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    os.rename(draft, path)
+
+
+def strays(root, wanted):
+    """Return what is in root but not among the wanted paths (sets of str), compiled files of wanted ones excepted."""
+    found = []
+    for directory, subdirectories, names in os.walk(root):
+        for name in list(subdirectories):
+            path = os.path.join(directory, name)
+            if os.path.islink(path) or not (name == "__pycache__" or any(entry.startswith(path + "/") for entry in wanted)):
+                found.append(path)
+                subdirectories.remove(name)
+        for name in names:
+            path = os.path.join(directory, name)
+            source = os.path.join(os.path.dirname(directory), name.split(".")[0] + ".py")
+            if path not in wanted and not (os.path.basename(directory) == "__pycache__" and source in wanted):
+                found.append(path)
+    return sorted(found)
+
+
+def directories(root, wanted):
+    """Return the directories (list of str) of the wanted files beneath root whose owner or mode is wrong."""
+    found = set()
+    for path in wanted:
+        directory = os.path.dirname(path)
+        while path.startswith(root + "/") and directory.startswith(root):
+            found.add(directory)
+            directory = os.path.dirname(directory)
+    wrong = []
+    for path in sorted(found):
+        if os.path.isdir(path):
+            status = os.stat(path)
+            if (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) != (0, 0, 0o755):
+                wrong.append(path)
+    return wrong
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "package": {"type": "str", "required": True},
+            "files": {"type": "dict", "default": {}},
+            "executables": {"type": "list", "elements": "str", "default": []},
+            "python": {"type": "path", "default": "/usr/bin/python3"},
+            "contents": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    root = params["path"].rstrip("/")
+    if not os.path.isabs(root) or root.count("/") < 2:
+        module.fail_json(msg="path %s would be emptied of everything else; name a directory of its own, at least two levels deep; "
+                         "nothing was changed" % params["path"])
+    if not os.access(params["python"], os.X_OK):
+        module.fail_json(msg="%s cannot be executed on this node; install Python 3.6 or newer or set checkpoint_hooks_python; "
+                         "nothing was changed" % params["python"])
+    wanted = dict((os.path.join(root, params["package"], name), (text, 0o644)) for name, text in params["contents"].items())
+    for name, text in params["files"].items():
+        wanted[os.path.join(root, name)] = (text, 0o755 if name in params["executables"] else 0o644)
+
+    diffs, written = [], []
+    for path, (text, mode) in sorted(wanted.items()):
+        present = difference(path, text, mode)
+        if present is not None:
+            written.append(path)
+            diffs.append({"before_header": path, "after_header": path, "before": present, "after": text})
+    wrong = directories(root, wanted)
+    removed = strays(root, set(wanted)) if os.path.isdir(root) else []
+    if not module.check_mode:
+        try:
+            for path in removed:
+                if os.path.isdir(path) and not os.path.islink(path):
+                    shutil.rmtree(path)
+                else:
+                    os.unlink(path)
+            for path in written:
+                write(path, *wanted[path])
+            for path in directories(root, wanted):
+                os.chown(path, 0, 0)
+                os.chmod(path, 0o755)
+        except OSError as error:
+            module.fail_json(msg="cannot install the hooks: %s" % error)
+        if written or removed:
+            # -I -S as in the hooks' first line; -s and checked hashes are not needed: the files are root's.
+            module.run_command([params["python"], "-I", "-m", "compileall", "-q", os.path.join(root, params["package"])], check_rc=True)
+    module.exit_json(changed=bool(written or removed or wrong), written=written, removed=removed, diff=diffs)
+
+
+if __name__ == "__main__":
+    main()

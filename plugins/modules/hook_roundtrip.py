@@ -1,0 +1,357 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+
+DOCUMENTATION = r"""
+module: hook_roundtrip
+short_description: Prove that the hooks, called exactly as pbs_mom calls them, move a job (level L2)
+version_added: 0.1.0
+description:
+  - Plays C(pbs_mom) on one node, as root, with its arguments, directories, environment and descriptors.
+    Starts a job through the run hook, checkpoints it, restarts it from its image.
+  - One call does the steps of one node. For a move, hand the returned RV(state) to the next node's call.
+  - The proof is the job's own output, a counter without gap or repeat over all moves, and its exit status.
+  - A round trip that fails is a result, not a failure of the module; look at RV(passed) and RV(cause).
+author:
+  - ckpt.torque contributors (@ckpt-torque)
+extends_documentation_fragment:
+  - ckpt.torque.attributes
+  - ckpt.torque.attributes.round_trip
+options:
+  steps:
+    description:
+      - What to do on this node, in this order.
+      - V(run) starts the job. V(continue) checkpoints it and lets it go on (signal 0).
+        V(hold) checkpoints and ends it (signal 15). V(restart) starts it from the last image.
+        V(finish) lets it come to its own end, judges it and removes everything.
+      - A call must end with V(hold) or V(finish), because the job cannot outlive it.
+      - V(abandon), alone, removes what a failed round trip left, without a judgement.
+    type: list
+    elements: str
+    choices: [run, continue, hold, restart, finish, abandon]
+    default: [run, continue, hold, restart, finish]
+  state:
+    description: What the call on the node before returned as RV(state). Needed unless the first step is V(run).
+    type: dict
+    default: {}
+  hooks_path:
+    description: The directory of the hooks.
+    type: path
+    default: /usr/lib/ckpt-torque
+  store_path:
+    description: The store; the job's images go beneath it, into a directory of their own.
+    type: path
+    required: true
+  work_path:
+    description:
+      - The user's directory for the job's output, the same on all nodes.
+      - The default is the directory of O(user) in O(store_path).
+    type: path
+  user:
+    description: The ordinary user whose job it is.
+    type: str
+    required: true
+  timeout:
+    description: How long each step may take, in seconds.
+    type: int
+    default: 60
+"""
+
+EXAMPLES = r"""
+- name: Hold a job on node1
+  ckpt.torque.hook_roundtrip:
+    steps: [run, continue, hold]
+    store_path: /shared/ckpt
+    user: alice
+  delegate_to: node1
+  register: first
+
+- name: Restart it on node2 and let it end
+  ckpt.torque.hook_roundtrip:
+    steps: [restart, finish]
+    state: "{{ first.state }}"
+    store_path: /shared/ckpt
+    user: alice
+  delegate_to: node2
+  register: second
+"""
+
+RETURN = r"""
+passed:
+  description: Whether all steps so far did what pbs_mom and the user rely on. Null when nothing was run.
+  returned: always
+  type: bool
+cause:
+  description: Node, step and reason of the failure; empty when it passed.
+  returned: always
+  type: str
+  sample: "node2: restart: user alice is not known on this node; compare the account database with the other nodes"
+level:
+  description: The level of proof.
+  returned: always
+  type: str
+  sample: L2
+nodes:
+  description: The nodes the job was on, in order.
+  returned: always
+  type: list
+  elements: str
+state:
+  description: What the next node's call needs.
+  returned: always
+  type: dict
+counters:
+  description: The job's counter at each image, and at its end.
+  returned: always
+  type: list
+  elements: int
+exit_status:
+  description: The job's exit status.
+  returned: after V(finish)
+  type: int
+output_lines:
+  description: How many lines the job wrote.
+  returned: after V(finish)
+  type: int
+image_bytes:
+  description: Size of the last image in bytes.
+  returned: after the first image
+  type: int
+engine:
+  description: Name and version of the engine, by the last image's manifest.
+  returned: after the first image
+  type: dict
+  sample: {name: criu, version: 4.2.1}
+phases:
+  description: All steps so far with node, time taken (seconds) and counter.
+  returned: always
+  type: list
+  elements: dict
+  sample: [{node: node1, step: hold, seconds: 0.12, counter: 57}]
+"""
+
+import json
+import os
+import grp
+import random
+import shutil
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.ckpt.torque.plugins.module_utils import mom, trial, workload
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
+
+STATUS = 7
+"""The exit status the job ends with; anything but 0 and 1, which failures produce by themselves."""
+
+HOME = "/var/lib/ckpt-torque/mom"
+"""The played pbs_mom's home, the same on all nodes: the job holds its script open there."""
+
+SCRIPT = """\
+#!/bin/bash
+echo "job $PBS_JOBID starts" >&2
+python3 {work}/program.py {work}/stop 0.005 {status}
+status=$?
+echo "job $PBS_JOBID ends with $status" >&2
+exit $status
+"""
+
+
+class Trip(object):
+    """The round trip on this node. .state is what the next node needs to know."""
+
+    def __init__(self, params, state, node):
+        self.node = node
+        self.timeout = params["timeout"]
+        self.state = state
+        self.phases = trial.Phases(state.get("phases"))
+        self.user = privilege.account(params["user"])
+        if not state:
+            job_id = "%d%04d.ckpt-validate" % (time.time(), random.randrange(10000))
+            work = params["work_path"] or os.path.join(params["store_path"], params["user"])
+            state.update(job_id=job_id, session_id=None, name=None, counters=[], nodes=[], user=params["user"],
+                         directory=os.path.join(params["store_path"], job_id + ".CK"), work=os.path.join(work, job_id))
+        self.work = state["work"]
+        self.output, self.error = os.path.join(self.work, "stdout"), os.path.join(self.work, "stderr")
+        self.job = mom.Job(HOME, params["hooks_path"], self.user, grp.getgrgid(self.user.gid).gr_name,
+                           state["job_id"], state["directory"], state["session_id"])
+        if not state["nodes"] or state["nodes"][-1] != node:
+            state["nodes"].append(node)
+
+    def counter(self):
+        """Return the job's counter (int)."""
+        return trial.evidence(self.output).counter
+
+    def run(self):
+        """Start the job with the run hook."""
+        def make():
+            os.mkdir(self.work, 0o755)
+            with open(os.path.join(self.work, "program.py"), "w") as stream:
+                stream.write(workload.PROGRAM)
+            return True
+        if not os.path.isdir(os.path.dirname(self.work)):
+            raise trial.TrialError("there is no directory %s for the job's output; add %s to checkpoint_store_users or name a work_path"
+                                   % (os.path.dirname(self.work), self.user.name))
+        privilege.as_user(self.user, make)
+        self.job.place_script(SCRIPT.format(work=self.work, status=STATUS))
+        self.job.run(self.output, self.error)
+        self.state["session_id"] = self.job.session_id
+        self._progress(10)
+
+    def checkpoint(self, number):
+        """Call the checkpoint hook; look at what it did."""
+        name = "ckpt.%s.%d" % (self.job.job_id, len(self.state["counters"]) + int(time.time()))
+        self.job.checkpoint(name, number, self.timeout)
+        path = os.path.join(self.job.directory, name)
+        if not os.path.exists(path):
+            raise trial.TrialError("the checkpoint hook exited 0 but there is no image %s" % path)
+        self.state["name"] = name
+        self.state["image_bytes"] = mom.image_bytes(path)
+        manifest = json.loads(trial.read(os.path.join(path, "manifest.json")) or "{}")
+        self.state["engine"] = manifest.get("engine", {})
+
+    def hold(self):
+        """Checkpoint and end the job; nothing of it may be left on this node."""
+        self.checkpoint(15)
+        self.job.wait(self.timeout, "hold")
+        if not mom.wait_until(lambda: not self.job.processes(), self.timeout):
+            raise trial.TrialError("processes of the held job are still there: %s"
+                                   % ", ".join("%d (%s)" % (process.pid, process.name) for process in self.job.processes()))
+        self.state["counters"].append(self.counter())
+
+    def go_on(self):
+        """Checkpoint the job and see it go on."""
+        self.checkpoint(0)
+        self.state["counters"].append(self.counter())
+        self._progress(self.state["counters"][-1] + 10)
+
+    def restart(self):
+        """Start the job from its last image and see it go on from there."""
+        if not self.state["name"]:
+            raise trial.TrialError("there is no image to restart from; do the step hold first")
+        self.job.place_script(SCRIPT.format(work=self.work, status=STATUS))
+        self.job.restart(self.state["name"])
+        self._progress(self.state["counters"][-1] + 10)
+
+    def finish(self):
+        """Let the job end by itself and judge it."""
+        privilege.as_user(self.user, lambda: open(os.path.join(self.work, "stop"), "w").close())
+        status = self.job.wait(self.timeout, "finish")
+        found = trial.evidence(self.output)
+        self.state["counters"].append(found.counter)
+        self.state["exit_status"] = status
+        self.state["output_lines"] = len(trial.read(self.output).splitlines())
+        if found.problems:
+            raise trial.TrialError("the job's output is not whole: " + "; ".join(found.problems))
+        if not found.ended:
+            raise trial.TrialError("the job's output has no end")
+        if status != STATUS:
+            raise trial.TrialError("the job's exit status is %d, expected %d" % (status, STATUS))
+        words = trial.read(self.error).splitlines()
+        wanted = ["job %s starts" % self.job.job_id, "job %s ends with %d" % (self.job.job_id, STATUS)]
+        if words != wanted:
+            raise trial.TrialError("the job's stderr is %s, expected %s" % (words, wanted))
+
+    def clean(self):
+        """Remove the job from this node and its files from the shared directories."""
+        self.job.kill()
+        self.job.forget()
+        for path in (self.work, self.job.directory):
+            privilege.as_user(self.user, lambda: shutil.rmtree(path, ignore_errors=True))
+        if os.path.isdir(self.job.directory):
+            os.rmdir(self.job.directory)
+
+    def leave(self):
+        """Remove the job from this node; its files stay for the next one."""
+        self.job.kill()
+        self.job.forget()
+
+    def _progress(self, counter):
+        reached = mom.wait_until(lambda: self.counter() >= counter or self.job.ended(), self.timeout)
+        if self.counter() >= counter:
+            return
+        words = " ".join((self.job.last_words() or trial.read(self.error)).split())
+        if self.job.ended():
+            raise trial.TrialError("the job ended at counter %d with status %d: %s"
+                                   % (self.counter(), mom.exit_status(self.job.status), words or "it said nothing"))
+        raise trial.TrialError("the job made no progress within %d seconds (counter %d, reached %s): %s"
+                               % (self.timeout, self.counter(), bool(reached), words or "it said nothing"))
+
+
+WORK = {"run": Trip.run, "continue": Trip.go_on, "hold": Trip.hold, "restart": Trip.restart, "finish": Trip.finish}
+
+
+def attempt(trip, steps):
+    """Do the steps; return the cause of failure (str, empty when all did well)."""
+    for step in steps:
+        try:
+            trip.phases.measure(step, lambda: WORK[step](trip), node=trip.node)
+        except (trial.TrialError, mom.MomError, HookError, OSError) as error:
+            return "%s: %s: %s" % (trip.node, step, error)
+        trip.phases.done[-1]["counter"] = trip.counter()
+    return ""
+
+
+def order_fault(steps, state):
+    """Return what is wrong with the order of steps (str), or an empty str."""
+    running = False
+    for number, step in enumerate(steps):
+        if step in ("run", "restart") and running or step in ("continue", "hold", "finish") and not running:
+            return "step %d (%s) cannot follow %s" % (number + 1, step, steps[number - 1] if number else "nothing")
+        running = step not in ("hold", "finish")
+    if running:
+        return "the last step must be hold or finish, not %s: the job cannot outlive this call" % steps[-1]
+    if (steps[0] == "run") == bool(state):
+        return "the first step %s %s a state" % (steps[0], "does not take" if state else "needs")
+    return ""
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "steps": {"type": "list", "elements": "str", "choices": ["run", "continue", "hold", "restart", "finish", "abandon"],
+                      "default": ["run", "continue", "hold", "restart", "finish"]},
+            "state": {"type": "dict", "default": {}},
+            "hooks_path": {"type": "path", "default": "/usr/lib/ckpt-torque"},
+            "store_path": {"type": "path", "required": True},
+            "work_path": {"type": "path"},
+            "user": {"type": "str", "required": True},
+            "timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    params, node = module.params, os.uname().nodename
+    steps, state = params["steps"], dict(params["state"])
+    fault = "" if steps == ["abandon"] else order_fault(steps, state) if steps else "there are no steps"
+    if fault:
+        module.fail_json(msg="%s: hook_roundtrip: %s; nothing was done" % (node, fault))
+    if module.check_mode:
+        module.exit_json(changed=False, state=state, **trial.result(
+            "L2", state.get("nodes", []), None, "check mode: no job is started", counters=[], phases=[]))
+    if os.geteuid() != 0:
+        module.fail_json(msg="%s: hook_roundtrip must run as root to play pbs_mom; use become" % node)
+    if steps == ["abandon"] and not state:
+        module.exit_json(changed=False, state={}, **trial.result("L2", [], None, "nothing was run", counters=[], phases=[]))
+
+    cause, trip = "", None
+    try:
+        os.makedirs(os.path.join(HOME, "mom_priv", "jobs"), mode=0o755, exist_ok=True)
+        trip = Trip(params, state, node)
+        if steps != ["abandon"]:
+            cause = attempt(trip, steps)
+    except HookError as error:
+        cause = "%s: %s: %s" % (node, steps[0], error)
+    if trip is not None:
+        state["phases"] = trip.phases.done
+        if cause or steps[-1] != "hold":
+            trip.clean()
+        else:
+            trip.leave()
+    facts = dict((key, state[key]) for key in ("exit_status", "output_lines", "image_bytes", "engine") if key in state)
+    module.exit_json(changed=False, state=state, **trial.result(
+        "L2", state.get("nodes", [node]), not cause, cause, counters=state.get("counters", []), phases=state.get("phases", []), **facts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""$checkpoint_script: write an image of a running job.
+
+Called by pbs_mom as root. What goes to stderr becomes the job's comment. A
+checkpoint that fails leaves the job running and the older images as they were.
+"""
+import os
+import signal
+import time
+
+from . import config, contract, engines, identity, manifest, privilege, report, store
+
+
+def _signal_all(pids, number):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def _write(call, user, engine, place, root):
+    """As the user: dump, describe, publish; then kill for a hold. Returns the manifest (dict)."""
+    hold = call.signal == contract.HOLD
+    directory = store.open_job_directory(place, call.directory, create=True)
+    draft = store.Draft(directory, call.name)
+    try:
+        # Already stopped ones (qsig -s suspend) must not be set going if we have to give up.
+        suspended = [pid for pid in identity.tree(root.pid) if getattr(identity.process(pid), "state", "") == "T"]
+        started = time.time()
+        engine.dump(root.pid, draft.path(), stop=hold)
+        frozen = time.time() - started
+    except BaseException:
+        draft.discard()
+        raise
+    pids = identity.tree(root.pid)
+    try:
+        found = manifest.write(draft.descriptor, call, user, {"name": engine.name, "version": engine.version()},
+                               root.pid, identity.threads(pids), frozen)
+        draft.publish()
+    except BaseException:
+        if hold:
+            _signal_all([pid for pid in pids if pid not in suspended], signal.SIGCONT)
+        draft.discard()
+        raise
+    if hold:  # not before the image is whole and under its name
+        _signal_all(pids, signal.SIGKILL)
+    return found
+
+
+def main(argv, config_path):
+    """Checkpoint the job that argv names; return the exit code (int).
+
+    :param argv: list of str, as pbs_mom passes it
+    :param config_path: the hooks' configuration (str)
+    """
+    def work():
+        started = time.time()
+        call = contract.checkpoint(argv[1:])
+        settings = config.load(config_path)
+        user = privilege.account(call.user, call.group)
+        place = store.configured(settings["stores"], call.directory)
+        store.check_mounted(place)
+        engine = engines.get(settings)
+        root = identity.root_of(settings["run_directory"], call, user.uid)
+        found = privilege.as_user(user, lambda: _write(call, user, engine, place, root), engine.capabilities)
+        report.log("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=engine.name,
+                   bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
+    return report.guard("checkpoint", work, argv[2] if len(argv) > 2 else None)

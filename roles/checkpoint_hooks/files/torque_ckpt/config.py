@@ -1,0 +1,57 @@
+"""The hooks' configuration: one JSON file, written by the role checkpoint_hooks.
+
+keys (all optional but "stores"):
+  engine          str, "criu"
+  stores          list of {"path": str, "id": str}; images live beneath these
+  criu_path       str, "/usr/sbin/criu"; absolute, pbs_mom's PATH has no sbin
+  criu_options    list of str, []; appended to every dump and restore
+  engine_timeout  int, seconds, 3600; a slower engine call is killed
+  run_directory   str, "/run/ckpt-torque"; root's records of restarted jobs
+"""
+import json
+import os
+import stat
+
+from .errors import HookError, CONFIG
+
+DEFAULTS = {
+    "engine": "criu",
+    "stores": [],
+    "criu_path": "/usr/sbin/criu",
+    "criu_options": [],
+    "engine_timeout": 3600,
+    "run_directory": "/run/ckpt-torque",
+}
+
+
+def _wrong(path, why):
+    return HookError(CONFIG, "configuration %s %s; run the role checkpoint_hooks on this node" % (path, why))
+
+
+def load(path, owner=0):
+    """Read the configuration.
+
+    :param path: the file (str)
+    :param owner: uid that must own it (int, default 0); others may not write to it
+    :returns: dict with every key of DEFAULTS
+    """
+    try:
+        with open(path, "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if status.st_uid != owner or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise _wrong(path, "must be root's and writable by nobody else")
+            found = json.loads(stream.read().decode("utf-8"))
+    except OSError as error:
+        raise _wrong(path, "cannot be read (%s)" % error.strerror)
+    except ValueError as error:
+        raise _wrong(path, "is not JSON (%s)" % error)
+    unknown = sorted(set(found) - set(DEFAULTS)) if isinstance(found, dict) else ["(not an object)"]
+    if unknown:
+        raise _wrong(path, "has unknown settings: %s" % ", ".join(unknown))
+    values = dict(DEFAULTS, **found)
+    for key, default in DEFAULTS.items():
+        if not isinstance(values[key], type(default)):
+            raise _wrong(path, "sets %s to something that is not a %s" % (key, type(default).__name__))
+    if not values["stores"]:
+        raise _wrong(path, "names no store")
+    return values

@@ -1,0 +1,87 @@
+"""CRIU, run as the job's owner with CAP_CHECKPOINT_RESTORE and CAP_SYS_PTRACE (kernel >= 5.9)."""
+import os
+import re
+
+from ..errors import HookError, CONFIG, ENGINE, TEMPORARY
+from ..privilege import CAP_CHECKPOINT_RESTORE, CAP_SETPCAP, CAP_SYS_PTRACE
+from .base import Engine, call
+
+# --shell-job           the tree's session is the hook's, outside the image
+# --file-locks          jobs lock files; their locks come back
+# --ext-unix-sk         a socket to syslog or the like must not prevent the image
+# --link-remap          open files that were removed come back
+# --manage-cgroups      pbs_mom owns the job's cgroups
+_COMMON = ["--unprivileged", "--shell-job", "--file-locks", "--ext-unix-sk", "--link-remap", "--manage-cgroups=ignore", "-v1"]
+
+_PID_IN_USE = re.compile(r"(?:Can't fork for|Unable to fork|Can't clone).*File exists|Pid \d+ do not match expected", re.IGNORECASE)
+_ERROR = re.compile(r"Error \([^)]*\): (.*)")
+
+
+def capabilities():
+    """Return the capabilities (tuple of int) that this node's CRIU needs.
+
+    CRIU drops bounding capabilities of restored processes one by one, for
+    which it needs CAP_SETPCAP where the node's own set is cut down already.
+    """
+    with open("/proc/self/status") as stream:
+        bounding = next(int(line.split()[1], 16) for line in stream if line.startswith("CapBnd:"))
+    with open("/proc/sys/kernel/cap_last_cap") as stream:
+        full = (1 << (int(stream.read()) + 1)) - 1
+    wanted = (CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE)
+    return wanted if bounding == full else wanted + (CAP_SETPCAP,)
+
+
+def reason(output):
+    """Return CRIU's own first error (str) out of what it printed."""
+    found = [line.strip() for line in _ERROR.findall(output)]
+    if found:
+        return found[0]
+    lines = output.strip().splitlines()
+    return lines[-1].strip() if lines else "it printed nothing"
+
+
+class Criu(Engine):
+    """See base.Engine.
+
+    :param path: criu by absolute path (str)
+    :param options: further options for every dump and restore (list of str)
+    :param timeout: seconds a call may take (int)
+    """
+
+    name = "criu"
+
+    def __init__(self, path, options=(), timeout=3600):
+        self.path = path
+        self.options = list(options)
+        self.timeout = timeout
+        if not os.access(path, os.X_OK):
+            raise HookError(CONFIG, "criu is not at %s on this node; run the role criu" % path)
+
+    @property
+    def capabilities(self):
+        """See Engine."""
+        return capabilities()
+
+    def version(self):
+        """See Engine."""
+        status, output = call([self.path, "--version"], self.timeout)
+        found = re.search(r"Version: *(\S+)", output)
+        if status != 0 or not found:
+            raise HookError(ENGINE, "%s --version failed: %s" % (self.path, reason(output)))
+        return found.group(1)
+
+    def dump(self, root, directory, stop):
+        """See Engine."""
+        status, output = call([self.path, "dump", "-t", str(root), "-D", directory,
+                               "--leave-stopped" if stop else "--leave-running"] + _COMMON + self.options, self.timeout)
+        if status != 0:
+            raise HookError(ENGINE, "criu dump failed with status %d: %s; the job runs on" % (status, reason(output)))
+
+    def restore(self, directory):
+        """See Engine."""
+        status, output = call([self.path, "restore", "-d", "-D", directory] + _COMMON + self.options, self.timeout)
+        if status != 0:
+            if _PID_IN_USE.search(output):
+                raise HookError(TEMPORARY, "a process id of the image is in use on this node (criu: %s); "
+                                "try again later or on another node" % reason(output))
+            raise HookError(ENGINE, "criu restore failed with status %d: %s; the image is kept" % (status, reason(output)))

@@ -1,0 +1,146 @@
+"""Which process is this job, really.
+
+pbs_mom's session id is a hint: after a restart it still names the first
+session, on another node, where the number may belong to anybody. A job's
+root process is proven by uid, start time and PBS_JOBID; after a restart it is
+found by the record that the restart hook, as root, left on this node.
+"""
+import json
+import os
+from collections import namedtuple
+
+from .errors import HookError, GONE, REFUSED
+
+Process = namedtuple("Process", "pid ppid session start state uid name")
+"""start is in clock ticks since boot; a pid and its start time name one process for good."""
+
+
+def process(pid):
+    """Return the Process with that pid (int), or None when there is none."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as stream:
+            text = stream.read()
+        uid = os.stat("/proc/%d" % pid).st_uid
+        with open("/proc/%d/status" % pid, "rb") as stream:
+            for line in stream:
+                if line.startswith(b"Uid:"):
+                    uid = int(line.split()[1])  # the owner of /proc/PID is root when it is not dumpable
+                    break
+    except (OSError, ValueError):
+        return None
+    name = text[text.index(b"(") + 1:text.rindex(b")")].decode("utf-8", "replace")
+    fields = text[text.rindex(b")") + 2:].split()
+    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0].decode(), uid, name)
+
+
+def children(pid):
+    """Return the pids (list of int) of the children of all threads of pid."""
+    found = []
+    try:
+        for thread in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/children" % (pid, thread), "rb") as stream:
+                found.extend(int(child) for child in stream.read().split())
+    except OSError:
+        pass
+    return found
+
+
+def tree(root):
+    """Return the pids (list of int) of root and all its descendants, parents first."""
+    found = [root]
+    for pid in found:
+        found.extend(children(pid))
+    return found
+
+
+def threads(pids):
+    """Return the thread ids (sorted list of int) of the processes pids."""
+    found = set()
+    for pid in pids:
+        try:
+            found.update(int(thread) for thread in os.listdir("/proc/%d/task" % pid))
+        except OSError:
+            pass
+    return sorted(found)
+
+
+def job_of(pid):
+    """Return PBS_JOBID (str) from the environment pid was started with, or None."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as stream:
+            for entry in stream.read().split(b"\0"):
+                if entry.startswith(b"PBS_JOBID="):
+                    return entry[10:].decode("utf-8", "replace")
+    except OSError:
+        pass
+    return None
+
+
+def record_path(run_directory, job_id):
+    """Return where the record of a restarted job is kept (str)."""
+    return os.path.join(run_directory, "jobs", job_id + ".json")
+
+
+def write_record(run_directory, job_id, leader, root):
+    """Leave root's record of a restarted job: its leader and root process (Process)."""
+    path = record_path(run_directory, job_id)
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    with open(path + ".new", "w") as stream:
+        json.dump({"leader": [leader.pid, leader.start], "root": [root.pid, root.start]}, stream)
+    os.rename(path + ".new", path)
+
+
+def read_record(run_directory, job_id):
+    """Return the record (dict) of a restarted job, or None."""
+    try:
+        with open(record_path(run_directory, job_id)) as stream:
+            return json.load(stream)
+    except (OSError, ValueError):
+        return None
+
+
+def drop_record(run_directory, job_id):
+    """Remove the record, if there is one."""
+    try:
+        os.unlink(record_path(run_directory, job_id))
+    except OSError:
+        pass
+
+
+def _recorded(run_directory, job_id):
+    record = read_record(run_directory, job_id)
+    if record is None:
+        return None
+    for key in ("leader", "root"):
+        pid, start = record[key]
+        found = process(pid)
+        if found is None or found.start != start:
+            return None  # left behind by a job that is over
+    return process(record["root"][0])
+
+
+def _hinted(session_id):
+    leader = process(session_id) if session_id else None
+    if leader is None or leader.session != leader.pid:
+        return None
+    # Beside the job's shell, MOM may have put pbs_demux under the same leader; it is not the job.
+    mine = [child for child in map(process, children(leader.pid)) if child and child.name != "pbs_demux"]
+    return mine[0] if len(mine) == 1 else None
+
+
+def root_of(run_directory, call, uid):
+    """Return the job's root Process, proven to be the job's.
+
+    :param call: contract.Call
+    :param uid: the job owner's uid (int)
+    :raises HookError: GONE when it is not on this node, REFUSED when what is there is not this job
+    """
+    root = _recorded(run_directory, call.job_id) or _hinted(call.session_id)
+    if root is None or root.state in "ZX":
+        raise HookError(GONE, "job %s has no running process started by the run or restart hook on this node "
+                        "(session %s); was $checkpoint_run_exe set when it started?" % (call.job_id, call.session_id))
+    owner = job_of(root.pid)
+    if root.uid != uid or owner != call.job_id:
+        raise HookError(REFUSED, "process %d is not job %s of %s (its uid is %d, its PBS_JOBID is %s); it was left alone"
+                        % (root.pid, call.job_id, call.user, root.uid, owner or "not set"))
+    return root

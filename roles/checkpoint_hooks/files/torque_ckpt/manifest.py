@@ -1,0 +1,120 @@
+"""What an image is, and whether it is whole.
+
+manifest.json lies beside the engine's files and is written last.
+"""
+import hashlib
+import json
+import os
+import time
+
+from .errors import HookError, CANNOT_WRITE, DATA, REFUSED, TEMPORARY
+
+FILE = "manifest.json"
+FORMAT = 1
+
+_CHUNK = 1 << 20
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def _digest(directory, name):
+    digest = hashlib.sha256()
+    with open(os.open(name, _READ, dir_fd=directory), "rb", buffering=0) as stream:
+        size = 0
+        while True:
+            chunk = stream.read(_CHUNK)
+            if not chunk:
+                return size, digest.hexdigest()
+            size += len(chunk)
+            digest.update(chunk)
+
+
+def write(directory, call, user, engine, root, pids, frozen_seconds):
+    """Write the manifest of the image in directory (descriptor) and return it (dict).
+
+    :param engine: {"name": str, "version": str}
+    :param root: pid of the job's root process (int)
+    :param pids: every process and thread id in the image (list of int)
+    :param frozen_seconds: how long the engine held the job (float, seconds)
+    """
+    machine = os.uname()
+    files = []
+    try:
+        for name in sorted(os.listdir(directory)):
+            size, digest = _digest(directory, name)
+            files.append({"name": name, "size": size, "sha256": digest})
+        found = {
+            "format": FORMAT,
+            "job_id": call.job_id,
+            "user": user.name,
+            "uid": user.uid,
+            "name": call.name,
+            "engine": engine,
+            "node": machine.nodename,
+            "kernel": machine.release,
+            "arch": machine.machine,
+            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "root": root,
+            "pids": pids,
+            "frozen_seconds": round(frozen_seconds, 6),
+            "bytes": sum(entry["size"] for entry in files),
+            "files": files,
+        }
+        with open(os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory), "w") as stream:
+            json.dump(found, stream, indent=1, sort_keys=True)
+            stream.write("\n")
+    except OSError as error:
+        raise HookError(CANNOT_WRITE, "cannot write the manifest of image %s: %s" % (call.name, error.strerror))
+    return found
+
+
+def verify(directory, call, user, shown):
+    """Read the manifest of the image in directory (descriptor) and prove the image whole and this job's.
+
+    :param shown: the image's path, for the sentences (str)
+    :returns: the manifest (dict)
+    :raises HookError: DATA when the image is damaged, REFUSED when it is not this job's or not for this node
+    """
+    try:
+        with open(os.open(FILE, _READ, dir_fd=directory), "rb") as stream:
+            found = json.loads(stream.read().decode("utf-8"))
+        version = found["format"]
+    except OSError as error:
+        raise HookError(DATA, "image %s has no readable manifest (%s); it is kept but cannot be restarted" % (shown, error.strerror))
+    except (ValueError, KeyError, TypeError):
+        raise HookError(DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % shown)
+    if version != FORMAT:
+        raise HookError(REFUSED, "image %s has manifest format %s, these hooks read %d; update the hooks on this node; image kept"
+                        % (shown, version, FORMAT))
+    if (found["job_id"], found["uid"]) != (call.job_id, user.uid):
+        raise HookError(REFUSED, "image %s belongs to job %s of %s, not to job %s of %s; image kept"
+                        % (shown, found["job_id"], found["user"], call.job_id, user.name))
+    if found["arch"] != os.uname().machine:
+        raise HookError(REFUSED, "image %s is for %s, this node is %s; restart it on a node like %s; image kept"
+                        % (shown, found["arch"], os.uname().machine, found["node"]))
+    for entry in found["files"]:
+        try:
+            size, digest = _digest(directory, entry["name"])
+        except OSError as error:
+            raise HookError(DATA, "image %s is damaged: %s: %s; take an older image" % (shown, entry["name"], error.strerror))
+        if size != entry["size"]:
+            raise HookError(DATA, "image %s is damaged: %s has %d bytes, expected %d; take an older image"
+                            % (shown, entry["name"], size, entry["size"]))
+        if digest != entry["sha256"]:
+            raise HookError(DATA, "image %s is damaged: %s has another content than was written; take an older image"
+                            % (shown, entry["name"]))
+    return found
+
+
+def check_pids_free(found):
+    """Prove that no process or thread id of the manifest (dict) is taken on this node.
+
+    :raises HookError: TEMPORARY, naming the first that is
+    """
+    for pid in found["pids"]:
+        try:
+            with open("/proc/%d/comm" % pid) as stream:
+                name = stream.read().strip()
+        except OSError:
+            continue
+        raise HookError(TEMPORARY, "process id %d of the image is in use on this node (by %s); try again later or on another node"
+                        % (pid, ascii(name)))

@@ -1,0 +1,131 @@
+"""Becoming the job's owner: drop first, then open.
+
+The capabilities that an engine needs are kept through the change of user as
+ambient ones, so that the whole work on an image (open, verify, restore) can
+be done by one process that is the user's in everything else.
+"""
+import os
+import pwd
+import grp
+import json
+import signal
+from collections import namedtuple
+
+from .errors import HookError, NO_USER, SYSTEM
+
+User = namedtuple("User", "name uid gid home")
+
+CAP_SETPCAP, CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE = 8, 19, 40
+
+_PR_SET_KEEPCAPS, _PR_SET_CHILD_SUBREAPER, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 8, 36, 47, 2
+_CAPABILITY_VERSION_3 = 0x20080522
+
+
+def account(user, group=None):
+    """Return the User for a job's user and group names (str; group may be None: the user's own).
+
+    :raises HookError: NO_USER when this node does not know one of them
+    """
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        raise HookError(NO_USER, "user %s is not known on this node; compare the account database with the other nodes" % user)
+    gid = entry.pw_gid
+    if group is not None:
+        try:
+            gid = grp.getgrnam(group).gr_gid
+        except KeyError:
+            raise HookError(NO_USER, "group %s is not known on this node; compare the group database with the other nodes" % group)
+    if entry.pw_uid == 0:
+        raise HookError(NO_USER, "jobs of root are not checkpointed: an image would run with root's rights when it is restarted")
+    return User(user, entry.pw_uid, gid, entry.pw_dir)
+
+
+def _prctl(*arguments):
+    import ctypes  # only where it is needed: it costs a few milliseconds
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(*[ctypes.c_ulong(value) for value in arguments + (0,) * (5 - len(arguments))]) != 0:
+        number = ctypes.get_errno()
+        raise HookError(SYSTEM, "prctl(%d) failed: %s" % (arguments[0], os.strerror(number)))
+
+
+def become_subreaper():
+    """Let orphaned descendants become this process's children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _keep(capabilities):
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    mask = sum(1 << capability for capability in capabilities)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    low, high = mask & 0xffffffff, mask >> 32
+    data = (ctypes.c_uint32 * 6)(low, low, low, high, high, high)  # effective, permitted, inheritable
+    if libc.capset(header, data) != 0:
+        raise HookError(SYSTEM, "capset failed: %s" % os.strerror(ctypes.get_errno()))
+    for capability in capabilities:
+        _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability)
+
+
+def become(user, capabilities=()):
+    """Turn this process into the user's for good; keep only these capabilities (ints), across exec too.
+
+    :raises HookError: SYSTEM when the kernel refuses
+    """
+    try:
+        if os.geteuid() == 0:
+            if capabilities:
+                _prctl(_PR_SET_KEEPCAPS, 1)
+            os.initgroups(user.name, user.gid)
+            os.setresgid(user.gid, user.gid, user.gid)
+            os.setresuid(user.uid, user.uid, user.uid)
+            if capabilities:
+                _keep(capabilities)
+    except OSError as error:
+        raise HookError(SYSTEM, "cannot become user %s: %s" % (user.name, error.strerror))
+    if os.geteuid() != user.uid:
+        raise HookError(SYSTEM, "cannot become user %s: the hook must be started as root" % user.name)
+    os.umask(0o077)
+
+
+def reset_signals():
+    """Give a child the signal dispositions and mask that a shell expects."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these at its start
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def as_user(user, work, capabilities=()):
+    """Run work() in a child that is the user's; return what it returns.
+
+    :param work: callable without arguments; its result must fit into JSON
+    :raises HookError: the one that work raised, or SYSTEM when the child died
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(reader)
+            try:
+                become(user, capabilities)
+                answer = {"result": work()}
+            except HookError as error:
+                answer = {"code": error.code, "sentence": error.sentence}
+            except Exception as error:  # pylint: disable=broad-except
+                answer = {"code": SYSTEM, "sentence": "%s: %s" % (type(error).__name__, error)}
+            with os.fdopen(writer, "w") as stream:
+                json.dump(answer, stream)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        text = stream.read()
+    status = os.waitpid(pid, 0)[1]
+    if not text:
+        raise HookError(SYSTEM, "the part of the hook that runs as %s died with wait status %d" % (user.name, status))
+    answer = json.loads(text)
+    if "sentence" in answer:
+        raise HookError(answer["code"], answer["sentence"])
+    return answer["result"]

@@ -1,0 +1,57 @@
+"""$restart_script: bring a job back from its image and be its session leader.
+
+Called by pbs_mom as root, already a session leader, with /dev/null for all
+three standard streams: a failure is seen in the exit code and the system log.
+"""
+import os
+import time
+
+from . import config, contract, engines, identity, manifest, privilege, report, store, supervisor
+from .errors import HookError, ENGINE, USAGE
+
+
+def _restore(call, user, engine, place):
+    """As the user: open, verify and restore through one and the same descriptor. Returns the manifest (dict)."""
+    shown = os.path.join(call.directory, call.name)
+    directory = store.open_job_directory(place, call.directory)
+    image = store.open_image(directory, call.name, shown)
+    found = manifest.verify(image, call, user, shown)
+    if found["engine"]["name"] != engine.name:
+        raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
+                        % (shown, found["engine"]["name"], engine.name, found["node"]))
+    manifest.check_pids_free(found)
+    engine.restore(store.engine_path(image))
+    return found
+
+
+def main(argv, config_path):
+    """Restart the job that argv names, supervise it, end as it ends.
+
+    :param argv: list of str, as pbs_mom passes it
+    :param config_path: the hooks' configuration (str)
+    """
+    def work():
+        started = time.time()
+        call = contract.restart(argv[1:])
+        settings = config.load(config_path)
+        user = privilege.account(call.user, call.group)
+        place = store.configured(settings["stores"], call.directory)
+        store.check_mounted(place)
+        engine = engines.get(settings)
+        if os.getsid(0) != os.getpid():
+            raise HookError(USAGE, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted")
+        supervisor.block_signals()
+        privilege.become_subreaper()
+        os.chdir("/")
+        found = privilege.as_user(user, lambda: _restore(call, user, engine, place), engine.capabilities)
+        root = identity.process(found["root"])
+        if root is None or root.ppid != os.getpid():
+            raise HookError(ENGINE, "criu said it restored job %s, but its process %d is not there; image kept"
+                            % (call.job_id, found["root"]))
+        identity.write_record(settings["run_directory"], call.job_id, identity.process(os.getpid()), root)
+        report.log("restart", job=call.job_id, outcome="restarted", engine=engine.name, origin=found["node"],
+                   bytes=found["bytes"], seconds=round(time.time() - started, 3))
+        status = supervisor.supervise(root.pid)
+        identity.drop_record(settings["run_directory"], call.job_id)
+        supervisor.end_as(status)
+    return report.guard("restart", work, argv[2] if len(argv) > 2 else None)
