@@ -17,8 +17,10 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         if not arguments.get("package"):
-            raise AnsibleActionFail("hook_files: package is missing; name a Python package among the role's files")
-        top = self._find_needle("files", arguments["package"])
+            raise AnsibleActionFail("hook_files: package is missing; name a Python package of this collection's module_utils")
+        top = os.path.join(os.path.dirname(__file__), os.pardir, "module_utils", arguments["package"])
+        if not os.path.isdir(top):
+            raise AnsibleActionFail("hook_files: %s is not a Python package of this collection's module_utils" % arguments["package"])
         contents = {}
         for directory, subdirectories, names in os.walk(top):
             subdirectories[:] = sorted(name for name in subdirectories if name != "__pycache__")

@@ -8,7 +8,6 @@ import re
 BLCR_FIRST, BLCR_LAST = (2, 6), (3, 17)
 # CRIU as an ordinary user needs CAP_CHECKPOINT_RESTORE, which is Linux 5.9.
 CRIU_FIRST = (5, 9)
-CRIU_OLDEST = (3, 18)  # CRIU 3.18 is the first with --unprivileged
 
 
 class EngineError(Exception):
@@ -43,8 +42,8 @@ def choose(engine, release):
         dotted(BLCR_FIRST), dotted(BLCR_LAST), dotted(CRIU_FIRST))
     if engine == "blcr" and not blcr:
         raise EngineError("BLCR cannot run on kernel %s: it knows kernels %s to %s; %s" % (
-            release, dotted(BLCR_FIRST), dotted(BLCR_LAST),
-            "set checkpoint_engine to criu or auto" if criu else "boot a kernel in that range, or %s and newer for CRIU" % dotted(CRIU_FIRST)))
+            release, dotted(BLCR_FIRST), dotted(BLCR_LAST), "set checkpoint_engine to criu or auto" if criu
+            else "boot a kernel in that range, or %s and newer for CRIU" % dotted(CRIU_FIRST)))
     if engine == "criu" and not criu:
         raise EngineError("CRIU cannot run as an ordinary user on kernel %s: it needs %s or newer; %s" % (
             release, dotted(CRIU_FIRST), "set checkpoint_engine to blcr or auto" if blcr else "boot a newer kernel"))

@@ -214,7 +214,7 @@ class Job(object):
 
     def kill(self):
         """End whatever is left of the job on this node."""
-        for attempt in range(20):
+        for _attempt in range(20):
             left = self.processes()
             if not left:
                 break

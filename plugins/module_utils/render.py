@@ -5,7 +5,7 @@
 A result is what trial.result makes: level, nodes, passed (True, False or
 None for "not run"), cause, and whatever evidence the level has.
 """
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 LEVELS = ("L1", "L2", "L3")
 MEANING = {"L1": "engine", "L2": "hooks", "L3": "job"}

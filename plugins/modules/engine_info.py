@@ -160,7 +160,7 @@ def main():
         libc=os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else "",
         criu={"path": path, "version": version},
         blcr={"modules": [name for name in modules if name in ("blcr", "blcr_imports")]},
-        capabilities=dict((name, bool(bounding >> bit & 1)) for name, bit in CAPABILITIES.items()),
+        capabilities={name: bool(bounding >> bit & 1) for name, bit in CAPABILITIES.items()},
         cpu_flags=sorted(field(read("/proc/cpuinfo"), "flags").split()),
         pids={"max": number(read("/proc/sys/kernel/pid_max")), "last": number(read("/proc/sys/kernel/ns_last_pid"))},
     )

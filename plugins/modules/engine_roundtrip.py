@@ -108,7 +108,8 @@ import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils import mom, trial, workload
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import engines, identity, privilege
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import identity, privilege
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import registry
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
 
 STATUS = 7
@@ -129,7 +130,7 @@ class Trip(object):
     """One round trip; .facts is what it found out."""
 
     def __init__(self, settings, user, place, timeout):
-        self.engine = engines.get(settings)
+        self.engine = registry.get(settings)
         self.user = user
         self.image = os.path.join(place, "image")
         self.output = os.path.join(place, "output")

@@ -31,7 +31,7 @@ options:
     type: path
     required: true
   package:
-    description: The Python package on the controller, looked up among the role's files.
+    description: The Python package, one of this collection's C(plugins/module_utils).
     type: str
     required: true
   files:
@@ -168,7 +168,7 @@ def main():
     if not os.access(params["python"], os.X_OK):
         module.fail_json(msg="%s cannot be executed on this node; install Python 3.6 or newer or set checkpoint_hooks_python; "
                          "nothing was changed" % params["python"])
-    wanted = dict((os.path.join(root, params["package"], name), (text, 0o644)) for name, text in params["contents"].items())
+    wanted = {os.path.join(root, params["package"], name): (text, 0o644) for name, text in params["contents"].items()}
     for name, text in params["files"].items():
         wanted[os.path.join(root, name)] = (text, 0o755 if name in params["executables"] else 0o644)
 

@@ -130,9 +130,10 @@ phases:
   sample: [{node: node1, step: hold, seconds: 0.12, counter: 57}]
 """
 
+import functools
+import grp
 import json
 import os
-import grp
 import random
 import shutil
 import time
@@ -257,8 +258,7 @@ class Trip(object):
         """Remove the job from this node and its files from the shared directories."""
         self.job.kill()
         self.job.forget()
-        for path in (self.work, self.job.directory):
-            privilege.as_user(self.user, lambda: shutil.rmtree(path, ignore_errors=True))
+        privilege.as_user(self.user, lambda: [shutil.rmtree(path, ignore_errors=True) for path in (self.work, self.job.directory)])
         if os.path.isdir(self.job.directory):
             os.rmdir(self.job.directory)
 
@@ -286,7 +286,7 @@ def attempt(trip, steps):
     """Do the steps; return the cause of failure (str, empty when all did well)."""
     for step in steps:
         try:
-            trip.phases.measure(step, lambda: WORK[step](trip), node=trip.node)
+            trip.phases.measure(step, functools.partial(WORK[step], trip), node=trip.node)
         except (trial.TrialError, mom.MomError, HookError, OSError) as error:
             return "%s: %s: %s" % (trip.node, step, error)
         trip.phases.done[-1]["counter"] = trip.counter()
@@ -348,7 +348,7 @@ def main():
             trip.clean()
         else:
             trip.leave()
-    facts = dict((key, state[key]) for key in ("exit_status", "output_lines", "image_bytes", "engine") if key in state)
+    facts = {key: state[key] for key in ("exit_status", "output_lines", "image_bytes", "engine") if key in state}
     module.exit_json(changed=False, state=state, **trial.result(
         "L2", state.get("nodes", [node]), not cause, cause, counters=state.get("counters", []), phases=state.get("phases", []), **facts))
 

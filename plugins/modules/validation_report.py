@@ -100,7 +100,7 @@ def main():
     summary = render.summary(results)
     table = render.table(results)
     created = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    kept = [dict((key, value) for key, value in result.items() if key not in ("invocation", "changed", "state", "failed"))
+    kept = [{key: value for key, value in result.items() if key not in ("invocation", "changed", "state", "failed")}
             for result in results]
     contents = {
         "validation.json": json.dumps(dict(summary, created=created, results=kept), indent=2, sort_keys=True) + "\n",

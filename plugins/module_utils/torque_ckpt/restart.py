@@ -6,7 +6,8 @@ three standard streams: a failure is seen in the exit code and the system log.
 import os
 import time
 
-from . import config, contract, engines, identity, manifest, privilege, report, store, supervisor
+from . import config, contract, identity, manifest, privilege, report, store, supervisor
+from .engines import registry
 from .errors import HookError, ENGINE, USAGE
 
 
@@ -37,7 +38,7 @@ def main(argv, config_path):
         user = privilege.account(call.user, call.group)
         place = store.configured(settings["stores"], call.directory)
         store.check_mounted(place)
-        engine = engines.get(settings)
+        engine = registry.get(settings)
         if os.getsid(0) != os.getpid():
             raise HookError(USAGE, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted")
         supervisor.block_signals()

@@ -1,11 +1,10 @@
-#!/usr/bin/env python3
 """Test hosts: containers with systemd as pid 1, reached over ssh, with one shared directory.
 
-  hosts up NAME       make or start the hosts head, node1 and node2 of the group NAME
-  hosts down NAME     remove them and their shared directory
-  hosts down --all    remove those of every group
-  hosts inventory NAME   print where the group's inventory is
-  hosts podman ...    call podman the way the hosts are run
+  python3 hosts.py up NAME       make or start the hosts head, node1 and node2 of the group NAME
+  python3 hosts.py down NAME     remove them and their shared directory
+  python3 hosts.py down --all    remove those of every group
+  python3 hosts.py inventory NAME   print where the group's inventory is
+  python3 hosts.py podman ...    call podman the way the hosts are run
 
 The image is built once from Debian packages, through this machine's own apt
 configuration, and kept under a tag made from its recipe. Settings, by
@@ -245,6 +244,8 @@ def write_inventory(group, addresses):
         "ansible_ssh_private_key_file": str(key()),
         "ansible_ssh_common_args": "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR",
         "ansible_python_interpreter": "/usr/bin/python3",
+        "checkpoint_store_users": sorted(USERS),
+        "validate_user": "alice",
     }
     groups = {}
     for host, names in HOSTS.items():
@@ -254,6 +255,9 @@ def write_inventory(group, addresses):
                          "vars": variables, "children": groups}}
     directory = place(group)
     (directory / "inventory.yml").write_text(json.dumps(inventory, indent=2) + "\n")  # JSON is YAML
+    instances = [{"instance": host, "address": where, "user": "root", "port": "22", "identity_file": str(key())}
+                 for host, where in addresses.items()]
+    (directory / "instances.yml").write_text(json.dumps(instances, indent=2) + "\n")  # for molecule
     return directory / "inventory.yml"
 
 

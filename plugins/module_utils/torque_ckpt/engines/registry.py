@@ -1,4 +1,4 @@
-"""The checkpoint engines behind one interface (see base.Engine)."""
+"""Which engine the configuration means (engines/base.py says what an engine is)."""
 from ..errors import HookError, CONFIG
 
 

@@ -56,14 +56,14 @@ def _common(hook, argv):
     _matching(hook, "directory", directory, _DIRECTORY, "an absolute path of plain characters", 4095)
     if any(part in (".", "..") for part in directory.split("/")):
         _refuse(hook, "directory", directory, "free of . and ..")
-    return dict(
-        session_id=_number(hook, "session id", session, "a process id"),
-        job_id=_matching(hook, "job id", job, _JOB_ID, "a TORQUE job id"),
-        user=_matching(hook, "user", user, _ACCOUNT, "an account name"),
-        group=None if group == "-" else _matching(hook, "group", group, _ACCOUNT, "a group name"),
-        directory=directory,
-        name=_matching(hook, "image name", name, _NAME, "a plain file name"),
-    )
+    return {
+        "session_id": _number(hook, "session id", session, "a process id"),
+        "job_id": _matching(hook, "job id", job, _JOB_ID, "a TORQUE job id"),
+        "user": _matching(hook, "user", user, _ACCOUNT, "an account name"),
+        "group": None if group == "-" else _matching(hook, "group", group, _ACCOUNT, "a group name"),
+        "directory": directory,
+        "name": _matching(hook, "image name", name, _NAME, "a plain file name"),
+    }
 
 
 def _count(hook, argv, wanted, names):

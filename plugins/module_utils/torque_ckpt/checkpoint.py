@@ -7,7 +7,8 @@ import os
 import signal
 import time
 
-from . import config, contract, engines, identity, manifest, privilege, report, store
+from . import config, contract, identity, manifest, privilege, report, store
+from .engines import registry
 
 
 def _signal_all(pids, number):
@@ -60,7 +61,7 @@ def main(argv, config_path):
         user = privilege.account(call.user, call.group)
         place = store.configured(settings["stores"], call.directory)
         store.check_mounted(place)
-        engine = engines.get(settings)
+        engine = registry.get(settings)
         root = identity.root_of(settings["run_directory"], call, user.uid)
         found = privilege.as_user(user, lambda: _write(call, user, engine, place, root), engine.capabilities)
         report.log("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=engine.name,

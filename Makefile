@@ -1,0 +1,88 @@
+# Every target sets up what it needs and repeats fast.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+PYTHON ?= python3
+VENV := .venv
+CACHE := .cache
+COLLECTIONS := $(CURDIR)/$(CACHE)/collections
+SOURCES := $(shell git ls-files -co --exclude-standard 2>/dev/null | grep -v -e '^tests/' -e '^molecule/' -e '^docs/' -e '^Makefile')
+HOSTS := $(PYTHON) molecule/shared/hosts.py
+
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo demo-down test lint sanity unit integration molecule bench docs collection tools runtime testing clean
+
+help: ## say what can be made
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
+
+demo: tools runtime collection ## make three hosts, run site.yml, prove levels L1 and L2, leave the hosts up
+	@echo "==> test hosts"
+	@$(HOSTS) up demo
+	@echo "==> site.yml: install CRIU, store and hooks"
+	@$(VENV)/bin/ansible-playbook -i "$$($(HOSTS) inventory demo)" playbooks/site.yml
+	@echo "==> validate.yml: prove it"
+	@$(VENV)/bin/ansible-playbook -i "$$($(HOSTS) inventory demo)" \
+	  -e validate_directory=$(CURDIR)/report playbooks/validate.yml
+	@echo
+	@tail -n +2 report/validation.txt
+	@echo
+	@echo "report: report/validation.txt report/validation.json report/validation.xml"
+	@echo "hosts are up; inventory: $$($(HOSTS) inventory demo); remove them: make demo-down"
+
+demo-down: ## remove the demo's hosts
+	@$(HOSTS) down demo
+
+test: tools testing collection ## everything; says at the end what was proven
+	@$(VENV)/bin/python tests/run.py
+
+lint sanity unit integration molecule: tools testing collection ## this part of make test
+	@$(VENV)/bin/python tests/run.py $@
+
+bench: tools testing collection ## what the hooks cost beside the bare engine, figures into report/bench.txt
+	@$(HOSTS) up bench
+	@$(VENV)/bin/ansible-playbook -i "$$($(HOSTS) inventory bench)" playbooks/site.yml > $(CACHE)/bench.log \
+	  || { tail -40 $(CACHE)/bench.log; exit 1; }
+	@mkdir -p report
+	@$(VENV)/bin/ansible-playbook -i "$$($(HOSTS) inventory bench)" \
+	  -e bench_file=$(CURDIR)/report/bench.txt tests/bench/bench.yml > $(CACHE)/bench.log || { tail -40 $(CACHE)/bench.log; exit 1; }
+	@$(HOSTS) down bench
+	@cat report/bench.txt
+
+docs: testing ## write the roles' README.md from their argument_specs
+	@$(VENV)/bin/python tests/role_docs.py --write
+
+collection: $(COLLECTIONS)/.installed
+$(COLLECTIONS)/.installed: $(SOURCES) | runtime
+	@echo "==> building the collection"
+	@rm -rf $(CACHE)/build && mkdir -p $(CACHE)/build $(COLLECTIONS)
+	@$(VENV)/bin/ansible-galaxy collection build --output-path $(CACHE)/build . > $(CACHE)/build/log || { cat $(CACHE)/build/log; exit 1; }
+	@$(VENV)/bin/ansible-galaxy collection install --force --offline --no-deps -p $(COLLECTIONS) $(CACHE)/build/*.tar.gz \
+	  > $(CACHE)/build/log || { cat $(CACHE)/build/log; exit 1; }
+	@touch $@
+
+runtime: $(VENV)/.runtime
+testing: $(VENV)/.testing
+
+$(VENV)/.runtime: requirements.txt | tools
+	@echo "==> installing ansible-core into $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip install --quiet -r requirements.txt
+	@touch $@
+
+$(VENV)/.testing: requirements-test.txt $(VENV)/.runtime
+	@echo "==> installing the test tools into $(VENV)"
+	@$(VENV)/bin/pip install --quiet -r requirements-test.txt
+	@touch $@
+
+tools:
+	@PYTHON=$(PYTHON) molecule/shared/tools.sh
+
+clean: ## remove hosts, virtual environment, built files and reports; the host image stays
+	@$(HOSTS) down --all || true
+	@rm -rf $(VENV) $(CACHE) report .ansible .pytest_cache .ruff_cache

@@ -1,0 +1,106 @@
+"""A compute node after site.yml, looked at from outside."""
+import json
+
+testinfra_hosts = ["ansible://torque_mom"]
+
+ROOMS = ["__init__", "checkpoint", "config", "contract", "errors", "identity", "manifest", "privilege", "report",
+         "restart", "run", "store", "supervisor"]
+ENGINES = ["__init__", "base", "criu", "registry"]
+
+
+def test_criu_answers(host, settings):
+    done = host.run("%s --version", settings["criu_path"])
+    assert done.rc == 0, done.stderr
+    assert done.stdout.startswith("Version: ")
+
+
+def test_fallback_brought_nothing_else(host, settings):
+    """Only the pinned packages may ever come from the other suite."""
+    suite = settings["criu_fallback_suite"]
+    if not settings["criu_fallback_enabled"]:
+        assert not host.file("/etc/apt/preferences.d/ckpt-torque-criu.pref").exists
+        return
+    upgrade = host.check_output("apt-get --simulate dist-upgrade")
+    assert not [line for line in upgrade.splitlines() if line.startswith("Inst") and suite in line], upgrade
+    systemd = host.check_output("apt-cache policy systemd").splitlines()
+    candidate = next(line.split()[1] for line in systemd if line.startswith("  Candidate:"))
+    assert candidate == host.package("systemd").version
+
+
+def test_process_ids_start_at_a_place_of_their_own(host, settings):
+    name = "ckpt-torque-pid-range.service"
+    journal = host.run("journalctl --no-pager -n 30 -u %s", name).stdout
+    unit = host.service(name)
+    assert unit.is_enabled == settings["criu_pid_range_enabled"], journal
+    assert unit.is_running == settings["criu_pid_range_enabled"], journal
+    if settings["criu_pid_range_enabled"]:
+        text = host.file("/etc/systemd/system/" + name).content_string
+        start = int(text.split("process ids at ")[1].split()[0])
+        assert start <= int(host.check_output("echo $$")) < start + 100000
+        assert start == settings.get("criu_pid_range_start", start)
+        assert int(host.check_output("cat /proc/sys/kernel/pid_max")) == settings["criu_pid_max"]
+
+
+def test_hooks_are_roots_and_complete(host, settings):
+    top = settings["checkpoint_hooks_path"]
+    wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart")}
+    wanted.update({"%s/torque_ckpt/%s.py" % (top, name): "644" for name in ROOMS})
+    wanted.update({"%s/torque_ckpt/engines/%s.py" % (top, name): "644" for name in ENGINES})
+    listing = host.check_output("find %s -type f -not -path '*/__pycache__/*' -printf '%%p %%m %%u:%%g\\n'", top)
+    found = {}
+    for line in listing.splitlines():
+        path, mode, owner = line.split()
+        assert owner == "root:root", line
+        found[path] = mode
+    assert found == wanted
+    writable = host.check_output("find %s -perm /022 -not -type l", top)
+    assert writable == ""
+
+
+def test_hooks_are_compiled(host, settings):
+    """Users cannot write there, so a hook that is not compiled would compile itself at every start."""
+    found = host.check_output("find %s -name '*.pyc' -printf '%%f\\n'", settings["checkpoint_hooks_path"]).splitlines()
+    assert sorted({name.split(".")[0] for name in found}) == sorted(set(ROOMS + ENGINES))
+
+
+def test_hooks_start_with_the_interpreter(host, settings):
+    first = host.check_output("head -n 1 %s/checkpoint", settings["checkpoint_hooks_path"])
+    assert first == "#!%s -IS" % settings["checkpoint_hooks_python"]
+
+
+def test_configuration(host, settings):
+    file = host.file(settings["checkpoint_hooks_config_path"])
+    assert (file.user, file.group, file.mode) == ("root", "root", 0o644)
+    assert json.loads(file.content_string) == {
+        "engine": "criu",
+        "stores": settings["checkpoint_hooks_stores"],
+        "criu_path": settings.get("checkpoint_hooks_criu_path", settings["criu_path"]),
+        "criu_options": settings["checkpoint_hooks_criu_options"],
+        "engine_timeout": settings["checkpoint_hooks_engine_timeout"],
+        "run_directory": settings["checkpoint_hooks_run_directory"],
+    }
+
+
+def test_node_sees_the_store(host, settings):
+    marker = host.file(settings["checkpoint_store_path"] + "/.ckpt-torque-store")
+    assert marker.content_string == settings["checkpoint_store_id"] + "\n"
+
+
+def test_checkpoint_hook_refuses_other_arguments(host, settings):
+    done = host.run("%s/checkpoint 1 2.head alice", settings["checkpoint_hooks_path"])
+    assert done.rc == 64
+    assert done.stderr == ("checkpoint: expected 8 arguments (session_id job_id user group directory name signal depth), got 3; "
+                           "pbs_mom cuts lines over 1024 bytes, so look for an overlong checkpoint directory; nothing was done\n")
+
+
+def test_restart_hook_refuses_a_directory_elsewhere(host, settings):
+    done = host.run("%s/restart 1 2.head alice alice /tmp/2.head.CK ckpt.2.head.1", settings["checkpoint_hooks_path"])
+    assert done.rc == 77
+    assert done.stderr == ("directory /tmp/2.head.CK is in none of this node's stores (%s); set the job's checkpoint directory beneath one\n"
+                           % ", ".join(store["path"] for store in settings["checkpoint_hooks_stores"]))
+
+
+def test_run_hook_must_lead_a_session(host, settings):
+    done = host.run("su -s /bin/sh alice -c '%s/run /bin/true'" % settings["checkpoint_hooks_path"])
+    assert done.rc == 64
+    assert done.stderr == "run: must be started by pbs_mom as the leader of a session; the job was not started\n"

@@ -1,0 +1,88 @@
+"""The roles' README.md out of their argument_specs, and what must agree between the two files.
+
+  role_docs.py --write   write roles/*/README.md
+  role_docs.py --check   fail when a README is stale or specs and defaults differ
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+import yaml
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+
+
+def text(description):
+    """Return a description (str or list of str) as one paragraph."""
+    return description if isinstance(description, str) else " ".join(description)
+
+
+def shown(value):
+    return "`%s`" % (value if isinstance(value, str) and value else json.dumps(value))
+
+
+def rows(options, prefix=""):
+    """Yield a table row for each option and its suboptions."""
+    for name, option in options.items():
+        kind = option["type"] + (" of " + option["elements"] if "elements" in option else "")
+        about = text(option["description"])
+        if "choices" in option:
+            about += " One of " + ", ".join(map(shown, option["choices"])) + "."
+        default = "required" if option.get("required") else shown(option["default"]) if "default" in option else "none"
+        yield "| `%s%s` | %s | %s | %s |" % (prefix, name, kind, default.replace("|", "\\|"), about.replace("|", "\\|"))
+        for row in rows(option.get("options", {}), prefix + name + "[]."):
+            yield row
+
+
+def readme(role, specs):
+    lines = ["<!-- made from meta/argument_specs.yml by `make docs`; edit that file -->", "", "# ckpt.torque.%s" % role, ""]
+    printed = None
+    for entry, spec in specs.items():
+        if len(specs) > 1:
+            lines += ["## Entry point `%s`" % entry, ""]
+        lines += [spec["short_description"] + ".", ""] + list(spec["description"]) + [""]
+        if spec["options"] == printed:
+            lines += ["The variables are those above.", ""]
+            continue
+        printed = spec["options"]
+        lines += ["| variable | type | default | meaning |", "|---|---|---|---|"] + list(rows(printed)) + [""]
+    return "\n".join(lines)
+
+
+def faults(role, specs, defaults):
+    """Yield a sentence for each disagreement between the specs and the defaults of a role."""
+    options = {}
+    for spec in specs.values():
+        options.update(spec["options"])
+    for name in sorted(set(options) ^ set(defaults)):
+        yield "roles/%s: %s is in %s only" % (role, name, "argument_specs" if name in options else "defaults")
+    for name in sorted(set(options) & set(defaults)):
+        if options[name].get("default") != defaults[name]:
+            yield "roles/%s: %s is %r in defaults, %r in argument_specs" % (role, name, defaults[name], options[name].get("default"))
+        if not name.startswith(role + "_"):
+            yield "roles/%s: %s does not begin with %s_" % (role, name, role)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", action="store_true")
+    what.add_argument("--check", action="store_true")
+    write = parser.parse_args().write
+    wrong = []
+    for directory in sorted((TOP / "roles").iterdir()):
+        specs = yaml.safe_load((directory / "meta/argument_specs.yml").read_text())["argument_specs"]
+        defaults = yaml.safe_load((directory / "defaults/main.yml").read_text())
+        wrong += faults(directory.name, specs, defaults)
+        path, wanted = directory / "README.md", readme(directory.name, specs)
+        if write:
+            path.write_text(wanted)
+        elif not path.exists() or path.read_text() != wanted:
+            wrong.append("roles/%s/README.md is stale; run make docs" % directory.name)
+    print("\n".join(wrong) or "roles: specs, defaults and README agree")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
