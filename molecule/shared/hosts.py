@@ -4,6 +4,7 @@
   python3 hosts.py down NAME     remove them and their shared directory
   python3 hosts.py down --all    remove those of every group
   python3 hosts.py inventory NAME   print where the group's inventory is
+  python3 hosts.py mirror        print the Debian mirror that apt uses here
   python3 hosts.py podman ...    call podman the way the hosts are run
 
 The image is built once from Debian packages, through this machine's own apt
@@ -289,6 +290,9 @@ def down(group):
 def main(arguments):
     if arguments[:1] == ["inventory"] and len(arguments) == 2:
         print(place(arguments[1]) / "inventory.yml")
+        return 0
+    if arguments == ["mirror"]:
+        print(mirror())
         return 0
     preflight()
     if arguments[:1] == ["podman"]:

@@ -69,7 +69,7 @@ def summary(results):
     for level in LEVELS:
         found = [result["passed"] for result in results if result["level"] == level]
         levels[level] = "FAILED" if False in found else "passed" if found and None not in found else "not run"
-    failures = ["%s: %s: %s" % (result["level"], name(result), result["cause"]) for result in results if result["passed"] is False]
+    failures = ["%s (%s): %s" % (result["level"], name(result), result["cause"]) for result in results if result["passed"] is False]
     return {"passed": bool(results) and not failures and any(result["passed"] for result in results),
             "levels": levels, "failures": failures}
 

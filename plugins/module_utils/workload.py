@@ -8,7 +8,7 @@ gap, a repeat, a changed secret or a counter that starts anew cannot hide.
 """
 
 PROGRAM = '''\
-import os, socket, sys, threading, time
+import os, select, socket, sys, threading, time
 stop_file, tick, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 reader, writer = os.pipe()
 mine, other = socket.socketpair()
@@ -36,12 +36,15 @@ counter, secret = 0, os.urandom(8).hex()
 while not os.path.exists(stop_file):
     counter += 1
     os.write(writer, str(counter).encode())
-    post.sendto(mine.recv(64), post.getsockname())
-    echo = post.recv(64).decode()
+    echo = mine.recv(64)
+    while True:  # a datagram on its way is not in an image
+        post.sendto(echo, post.getsockname())
+        if select.select([post], [], [], 0.2)[0] and post.recv(64) == echo:
+            break
     go.set()
     done.wait()
     done.clear()
-    os.write(1, ("%d %s %d %s\\n" % (counter, echo, beats[0], secret)).encode())
+    os.write(1, ("%d %s %d %s\\n" % (counter, echo.decode(), beats[0], secret)).encode())
     time.sleep(tick)
 os.write(1, ("end %d\\n" % counter).encode())
 os._exit(status)

@@ -294,7 +294,7 @@ def attempt(trip, steps):
 
 
 def order_fault(steps, state):
-    """Return what is wrong with the order of steps (str), or an empty str."""
+    """Return what is wrong with the order of steps (str), or an empty str; state says whether one was given (bool)."""
     running = False
     for number, step in enumerate(steps):
         if step in ("run", "restart") and running or step in ("continue", "hold", "finish") and not running:
@@ -302,7 +302,7 @@ def order_fault(steps, state):
         running = step not in ("hold", "finish")
     if running:
         return "the last step must be hold or finish, not %s: the job cannot outlive this call" % steps[-1]
-    if (steps[0] == "run") == bool(state):
+    if (steps[0] == "run") == state:
         return "the first step %s %s a state" % (steps[0], "does not take" if state else "needs")
     return ""
 
@@ -323,7 +323,9 @@ def main():
     )
     params, node = module.params, os.uname().nodename
     steps, state = params["steps"], dict(params["state"])
-    fault = "" if steps == ["abandon"] else order_fault(steps, state) if steps else "there are no steps"
+    # In check mode no call before this one made a state.
+    there = bool(state) or module.check_mode and steps[:1] != ["run"]
+    fault = "" if steps == ["abandon"] else order_fault(steps, there) if steps else "there are no steps"
     if fault:
         module.fail_json(msg="%s: hook_roundtrip: %s; nothing was done" % (node, fault))
     if module.check_mode:

@@ -13,6 +13,7 @@ MARKER = ".ckpt-torque-store"
 """A file with the store's id, made by the role checkpoint_store; without it the store is not mounted."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # needs search permission only
 
 
 def configured(stores, directory):
@@ -51,22 +52,24 @@ def open_job_directory(store, directory, create=False):
     :raises HookError: CANNOT_WRITE or NO_INPUT, by the meaning of create
     """
     parts = directory[len(store["path"].rstrip("/")) + 1:].split("/")
-    walked = store["path"]
-    descriptor = os.open(walked, _DIRECTORY)
+    walked, descriptor = store["path"], None
     try:
+        descriptor = os.open(walked, _PASSAGE)
         for number, part in enumerate(parts):
             walked = os.path.join(walked, part)
-            if create and number == len(parts) - 1:
+            last = number == len(parts) - 1
+            if create and last:
                 try:
                     os.mkdir(part, 0o711, dir_fd=descriptor)
                     os.chmod(part, 0o711, dir_fd=descriptor)  # pbs_mom must be able to stat the image, also as nobody
                 except FileExistsError:
                     pass
-            deeper = os.open(part, _DIRECTORY, dir_fd=descriptor)
+            deeper = os.open(part, _DIRECTORY if last else _PASSAGE, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = deeper
     except OSError as error:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
         raise HookError(CANNOT_WRITE if create else NO_INPUT, "%s of job images %s: %s"
                         % ("cannot use the directory" if create else "cannot open the directory", walked, error.strerror))
     return descriptor

@@ -3,14 +3,15 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 
 DOCUMENTATION = r"""
-module: hook_files
-short_description: Install the hooks as one tree, in one remote execution
+module: files
+short_description: Install text files and a Python package of this collection, in one remote execution
 version_added: 0.1.0
 description:
-  - Makes a directory hold exactly the named files, owned by root and writable by nobody else. What else is there is removed.
-  - Each file is replaced by a rename, so that a job that starts meanwhile sees the old file or the new one.
-  - Compiles the package so that a hook starts fast; the hooks run as users who cannot write there.
-  - Files elsewhere, such as the configuration, can be installed in the same execution.
+  - Writes files owned by root and writable by nobody else. Each is replaced by a rename, so that whoever opens it
+    meanwhile sees the old file or the new one.
+  - Can make a directory hold exactly a Python package of this collection and the named files. What else is there is
+    removed. The package is compiled so that it starts fast where its users cannot write.
+  - One execution for all files, where M(ansible.builtin.copy) and M(ansible.builtin.template) need five for each.
 author:
   - ckpt.torque contributors (@ckpt-torque)
 extends_documentation_fragment:
@@ -27,15 +28,13 @@ attributes:
     support: full
 options:
   path:
-    description: The directory on the node.
+    description: The directory on the node that will hold nothing else. Goes with O(package).
     type: path
-    required: true
   package:
     description: The Python package, one of this collection's C(plugins/module_utils).
     type: str
-    required: true
   files:
-    description: More files, by their path; relative ones are in O(path).
+    description: Texts by path; relative paths are in O(path).
     type: dict
     default: {}
   executables:
@@ -54,8 +53,13 @@ options:
 """
 
 EXAMPLES = r"""
+- name: Install a unit
+  ckpt.torque.files:
+    files:
+      /etc/systemd/system/example.service: "{{ lookup('ansible.builtin.template', 'example.service.j2') }}"
+
 - name: Install the hooks
-  ckpt.torque.hook_files:
+  ckpt.torque.files:
     path: /usr/lib/ckpt-torque
     package: torque_ckpt
     files:
@@ -104,7 +108,7 @@ def write(path, text, mode):
     """Put the file in its place in one step."""
     directory = os.path.dirname(path)
     os.makedirs(directory, mode=0o755, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(prefix=".hook_files-", dir=directory)
+    descriptor, draft = tempfile.mkstemp(prefix=".ckpt-torque-", dir=directory)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(text.encode("utf-8"))
         os.fchmod(stream.fileno(), mode)
@@ -151,21 +155,25 @@ def directories(root, wanted):
 def main():
     module = AnsibleModule(
         argument_spec={
-            "path": {"type": "path", "required": True},
-            "package": {"type": "str", "required": True},
+            "path": {"type": "path"},
+            "package": {"type": "str"},
             "files": {"type": "dict", "default": {}},
             "executables": {"type": "list", "elements": "str", "default": []},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "contents": {"type": "dict", "default": {}},
         },
+        required_together=[("path", "package")],
         supports_check_mode=True,
     )
     params = module.params
-    root = params["path"].rstrip("/")
-    if not os.path.isabs(root) or root.count("/") < 2:
+    root = (params["path"] or "").rstrip("/")
+    lost = [name for name in params["files"] if not root and not os.path.isabs(name)]
+    if lost:
+        module.fail_json(msg="%s is not an absolute path; name it in full or name a path; nothing was changed" % ", ".join(sorted(lost)))
+    if params["path"] and (not os.path.isabs(root) or root.count("/") < 2):
         module.fail_json(msg="path %s would be emptied of everything else; name a directory of its own, at least two levels deep; "
                          "nothing was changed" % params["path"])
-    if not os.access(params["python"], os.X_OK):
+    if root and not os.access(params["python"], os.X_OK):
         module.fail_json(msg="%s cannot be executed on this node; install Python 3.6 or newer or set checkpoint_hooks_python; "
                          "nothing was changed" % params["python"])
     wanted = {os.path.join(root, params["package"], name): (text, 0o644) for name, text in params["contents"].items()}
@@ -178,7 +186,7 @@ def main():
         if present is not None:
             written.append(path)
             diffs.append({"before_header": path, "after_header": path, "before": present, "after": text})
-    wrong = directories(root, wanted)
+    wrong = directories(root, wanted) if root else []
     removed = strays(root, set(wanted)) if os.path.isdir(root) else []
     if not module.check_mode:
         try:
@@ -189,13 +197,12 @@ def main():
                     os.unlink(path)
             for path in written:
                 write(path, *wanted[path])
-            for path in directories(root, wanted):
+            for path in directories(root, wanted) if root else []:
                 os.chown(path, 0, 0)
                 os.chmod(path, 0o755)
         except OSError as error:
-            module.fail_json(msg="cannot install the hooks: %s" % error)
-        if written or removed:
-            # -I -S as in the hooks' first line; -s and checked hashes are not needed: the files are root's.
+            module.fail_json(msg="cannot install the files: %s" % error)
+        if root and (written or removed):
             module.run_command([params["python"], "-I", "-m", "compileall", "-q", os.path.join(root, params["package"])], check_rc=True)
     module.exit_json(changed=bool(written or removed or wrong), written=written, removed=removed, diff=diffs)
 

@@ -16,11 +16,18 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
-        if not arguments.get("package"):
-            raise AnsibleActionFail("hook_files: package is missing; name a Python package of this collection's module_utils")
-        top = os.path.join(os.path.dirname(__file__), os.pardir, "module_utils", arguments["package"])
+        package = arguments.get("package")
+        if package:
+            arguments["contents"] = self._read(package)
+        result.update(self._execute_module(module_args=arguments, task_vars=task_vars))
+        return result
+
+    @staticmethod
+    def _read(package):
+        """Return the package's texts by relative path (dict of str)."""
+        top = os.path.join(os.path.dirname(__file__), os.pardir, "module_utils", package)
         if not os.path.isdir(top):
-            raise AnsibleActionFail("hook_files: %s is not a Python package of this collection's module_utils" % arguments["package"])
+            raise AnsibleActionFail("files: %s is not a Python package of this collection's module_utils" % package)
         contents = {}
         for directory, subdirectories, names in os.walk(top):
             subdirectories[:] = sorted(name for name in subdirectories if name != "__pycache__")
@@ -29,6 +36,4 @@ class ActionModule(ActionBase):
                     path = os.path.join(directory, name)
                     with open(path, encoding="utf-8") as stream:
                         contents[os.path.relpath(path, top)] = stream.read()
-        arguments["contents"] = contents
-        result.update(self._execute_module(module_args=arguments, task_vars=task_vars))
-        return result
+        return contents

@@ -1,0 +1,204 @@
+"""Three real hosts with the collection's own site.yml applied, and a job on one of them."""
+import itertools
+import json
+import os
+import pathlib
+import re
+import subprocess
+import time
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parent.parent.parent
+GROUP = "integration"
+HOOKS = "/usr/lib/ckpt-torque"
+STORE = "/shared/ckpt"
+CONFIG = "/etc/ckpt-torque/hooks.json"
+
+
+def hosts(*arguments):
+    done = subprocess.run(["python3", str(TOP / "molecule/shared/hosts.py")] + list(arguments),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+class Result(object):
+    """What a command or a playbook did."""
+
+    def __init__(self, done):
+        self.code = done.returncode
+        self.out = done.stdout
+        self.err = done.stderr
+
+    def changed(self, host):
+        """How many tasks a playbook changed on a host."""
+        return int(re.search(r"^%s\s+: .*changed=(\d+)" % host, self.out, re.MULTILINE).group(1))
+
+
+class Node(object):
+    """A host, reached over ssh; commands are shell text."""
+
+    def __init__(self, name, variables, address):
+        self.name = name
+        self.command = ["ssh", "-i", variables["ansible_ssh_private_key_file"], *variables["ansible_ssh_common_args"].split(),
+                        "-o", "ControlMaster=auto", "-o", "ControlPath=%s/ssh-%%C" % os.environ.get("XDG_RUNTIME_DIR", "/tmp"),
+                        "-o", "ControlPersist=60", "root@" + address]
+
+    def run(self, script):
+        return Result(subprocess.run(self.command + [script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     stdin=subprocess.DEVNULL, universal_newlines=True, timeout=120))
+
+    def ask(self, script):
+        """Run a script that must succeed; return its output."""
+        done = self.run(script)
+        assert done.code == 0, "%s: %s: %s" % (self.name, script, done.err)
+        return done.out.strip()
+
+    def hook(self, name, *arguments):
+        """Call a root hook with pbs_mom's environment."""
+        return self.run("cd / && env -i PATH=/bin:/usr/bin %s/%s %s" % (HOOKS, name, " ".join(map(str, arguments))))
+
+
+class Cluster(object):
+    def __init__(self):
+        hosts("up", GROUP)
+        self.inventory = hosts("inventory", GROUP)
+        found = json.loads(pathlib.Path(self.inventory).read_text())["all"]
+        self.nodes = {name: Node(name, found["vars"], entry["ansible_host"]) for name, entry in found["hosts"].items()}
+
+    def playbook(self, name, *arguments, inventory=None, **variables):
+        """Run a playbook of the installed collection."""
+        command = ["ansible-playbook", "-i", inventory or self.inventory, "-e", json.dumps(variables), "ckpt.torque." + name]
+        environment = dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"), ANSIBLE_NOCOLOR="1")
+        return Result(subprocess.run(command + list(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                     universal_newlines=True, env=environment, cwd=TOP))
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    keep = os.environ.get("CKPT_TORQUE_KEEP")  # for work on the tests: start from the hosts that are there, leave them up
+    if not keep:
+        hosts("down", GROUP)
+    found = Cluster()
+    done = found.playbook("site")
+    assert done.code == 0, done.out
+    yield found
+    if not keep:
+        hosts("down", GROUP)
+
+
+@pytest.fixture
+def node1(cluster):
+    return cluster.nodes["node1"]
+
+
+@pytest.fixture
+def node2(cluster):
+    return cluster.nodes["node2"]
+
+
+JOB = r"""
+import os, signal, sys, time
+signal.signal(signal.SIGUSR1, lambda number, frame: os.write(1, b"USR1\n"))
+counter = 0
+while not os.path.exists("stop"):
+    counter += 1
+    os.write(1, b"%d\n" % counter)
+    time.sleep(0.01)
+sys.exit(5)
+"""
+
+
+class Job(object):
+    """A job that pbs_mom could have started: a bash script with a python child, output in the store's user directory."""
+
+    def __init__(self, node, number):
+        self.node = node
+        self.id = "%d.head" % number
+        self.place = "%s/alice/%s" % (STORE, self.id)
+        self.directory = "%s/%s.CK" % (STORE, self.id)
+        self.session = None
+        self.images = 0
+
+    def start(self, script="python3 job.py; exit $?"):
+        self.node.ask("install -d -o alice %s && cd %s && cat > job.py <<'X'\n%s\nX\ncat > job.sh <<'X'\n#!/bin/bash\n%s\nX\n"
+                      "chmod 755 job.sh; touch out err; chown alice out err" % (self.place, self.place, JOB, script))
+        self.session = int(self.node.ask(
+            "rm -f /tmp/%s.pid; cd %s; PBS_JOBID=%s setsid --fork setpriv --reuid alice --regid alice --init-groups sh -c "
+            "'echo $$ > /tmp/%s.pid; exec %s/run /bin/bash ./job.sh' < /dev/null > out 2> err; sleep 0.3; cat /tmp/%s.pid"
+            % (self.id, self.place, self.id, self.id, HOOKS, self.id)))
+        self.progress()
+        return self
+
+    def counter(self):
+        return int(self.node.ask("grep -v USR1 %s/out | tail -n 1 | grep . || echo 0" % self.place))
+
+    def progress(self):
+        """Wait until the job has counted on."""
+        before = self.counter()
+        for _attempt in range(100):
+            if self.counter() > before + 2:
+                return
+            time.sleep(0.05)
+        raise AssertionError("job %s makes no progress after %d: %s" % (self.id, before, self.node.run("cat %s/err /tmp/%s.err" % (self.place, self.id)).out))
+
+    def name(self):
+        return "ckpt.%s.%d" % (self.id, self.images)
+
+    def arguments(self, **other):
+        values = dict(session=self.session, job=self.id, user="alice", group="alice", directory=self.directory, name=self.name())
+        values.update(other)
+        return [values[key] for key in ("session", "job", "user", "group", "directory", "name")]
+
+    def checkpoint(self, signal, node=None, **other):
+        """Call the checkpoint hook as pbs_mom does: the directory is made by root and given to the user."""
+        node = node or self.node
+        node.run("mkdir -m 755 %s && chown alice %s" % (self.directory, self.directory))
+        self.images += 1
+        return node.hook("checkpoint", *(self.arguments(**other) + [signal, "-"]))
+
+    def hold(self):
+        done = self.checkpoint(15)
+        assert (done.code, done.err) == (0, "")
+
+    def restart(self, node, **other):
+        """Call the restart hook that must fail; return what it said."""
+        return node.run("cd / && env -i PATH=/bin:/usr/bin setsid --wait %s/restart %s"
+                        % (HOOKS, " ".join(map(str, self.arguments(**other)))))
+
+    def move(self, node):
+        """Restart on a node and see the job go on."""
+        node.ask("cd / && env -i PATH=/bin:/usr/bin setsid --fork sh -c 'setsid --wait %s/restart %s 2> /tmp/%s.err; echo $? > /tmp/%s.exit' "
+                 "> /dev/null < /dev/null 2> /dev/null" % (HOOKS, " ".join(map(str, self.arguments())), self.id, self.id))
+        self.node = node
+        self.progress()
+
+    def images_digest(self):
+        """What is in the job's directory, by content."""
+        return self.node.ask("cd %s && find . -type f -exec sha256sum {} + | sort" % self.directory)
+
+    def lines(self):
+        return self.node.ask("cat %s/out" % self.place).splitlines()
+
+    def clean(self, nodes):
+        for node in nodes:
+            node.run("pkill -KILL -u alice; rm -f /tmp/%s.*" % self.id)
+        self.node.run("rm -rf %s %s" % (self.place, self.directory))
+
+
+NUMBERS = itertools.count(1000)
+
+
+@pytest.fixture
+def job(cluster):
+    """Return a function that starts a Job on a Node; what it started is removed after the test."""
+    made = []
+
+    def make(node, script="python3 job.py; exit $?"):
+        made.append(Job(node, next(NUMBERS)))
+        return made[-1].start(script)
+
+    yield make
+    for entry in made:
+        entry.clean([cluster.nodes["node1"], cluster.nodes["node2"]])

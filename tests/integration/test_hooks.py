@@ -1,0 +1,311 @@
+"""The hooks on real nodes with real CRIU: jobs that move, and failures that leave the job and its images as they were."""
+import json
+
+from conftest import CONFIG, HOOKS, STORE
+
+
+def test_hold_and_three_moves(job, node1, node2):
+    """The counter has neither gap nor repeat, and the job's exit status is its own."""
+    moved = job(node1)
+    for node in (node2, node1, node2):
+        moved.hold()
+        before = moved.counter()
+        moved.move(node)
+        assert moved.counter() > before
+    moved.node.ask("touch %s/stop; for i in $(seq 100); do [ -s /tmp/%s.exit ] && break; sleep 0.1; done" % (moved.place, moved.id))
+    assert node2.ask("cat /tmp/%s.exit" % moved.id) == "5"
+    lines = moved.lines()
+    assert lines == [str(number) for number in range(1, len(lines) + 1)]
+
+
+def test_continue_leaves_the_job_running(job, node1):
+    running = job(node1)
+    for _turn in range(2):
+        done = running.checkpoint(0)
+        assert (done.code, done.err) == (0, "")
+        running.progress()
+    names = node1.ask("ls -A %s" % running.directory).split()
+    assert names == ["ckpt.%s.1" % running.id, "ckpt.%s.2" % running.id]
+
+
+def test_hold_leaves_nothing_running(job, node1):
+    held = job(node1)
+    held.hold()
+    assert node1.run("pgrep -u alice").out == ""
+
+
+def test_daemons_of_the_job_travel_too(job, node1, node2):
+    """A process that left the script's process group and session, and lost its parent, is still the job's."""
+    moved = job(node1, "(setsid sleep 4711 &)\npython3 job.py; exit $?")
+    moved.hold()
+    assert node1.run("pgrep -f 'sleep 4711'").out == ""
+    moved.move(node2)
+    assert node2.ask("pgrep -fxc 'sleep 4711'") == "1"
+
+
+def test_manifest(job, node1):
+    held = job(node1)
+    held.hold()
+    found = json.loads(node1.ask("cat %s/%s/manifest.json" % (held.directory, held.name())))
+    assert (found["format"], found["job_id"], found["user"], found["uid"], found["node"]) == (1, held.id, "alice", 1500, "node1")
+    assert found["engine"]["name"] == "criu"
+    assert found["kernel"] == node1.ask("uname -r")
+    sizes = {entry["name"]: entry["size"] for entry in found["files"]}
+    listed = dict(line.split() for line in node1.ask("cd %s/%s && stat -c '%%n %%s' *" % (held.directory, held.name())).splitlines())
+    listed.pop("manifest.json")
+    assert {name: int(size) for name, size in listed.items()} == sizes
+    assert found["bytes"] == sum(sizes.values())
+
+
+def test_image_is_the_users_alone(job, node1):
+    held = job(node1)
+    held.hold()
+    modes = node1.ask("find %s/%s -printf '%%y%%m %%u\\n' | sort -u" % (held.directory, held.name())).splitlines()
+    assert modes == ["d700 alice", "f600 alice"]
+
+
+def test_signals_reach_the_job_once(job, node1):
+    running = job(node1, "exec python3 job.py")
+    node1.ask("kill -USR1 %d; sleep 0.3" % running.session)
+    assert running.lines().count("USR1") == 1
+
+
+def test_signals_reach_a_moved_job_once(job, node1, node2):
+    moved = job(node1, "exec python3 job.py")
+    moved.hold()
+    moved.move(node2)
+    leader = json.loads(node2.ask("cat /run/ckpt-torque/jobs/%s.json" % moved.id))["leader"][0]
+    node2.ask("kill -USR1 %d; sleep 0.3" % leader)
+    assert moved.lines().count("USR1") == 1
+
+
+def test_killed_job_ends_its_leader_the_same_way(job, node1):
+    running = job(node1, "exec python3 job.py")
+    node1.ask("kill -TERM %d" % running.session)
+    assert node1.run("for i in $(seq 50); do kill -0 %d 2> /dev/null || exit 0; sleep 0.1; done; exit 1" % running.session).code == 0
+
+
+def test_record_follows_the_restarted_job(job, node1, node2):
+    """pbs_mom goes on passing the first session id; on the new node it means nothing."""
+    moved = job(node1)
+    moved.hold()
+    moved.move(node2)
+    record = json.loads(node2.ask("cat /run/ckpt-torque/jobs/%s.json" % moved.id))
+    assert record["root"][0] != moved.session
+    stranger = int(node2.ask("setsid --fork setpriv --reuid bob --clear-groups sleep 600 < /dev/null > /dev/null 2>&1; pgrep -n -u bob"))
+    done = moved.checkpoint(15, session=stranger)
+    assert (done.code, done.err) == (0, "")
+    assert node2.ask("pgrep -u bob") == str(stranger)
+    node2.ask("pkill -u bob; for i in $(seq 50); do [ -e /run/ckpt-torque/jobs/%s.json ] || exit 0; sleep 0.1; done; exit 1" % moved.id)
+
+
+# -- failures ---------------------------------------------------------------
+
+def unharmed(running, done, code, sentence):
+    """A checkpoint failed with this code and sentence; the job and the older images are as they were."""
+    assert (done.code, done.err) == (code, sentence + "\n")
+    running.progress()
+
+
+def test_vanished_job(job, node1):
+    running = job(node1)
+    done = running.checkpoint(15, session=999999)
+    unharmed(running, done, 69, "job %s has no running process started by the run or restart hook on this node (session 999999); "
+             "was $checkpoint_run_exe set when it started?" % running.id)
+
+
+def test_process_of_somebody_else(job, node1):
+    running = job(node1)
+    stranger = int(node1.ask("setsid --fork setpriv --reuid bob --clear-groups sh -c 'sleep 600; true' < /dev/null > /dev/null 2>&1; "
+                             "pgrep -o -u bob"))
+    root = node1.ask("pgrep -P %d" % stranger)
+    done = running.checkpoint(15, session=stranger)
+    unharmed(running, done, 77, "process %s is not job %s of alice (its uid is 1501, its PBS_JOBID is not set); it was left alone"
+             % (root, running.id))
+    assert node1.ask("pgrep -u bob").split() == [str(stranger), root]
+    node1.ask("pkill -u bob")
+
+
+def test_another_job_of_the_same_user(job, node1):
+    first, second = job(node1), job(node1)
+    done = first.checkpoint(15, session=second.session)
+    root = node1.ask("pgrep -P %d" % second.session)
+    unharmed(first, done, 77, "process %s is not job %s of alice (its uid is 1500, its PBS_JOBID is %s); it was left alone"
+             % (root, first.id, second.id))
+    second.progress()
+
+
+def test_unknown_user(job, node1):
+    running = job(node1)
+    unharmed(running, running.checkpoint(15, user="nosuch"), 67,
+             "user nosuch is not known on this node; compare the account database with the other nodes")
+    unharmed(running, running.checkpoint(15, group="nosuch"), 67,
+             "group nosuch is not known on this node; compare the group database with the other nodes")
+
+
+def test_root_is_refused(job, node1):
+    running = job(node1)
+    unharmed(running, running.checkpoint(15, user="root", group="root"), 67,
+             "jobs of root are not checkpointed: an image would run with root's rights when it is restarted")
+
+
+def test_directory_outside_the_store(job, node1):
+    running = job(node1)
+    unharmed(running, running.checkpoint(15, directory="/tmp/x.CK"), 77,
+             "directory /tmp/x.CK is in none of this node's stores (%s); set the job's checkpoint directory beneath one" % STORE)
+
+
+def test_store_is_not_mounted(job, node1):
+    running = job(node1)
+    node1.ask("mv {0} {0}.away".format(STORE + "/.ckpt-torque-store"))
+    try:
+        unharmed(running, running.checkpoint(15), 78, "store %s is not usable on this node: %s/.ckpt-torque-store: "
+                 "No such file or directory; is it mounted?" % (STORE, STORE))
+    finally:
+        node1.ask("mv {0}.away {0}".format(STORE + "/.ckpt-torque-store"))
+
+
+def test_link_in_the_place_of_the_directory(job, node1):
+    running = job(node1)
+    node1.ask("install -d -o alice /tmp/elsewhere && ln -s /tmp/elsewhere %s" % running.directory)
+    unharmed(running, running.checkpoint(15), 73, "cannot use the directory of job images %s: Not a directory" % running.directory)
+    assert node1.ask("ls -A /tmp/elsewhere") == ""
+
+
+def test_engine_fails(job, node1):
+    """The older image stays as it was, the failed one leaves nothing."""
+    running = job(node1)
+    assert running.checkpoint(0).code == 0
+    before = running.images_digest()
+    node1.ask("printf '#!/bin/sh\\necho \"(00.1) Error (criu/x.c:1): no luck today\"; exit 1\\n' > /tmp/criu; chmod 755 /tmp/criu; "
+              "sed -i.good 's,\"/usr/sbin/criu\",\"/tmp/criu\",' %s" % CONFIG)
+    try:
+        unharmed(running, running.checkpoint(15), 70, "criu dump failed with status 1: no luck today; the job runs on")
+        unharmed(running, running.checkpoint(0), 70, "criu dump failed with status 1: no luck today; the job runs on")
+    finally:
+        node1.ask("mv %s.good %s" % (CONFIG, CONFIG))
+    assert running.images_digest() == before
+    assert node1.ask("ls -A %s" % running.directory) == "ckpt.%s.1" % running.id
+
+
+def test_name_is_taken(job, node1):
+    """An image that is there is never replaced."""
+    running = job(node1)
+    assert running.checkpoint(0).code == 0
+    before = running.images_digest()
+    running.images -= 1
+    unharmed(running, running.checkpoint(15), 73, "cannot publish image %s: Directory not empty" % running.name())
+    assert running.images_digest() == before
+    assert node1.ask("ls -A %s" % running.directory) == running.name()
+
+
+def test_restart_without_image(job, node1, node2):
+    held = job(node1)
+    held.hold()
+    done = held.restart(node2, name="ckpt.nosuch")
+    assert (done.code, done.err) == (66, "image %s/ckpt.nosuch cannot be opened: No such file or directory\n" % held.directory)
+
+
+def test_restart_with_unreadable_image(job, node1, node2):
+    held = job(node1)
+    held.hold()
+    node1.ask("chmod 0 %s/%s" % (held.directory, held.name()))
+    done = held.restart(node2)
+    assert (done.code, done.err) == (66, "image %s/%s cannot be opened: Permission denied\n" % (held.directory, held.name()))
+    node1.ask("chmod 700 %s/%s" % (held.directory, held.name()))
+    held.move(node2)
+
+
+def test_restart_with_damaged_image(job, node1, node2):
+    held = job(node1)
+    held.hold()
+    image = "%s/%s" % (held.directory, held.name())
+    node1.ask("cp -a %s %s.good" % (image, image))
+    for damage, fault in (("truncate -s 100 {0}/pages-1.img", "pages-1.img has 100 bytes, expected {1}"),
+                          ("printf x | dd of={0}/pages-1.img bs=1 seek=5000 conv=notrunc status=none",
+                           "pages-1.img has another content than was written"),
+                          ("rm {0}/pages-1.img", "pages-1.img: No such file or directory")):
+        size = node1.ask("stat -c %%s %s.good/pages-1.img" % image)
+        node1.ask(damage.format(image))
+        done = held.restart(node2)
+        assert (done.code, done.err) == (65, "image %s is damaged: %s; take an older image\n" % (image, fault.format(image, size)))
+        node1.ask("rm -rf {0} && cp -a {0}.good {0}".format(image))
+    node1.ask("rm %s/manifest.json" % image)
+    done = held.restart(node2)
+    assert (done.code, done.err) == (65, "image %s has no readable manifest (No such file or directory); "
+                                         "it is kept but cannot be restarted\n" % image)
+    node1.ask("rm -rf {0} && cp -a {0}.good {0}".format(image))
+    held.move(node2)
+
+
+def test_restart_of_another_jobs_image(job, node1, node2):
+    first, second = job(node1), job(node1)
+    first.hold()
+    second.hold()
+    done = first.restart(node2, directory=second.directory, name=second.name())
+    assert (done.code, done.err) == (77, "image %s/%s belongs to job %s of alice, not to job %s of alice; image kept\n"
+                                     % (second.directory, second.name(), second.id, first.id))
+
+
+def test_restart_of_another_users_image(job, node1, node2):
+    held = job(node1)
+    held.hold()
+    done = held.restart(node2, user="bob", group="bob")
+    assert (done.code, done.err) == (66, "cannot open the directory of job images %s: Permission denied\n" % held.directory) \
+        or done.err == "image %s/%s cannot be opened: Permission denied\n" % (held.directory, held.name())
+
+
+def test_restart_where_the_process_id_is_taken(job, node1, node2):
+    """Temporary: the image is kept, and the job restarts when the id is free."""
+    held = job(node1)
+    held.hold()
+    found = json.loads(node1.ask("cat %s/%s/manifest.json" % (held.directory, held.name())))
+    taken = found["root"]
+    node2.ask("own=$(cat /proc/sys/kernel/ns_last_pid); for i in $(seq 100); do echo %d > /proc/sys/kernel/ns_last_pid; "
+              "sleep 600 < /dev/null > /dev/null 2>&1 & [ $! = %d ] && break; kill $!; done; "
+              "echo $own > /proc/sys/kernel/ns_last_pid; [ $! = %d ]" % (taken - 1, taken, taken))
+    before = held.images_digest()
+    done = held.restart(node2)
+    assert (done.code, done.err) == (75, "process id %d of the image is in use on this node (by 'sleep'); "
+                                         "try again later or on another node\n" % taken)
+    assert held.images_digest() == before
+    node2.ask("kill %d; while kill -0 %d 2> /dev/null; do sleep 0.1; done" % (taken, taken))
+    held.move(node2)
+
+
+def test_restart_where_a_file_of_the_job_is_missing(job, node1, node2):
+    held = job(node1)
+    held.hold()
+    node1.ask("mv %s/out %s/away" % (held.place, held.place))
+    done = held.restart(node2)
+    assert done.code == 70
+    assert done.err == "criu restore failed with status 1: Can't open file %s/out on restore: No such file or directory; the image is kept\n" \
+        % held.place.lstrip("/")
+    assert node2.run("pgrep -u alice").out == ""
+    node1.ask("mv %s/away %s/out" % (held.place, held.place))
+    held.move(node2)
+
+
+def test_restart_outside_a_session_of_its_own(job, node1, node2):
+    held = job(node1)
+    held.hold()
+    done = node2.run("sh -c '%s/restart %s; exit $?'" % (HOOKS, " ".join(map(str, held.arguments()))))
+    assert (done.code, done.err) == (64, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted\n")
+
+
+def test_configuration_that_users_could_write(job, node1):
+    running = job(node1)
+    node1.ask("chmod 666 %s" % CONFIG)
+    try:
+        unharmed(running, running.checkpoint(15), 78, "configuration %s must be root's and writable by nobody else; "
+                 "run the role checkpoint_hooks on this node" % CONFIG)
+    finally:
+        node1.ask("chmod 644 %s" % CONFIG)
+
+
+def test_failures_are_in_the_system_log(job, node1):
+    running = job(node1)
+    running.checkpoint(15, user="nosuch")
+    line = node1.ask("journalctl --no-pager -t ckpt-torque -n 1 -o cat")
+    assert line == ("hook=checkpoint code=67 job=%s outcome=failed "
+                    "sentence='user nosuch is not known on this node; compare the account database with the other nodes'" % running.id)

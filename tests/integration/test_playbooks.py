@@ -1,0 +1,231 @@
+"""site.yml and validate.yml as a site meets them: what they cost, what they repair, what they say when something is broken."""
+import json
+import pathlib
+import re
+
+import pytest
+from conftest import CONFIG, HOOKS, STORE
+
+NODES = ("node1", "node2")
+
+
+def failure(done):
+    """Return the text (str) with which a playbook failed."""
+    assert done.code != 0, done.out
+    found = re.findall(r'"?msg"?: "?(.*?)"?$', done.out, re.MULTILINE)
+    return " ".join(found)
+
+
+# -- what a run costs -------------------------------------------------------
+
+def test_converged_nodes_cost(cluster):
+    """Nothing changes, at exactly these numbers of remote executions and tasks."""
+    done = cluster.playbook("site", "-vvv")
+    assert done.code == 0, done.out
+    addresses = {node.command[-1].split("@")[1]: name for name, node in cluster.nodes.items()}
+    executions = dict.fromkeys(cluster.nodes, 0)
+    for address in re.findall(r"^<(\S+)> (?:SSH: EXEC|PUT|FETCH)", done.out, re.MULTILINE):
+        executions[addresses[address]] += 1
+    tasks = {}
+    for name, ok, skipped in re.findall(r"^(\w+)\s+: ok=(\d+).* skipped=(\d+)", done.out, re.MULTILINE):
+        tasks[name] = int(ok) + int(skipped)
+        assert done.changed(name) == 0
+    assert executions == {"head": 8, "node1": 7, "node2": 7}
+    assert tasks == {"head": 5, "node1": 19, "node2": 19}
+
+
+def test_check_mode_changes_nothing(cluster, node1):
+    node1.ask("chmod 600 %s" % CONFIG)
+    done = cluster.playbook("site", "--check", "--diff")
+    assert done.code == 0, done.out
+    assert (done.changed("node1"), done.changed("node2"), done.changed("head")) == (1, 0, 0)
+    assert node1.ask("stat -c %%a %s" % CONFIG) == "600"
+    assert cluster.playbook("site").changed("node1") == 1
+
+
+def test_validate_in_check_mode_runs_nothing(cluster, tmp_path):
+    done = cluster.playbook("validate", "--check", validate_directory=str(tmp_path))
+    assert done.code == 0, done.out
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- drift is repaired --------------------------------------------------------
+
+@pytest.mark.parametrize("drift", [
+    "echo 'exit 1' > %s/checkpoint" % HOOKS,
+    "rm %s/torque_ckpt/engines/criu.py" % HOOKS,
+    "chmod 777 %s/run" % HOOKS,
+    "chown alice %s/torque_ckpt" % HOOKS,
+    "touch %s/torque_ckpt/extra.py" % HOOKS,
+    "ln -sf /tmp/x %s" % CONFIG,
+])
+def test_drift_is_repaired_by_one_change(cluster, node1, drift):
+    before = node1.ask("cd / && find %s %s -not -path '*/__pycache__*' -printf '%%p %%m %%u %%l\\n' | sort" % (HOOKS, CONFIG))
+    node1.ask(drift)
+    done = cluster.playbook("site")
+    assert (done.code, done.changed("node1"), done.changed("node2")) == (0, 1, 0), done.out
+    after = node1.ask("cd / && find %s %s -not -path '*/__pycache__*' -printf '%%p %%m %%u %%l\\n' | sort" % (HOOKS, CONFIG))
+    assert after == before
+
+
+def test_limit_needs_no_other_host(cluster):
+    done = cluster.playbook("site", "--limit", "node2")
+    assert (done.code, done.changed("node2")) == (0, 0), done.out
+
+
+# -- validate.yml finds what is broken, and names node, level and cause -------
+
+def validate(cluster, tmp_path, **variables):
+    done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_timeout=20, **variables)
+    return done, json.loads((tmp_path / "validation.json").read_text())
+
+
+def test_validate_passes(cluster, tmp_path):
+    done, report = validate(cluster, tmp_path)
+    assert done.code == 0, done.out
+    assert report["levels"] == {"L1": "passed", "L2": "passed", "L3": "not run"}
+    way = report["results"][-1]
+    assert way["nodes"] == ["node1", "node2", "node1", "node2"]
+    assert way["counters"] == sorted(set(way["counters"])) and len(way["counters"]) == 5
+    assert way["exit_status"] == 7
+    assert way["output_lines"] == way["counters"][-1] + 1
+
+
+def broken(cluster, tmp_path, sentence, **variables):
+    """validate.yml fails with exactly this sentence and leaves nothing behind."""
+    done, report = validate(cluster, tmp_path, **variables)
+    assert report["failures"] == [sentence]
+    assert sentence in failure(done).replace("\\n", " ")
+    left = cluster.nodes["head"].ask("find %s -mindepth 1 -maxdepth 2 -not -name .ckpt-torque-store -printf '%%P\\n' | sort" % STORE)
+    assert left.split() == ["alice", "bob"]
+    for name in NODES:
+        assert cluster.nodes[name].run("pgrep -u alice").out == ""
+
+
+def test_broken_hook(cluster, node1, tmp_path):
+    node1.ask("printf '#!/bin/sh\\nexit 1\\n' > %s/checkpoint" % HOOKS)
+    broken(cluster, tmp_path, "L2 (node1): node1: continue: checkpoint hook exited 1: it said nothing on stderr")
+    assert cluster.playbook("site").changed("node1") == 1
+
+
+def test_hook_that_loses_the_image(cluster, node1, tmp_path):
+    """The hook says that all is well, but the image is gone."""
+    node1.ask("mv %s/checkpoint %s/real && printf '#!/bin/sh\\n%s/real \"$@\" && rm -r \"$5/$6\"\\n' > %s/checkpoint && chmod 755 %s/checkpoint"
+              % ((HOOKS,) * 5))
+    done, report = validate(cluster, tmp_path)
+    assert done.code != 0
+    found = report["results"][-1]
+    assert re.fullmatch(r"node1: continue: the checkpoint hook exited 0 but there is no image %s/\S+\.CK/ckpt\.\S+" % STORE, found["cause"])
+    assert cluster.playbook("site").changed("node1") == 1
+
+
+def test_user_unknown_on_one_node(cluster, node2, tmp_path):
+    node2.ask("sed -i.good /^alice:/d /etc/passwd")
+    try:
+        done, report = validate(cluster, tmp_path)
+        assert done.code != 0
+        sentence = "user alice is not known on this node; compare the account database with the other nodes"
+        assert report["failures"] == ["L1 (node2): " + sentence, "L2 (node1): node2: restart: " + sentence]
+    finally:
+        node2.ask("mv /etc/passwd.good /etc/passwd")
+
+
+def test_wrong_user(cluster, tmp_path):
+    done, report = validate(cluster, tmp_path, validate_user="root")
+    sentence = "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"
+    assert report["failures"] == ["L1 (node1): " + sentence, "L1 (node2): " + sentence, "L2 (node1): node1: run: " + sentence]
+    assert done.code != 0
+
+
+def test_image_deleted_between_two_nodes(cluster, node2, tmp_path):
+    """A user, or a broken file system, removes the image after the hold."""
+    node2.ask("mv %s/restart %s/real && printf '#!/bin/sh\\nrm -r \"$5/$6\"; exec %s/real \"$@\"\\n' > %s/restart && chmod 755 %s/restart"
+              % ((HOOKS,) * 5))
+    done, report = validate(cluster, tmp_path)
+    assert done.code != 0
+    assert re.fullmatch(r"node2: restart: the job ended at counter \d+ with status 66: image \S+ cannot be opened: "
+                        r"No such file or directory", report["results"][-1]["cause"])
+    assert cluster.playbook("site").changed("node2") == 1
+
+
+def test_engine_missing_on_one_node(cluster, node2, tmp_path):
+    node2.ask("mv /usr/sbin/criu /usr/sbin/criu.away")
+    try:
+        done, report = validate(cluster, tmp_path)
+        assert done.code != 0
+        assert report["failures"][0] == "L1 (node2): criu is not at /usr/sbin/criu on this node; run the role criu"
+        assert re.fullmatch(r"L2 \(node1 > node2\): node2: restart: the job ended at counter \d+ with status 78: "
+                            r"criu is not at /usr/sbin/criu on this node; run the role criu", report["failures"][1])
+    finally:
+        node2.ask("mv /usr/sbin/criu.away /usr/sbin/criu")
+
+
+def test_node_that_is_down(cluster, tmp_path):
+    """The others are still proven, and the report names the one that is lost."""
+    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
+    inventory["all"]["hosts"]["node2"]["ansible_port"] = 1
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
+    done, report = validate(cluster, tmp_path, inventory=str(tmp_path / "inventory.json"))
+    assert done.code != 0
+    assert report["failures"] == ["L1 (node2): the node could not be reached or the module failed; see the output of ansible-playbook"]
+    assert report["results"][-1]["nodes"] == ["node1"]
+    assert report["levels"]["L2"] == "passed"
+
+
+def test_user_without_a_directory(cluster, tmp_path):
+    done, report = validate(cluster, tmp_path, validate_user="nobody")
+    assert report["failures"] == ["L2 (node1): node1: run: there is no directory %s/nobody for the job's output; "
+                                  "add nobody to checkpoint_store_users or name a work_path" % STORE]
+
+
+# -- bad input ----------------------------------------------------------------
+
+def refused(cluster, sentence, name="node1", **variables):
+    done = cluster.playbook("site", **variables)
+    assert sentence in failure(done)
+    assert done.changed(name) == 0
+
+
+def test_blcr_on_this_kernel(cluster, node1):
+    kernel = node1.ask("uname -r")
+    refused(cluster, "node1: BLCR cannot run on kernel %s: it knows kernels 2.6 to 3.17; set checkpoint_engine to criu or auto" % kernel,
+            checkpoint_engine="blcr")
+
+
+def test_unknown_engine(cluster):
+    refused(cluster, "value of engine must be one of: auto, criu, blcr, got: dmtcp", checkpoint_engine="dmtcp")
+
+
+@pytest.mark.parametrize("path", ["relative/ckpt", "/", "/ckpt", "/shared/../ckpt", "/shared/ck pt"])
+def test_store_path(cluster, path):
+    refused(cluster, "checkpoint_store_path (%s) must be an absolute path of plain characters at least two levels deep and "
+            "checkpoint_store_mode (0755) must let others search but not write; nothing was changed." % path, "head",
+            checkpoint_store_path=path)
+
+
+@pytest.mark.parametrize("mode", ["0777", "01777", "0700", "0772"])
+def test_store_mode(cluster, mode):
+    refused(cluster, "checkpoint_store_mode (%s) must let others search but not write; nothing was changed." % mode, "head",
+            checkpoint_store_mode=mode)
+
+
+def test_store_that_is_not_mounted(cluster, node1):
+    node1.ask("mount -t tmpfs none %s" % STORE)
+    try:
+        refused(cluster, "node1: %s is not the store: it holds no .ckpt-torque-store; mount the directory that the host of group "
+                "checkpoint_store has there, or correct checkpoint_store_path." % STORE)
+        node1.ask("echo other > %s/.ckpt-torque-store" % STORE)
+        refused(cluster, "node1: %s is another store: its name is not default; mount the directory that the host of group "
+                "checkpoint_store has there, or correct checkpoint_store_path." % STORE)
+    finally:
+        node1.ask("umount %s" % STORE)
+
+
+def test_interpreter_that_is_missing(cluster):
+    refused(cluster, "/opt/python cannot be executed on this node; install Python 3.6 or newer or set checkpoint_hooks_python; "
+            "nothing was changed", checkpoint_hooks_python="/opt/python")
+
+
+def test_hooks_path_that_would_empty_a_system_directory(cluster):
+    refused(cluster, "path /usr would be emptied of everything else; name a directory of its own, at least two levels deep; "
+            "nothing was changed", checkpoint_hooks_path="/usr")

@@ -1,0 +1,173 @@
+"""The parts of `make test`, one after the other; at the end one line per part, and which levels were proven.
+
+  run.py             all parts
+  run.py PART ...    these parts
+
+The output of a part goes to .cache/test/PART.log and is shown when the part
+fails (all of it, as it comes, with V=1).
+"""
+import glob
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+LOGS = TOP / ".cache/test"
+COLLECTIONS = TOP / ".cache/collections"
+INSTALLED = COLLECTIONS / "ansible_collections/ckpt/torque"
+PYTHON = sys.executable
+HOSTS = [PYTHON, str(TOP / "molecule/shared/hosts.py")]
+LEVELS = {"L1": "engine", "L2": "hooks", "L3": "job"}
+
+
+def interpreters():
+    """Return the oldest and the newest Python >= 3.6 on this machine, as {version: path}."""
+    paths = glob.glob("/usr/bin/python3*") + glob.glob("/usr/local/bin/python3*") + glob.glob(
+        os.path.expanduser("~/.pyenv/versions/3.*/bin/python3")) + [PYTHON]
+    found = {}
+    for path in paths:
+        if re.search(r"python3(\.\d+)?$", path):
+            done = subprocess.run([path, "-c", "import sys, venv, ensurepip; print(*sys.version_info[:2])"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True)
+            if done.returncode == 0 and tuple(map(int, done.stdout.split())) >= (3, 6):
+                found.setdefault(tuple(map(int, done.stdout.split())), path)
+    return {version: found[version] for version in (min(found), max(found))}
+
+
+def hook_python(version, path):
+    """Return the python of a virtual environment with pytest for this interpreter."""
+    place = TOP / ".cache" / ("python%d.%d" % version)
+    python = place / "bin/python"
+    if not (place / ".ready").exists():
+        subprocess.run([path, "-m", "venv", "--clear", str(place)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "pytest"], check=True)
+        (place / ".ready").touch()
+    return str(python)
+
+
+def lint():
+    yield ["ruff", "check", "."]
+    yield ["vermin", "--quiet", "--no-tips", "--target=3.6-", "--violations", "plugins/module_utils", "plugins/modules"]
+    yield ["yamllint", "--strict", "."]
+    yield [PYTHON, "tests/role_docs.py", "--check"]
+    yield ["antsibull-changelog", "lint"]
+    yield ["bash", "-c", "cd '%s' && ansible-lint --offline --project-dir . -c .ansible-lint" % INSTALLED]
+
+
+def sanity():
+    place = TOP / ".cache/sanity"
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(INSTALLED, place / "ansible_collections/ckpt/torque", symlinks=True)
+    yield ["tests/sanity/run", str(place)]
+
+
+def unit():
+    for version, path in interpreters().items():
+        yield [hook_python(version, path), "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "tests/unit/hooks"]
+    yield [PYTHON, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "tests/unit/plugins"]
+
+
+def integration():
+    yield [PYTHON, "-m", "pytest", "-v", "-ra", "-p", "no:cacheprovider", "tests/integration"]
+
+
+def molecule():
+    for scenario in ("default", "options"):
+        yield ["molecule", "test", "-s", scenario]
+
+
+PARTS = [lint, sanity, unit, integration, molecule]
+
+
+def environment():
+    path = os.path.dirname(PYTHON) + os.pathsep + os.environ["PATH"]
+    found = dict(os.environ, PATH=path, PYTHONDONTWRITEBYTECODE="1", ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS),
+                 CKPT_TORQUE_REPORTS=str(LOGS / "reports"))
+    done = subprocess.run(HOSTS + ["mirror"], stdout=subprocess.PIPE, universal_newlines=True)
+    found["CKPT_TORQUE_MIRROR"] = done.stdout.strip()
+    return found
+
+
+def counts(log):
+    """Return what pytest and molecule said of their counts in a log (str), skips included."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", log)
+    found = re.findall(r"^=* ?((?:\d+ (?:passed|failed|skipped|errors?|deselected|xfailed|xpassed|warnings?)(?:, )?)+) in ", text, re.MULTILINE)
+    return found + ["scenario %s: %s steps" % pair for pair in re.findall(r"^(\w+) +: actions=\d+ +successful=(\d+)", text, re.MULTILINE)]
+
+
+def run(part, variables):
+    """Run a part; return (passed, what to say of it)."""
+    log = LOGS / (part.__name__ + ".log")
+    started = time.time()
+    print("==> %s" % part.__name__, flush=True)
+    passed = True
+    with open(log, "w") as stream:
+        for command in part():
+            print("    %s" % " ".join(os.path.basename(word) if word == command[0] else word for word in command)[:110], flush=True)
+            process = subprocess.Popen(command, cwd=TOP, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                       stdin=subprocess.DEVNULL, universal_newlines=True, errors="replace")
+            for line in process.stdout:
+                stream.write(line)
+                if os.environ.get("V"):
+                    print(line, end="", flush=True)
+            if process.wait() != 0:
+                passed = False
+                stream.write("exit status %d: %s\n" % (process.returncode, " ".join(command)))
+    text = log.read_text(errors="replace")
+    for line in re.findall(r"^SKIPPED .*$", text, re.MULTILINE):
+        print("    " + line)
+    if not passed and not os.environ.get("V"):
+        print("".join("    | %s\n" % line for line in text.splitlines()[-80:]), flush=True)
+    said = ["%.0f s" % (time.time() - started)] + counts(text)
+    return passed, "; ".join(said) + ("" if passed else "; see %s" % log.relative_to(TOP))
+
+
+def levels():
+    """Return a line (str) per level: proven or not, by the reports that this run's validations left."""
+    found = {}
+    for path in sorted((LOGS / "reports").glob("*/validation.json")):
+        for result in json.loads(path.read_text())["results"]:
+            found.setdefault(result["level"], []).append((result, path.parent.name))
+    for level, meaning in LEVELS.items():
+        results = [result for result, source in found.get(level, [])]
+        if results and all(result["passed"] for result in results):
+            engine = results[0]["engine"]
+            yield "%s %s: proven with %s %s, %d round trips, longest way %s" % (
+                level, meaning, engine["name"], engine["version"], len(results),
+                max((" > ".join(result["nodes"]) for result in results), key=len))
+        elif results:
+            yield "%s %s: NOT proven: %s" % (level, meaning, "; ".join(result["cause"] for result in results if not result["passed"]))
+        elif level == "L3":
+            yield "%s %s: not proven: this release does not install TORQUE" % (level, meaning)
+        else:
+            yield "%s %s: NOT proven: no round trip was run" % (level, meaning)
+
+
+def main(names):
+    parts = [part for part in PARTS if not names or part.__name__ in names]
+    unknown = set(names) - {part.__name__ for part in PARTS}
+    if unknown:
+        print("run.py: no part %s; there are %s" % (", ".join(sorted(unknown)), ", ".join(part.__name__ for part in PARTS)), file=sys.stderr)
+        return 2
+    LOGS.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(LOGS / "reports", ignore_errors=True)
+    variables = environment()
+    results = [(part.__name__,) + run(part, variables) for part in parts]
+    proven = list(levels()) if not names or set(names) & {"integration", "molecule"} else []
+    print("\n" + "-" * 72)
+    for name, passed, said in results:
+        print("%-12s %s  %s" % (name, "passed" if passed else "FAILED", said))
+    for line in proven:
+        print(line)
+    failed = sum(not passed for name, passed, said in results) + (0 if names else sum("NOT proven" in line for line in proven))
+    print("parts: %d passed, %d failed" % (sum(passed for name, passed, said in results), failed))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
