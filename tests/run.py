@@ -45,7 +45,7 @@ def hook_python(version, path):
     python = place / "bin/python"
     if not (place / ".ready").exists():
         subprocess.run([path, "-m", "venv", "--clear", str(place)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "pytest"], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", "-r", str(TOP / "requirements-hooks.txt")], check=True)
         (place / ".ready").touch()
     return str(python)
 
@@ -96,8 +96,10 @@ def environment():
 def counts(log):
     """Return what pytest and molecule said of their counts in a log (str), skips included."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", log)
-    found = re.findall(r"^=* ?((?:\d+ (?:passed|failed|skipped|errors?|deselected|xfailed|xpassed|warnings?)(?:, )?)+) in ", text, re.MULTILINE)
-    return found + ["scenario %s: %s steps" % pair for pair in re.findall(r"^(\w+) +: actions=\d+ +successful=(\d+)", text, re.MULTILINE)]
+    words = "passed|failed|skipped|errors?|deselected|xfailed|xpassed|warnings?"
+    found = re.findall(r"^=* ?((?:\d+ (?:%s)(?:, )?)+) in " % words, text, re.MULTILINE)
+    steps = re.findall(r"^(\w+) +: actions=\d+ +successful=(\d+)", text, re.MULTILINE)
+    return found + ["scenario %s: %s steps" % pair for pair in steps]
 
 
 def run(part, variables):
@@ -107,7 +109,16 @@ def run(part, variables):
     print("==> %s" % part.__name__, flush=True)
     passed = True
     with open(log, "w") as stream:
-        for command in part():
+        commands = part()
+        while True:
+            try:
+                command = next(commands)
+            except StopIteration:
+                break
+            except subprocess.CalledProcessError as error:  # a part that cannot be set up has failed
+                passed = False
+                stream.write("%s\n" % error)
+                break
             print("    %s" % " ".join(os.path.basename(word) if word == command[0] else word for word in command)[:110], flush=True)
             process = subprocess.Popen(command, cwd=TOP, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                        stdin=subprocess.DEVNULL, universal_newlines=True, errors="replace")
@@ -152,7 +163,8 @@ def main(names):
     parts = [part for part in PARTS if not names or part.__name__ in names]
     unknown = set(names) - {part.__name__ for part in PARTS}
     if unknown:
-        print("run.py: no part %s; there are %s" % (", ".join(sorted(unknown)), ", ".join(part.__name__ for part in PARTS)), file=sys.stderr)
+        known = ", ".join(part.__name__ for part in PARTS)
+        print("run.py: no part %s; there are %s" % (", ".join(sorted(unknown)), known), file=sys.stderr)
         return 2
     LOGS.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(LOGS / "reports", ignore_errors=True)

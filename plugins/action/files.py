@@ -26,7 +26,7 @@ class ActionModule(ActionBase):
     def _read(package):
         """Return the package's texts by relative path (dict of str)."""
         top = os.path.join(os.path.dirname(__file__), os.pardir, "module_utils", package)
-        if not os.path.isdir(top):
+        if not package.isidentifier() or not os.path.isfile(os.path.join(top, "__init__.py")):
             raise AnsibleActionFail("files: %s is not a Python package of this collection's module_utils" % package)
         contents = {}
         for directory, subdirectories, names in os.walk(top):

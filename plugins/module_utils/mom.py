@@ -7,6 +7,7 @@ those of TORQUE 6.1.3 on Linux (docs/mom_contract.md). Needs root.
 """
 
 import os
+import select
 import signal
 import stat
 import time
@@ -38,7 +39,7 @@ def wait_until(predicate, seconds, step=0.002):
 def spawn(program, arguments, environment, directory, stdio, user=None, umask=0o022, leaked=()):
     """Start a program as the leader of a new session; return its pid (int).
 
-    :param stdio: three descriptors (ints)
+    :param stdio: three descriptors (ints), or paths (str) of files that are made as the user
     :param user: torque_ckpt.privilege.User or None for root
     :param leaked: descriptor numbers to occupy with a pipe, as pbs_mom does
     """
@@ -47,9 +48,10 @@ def spawn(program, arguments, environment, directory, stdio, user=None, umask=0o
         return pid
     try:
         os.setsid()
-        spare = [os.dup(descriptor) for descriptor in stdio]
+        spare = [os.dup(given) if isinstance(given, int) else None for given in stdio]
         for target, descriptor in enumerate(spare):
-            os.dup2(descriptor, target)
+            if descriptor is not None:
+                os.dup2(descriptor, target)
         os.closerange(3, 256)
         if leaked:
             reader, writer = os.pipe()
@@ -60,12 +62,27 @@ def spawn(program, arguments, environment, directory, stdio, user=None, umask=0o
         if user is not None:
             become(user)
         os.umask(umask)
+        for target, given in enumerate(stdio):
+            if not isinstance(given, int):  # not before: root follows no link in a user's directory
+                descriptor = os.open(given, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+                os.dup2(descriptor, target)
+                os.close(descriptor)
         os.chdir(directory)
         os.execve(program, [program] + arguments, environment)
     except Exception as error:  # pylint: disable=broad-except
         os.write(2, ("cannot start %s: %s\n" % (program, error)).encode())
     finally:
         os._exit(127)
+
+
+def reap(leader):
+    """Collect children that have ended, but not the leader (pid), whose status is wanted: as zombies they keep their ids."""
+    for pid in identity.children(os.getpid()):
+        if pid != leader:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
 
 
 def exit_status(status):
@@ -112,11 +129,6 @@ class Job(object):
         reader, writer = os.pipe()
         os.write(writer, (self.script + "\n").encode())
         os.close(writer)
-        previous = os.umask(0o077)
-        stdio = [reader] + [os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600) for path in (output, error)]
-        os.umask(previous)
-        for descriptor in stdio[1:]:
-            os.fchown(descriptor, self.user.uid, self.user.gid)
         environment = {
             "HOME": self.user.home, "USER": self.user.name, "LOGNAME": self.user.name, "SHELL": "/bin/bash",
             "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C", "PBS_JOBID": self.job_id, "PBS_JOBNAME": "ckpt-validate",
@@ -125,10 +137,9 @@ class Job(object):
         }
         home = self.user.home if os.path.isdir(self.user.home) else "/"
         self.leader = spawn(os.path.join(self.hooks, "run"), ["/bin/bash"], environment, home,
-                            stdio, self.user, 0o077, LEAKED)
+                            [reader, output, error], self.user, 0o077, LEAKED)
         self.session_id = self.leader
-        for descriptor in stdio:
-            os.close(descriptor)
+        os.close(reader)
 
     def checkpoint(self, name, number, timeout):
         """Call the checkpoint hook as pbs_mom does, through popen(3): one shell line. Returns its stderr (str).
@@ -151,9 +162,7 @@ class Job(object):
         pid = spawn("/bin/sh", ["-c", line], HOOK_ENVIRONMENT, self.private, [null, writer, null])
         os.close(writer)
         os.close(null)
-        status = self._wait(pid, timeout, "checkpoint hook")
-        with os.fdopen(reader, "rb") as stream:
-            complaint = stream.read(4096).decode("utf-8", "replace").strip()
+        status, complaint = self._listen(pid, reader, timeout)
         if exit_status(status) != 0:
             raise MomError("checkpoint hook exited %d: %s" % (exit_status(status), complaint or "it said nothing on stderr"))
         return complaint
@@ -168,7 +177,7 @@ class Job(object):
             os.stat(image)
         except OSError as error:
             raise MomError("pbs_mom finds no image %s: %s" % (image, error.strerror))
-        os.chown(image, self.user.uid, self.user.gid)
+        os.chown(image, self.user.uid, self.user.gid, follow_symlinks=False)  # stock pbs_mom follows
         null = os.open(os.devnull, os.O_RDWR)
         # pbs_mom gives it /dev/null; the file is for the validation's eyes only.
         complaint = os.open(self.complaint, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
@@ -187,10 +196,10 @@ class Job(object):
                 self.status = status
         return self.status is not None
 
-    def wait(self, timeout, what):
+    def wait(self, timeout):
         """Wait for the job's end; return its Exit_status (int)."""
         if not wait_until(self.ended, timeout):
-            raise MomError("%s: the job did not end within %d seconds" % (what, timeout))
+            raise MomError("the job did not end within %d seconds" % timeout)
         return exit_status(self.status)
 
     def last_words(self):
@@ -204,11 +213,12 @@ class Job(object):
     def processes(self):
         """Return the processes (list of identity.Process) of the job on this node: its session and its PBS_JOBID."""
         found = []
+        reap(self.leader)
         for entry in os.listdir("/proc"):
             process = identity.process(int(entry)) if entry.isdigit() else None
-            if process and process.state not in "ZX" and (
-                    process.session == self.leader or
-                    (process.uid == self.user.uid and identity.job_of(process.pid) == self.job_id)):
+            if process is None or process.state in "ZX" and (process.pid == self.leader or process.ppid != os.getpid()):
+                continue  # the leader's end is looked at by ended(); other zombies of ours still hold their ids
+            if process.session == self.leader or process.uid == self.user.uid and identity.job_of(process.pid) == self.job_id:
                 found.append(process)
         return found
 
@@ -240,20 +250,26 @@ class Job(object):
             except OSError:
                 break  # another job's, or not ours
 
-    def _wait(self, pid, timeout, what):
-        answer = []
-
-        def over():
-            found, status = os.waitpid(pid, os.WNOHANG)
-            if found:
-                answer.append(status)
-            return bool(found)
-
-        if not wait_until(over, timeout):
-            os.killpg(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-            raise MomError("%s did not end within %d seconds and was killed" % (what, timeout))
-        return answer[0]
+    @staticmethod
+    def _listen(pid, reader, timeout):
+        """Read what a hook says until it ends; return (wait status, its first 4096 bytes as str)."""
+        said, deadline, status, found = b"", time.time() + timeout, 0, 0
+        with os.fdopen(reader, "rb", buffering=0) as stream:
+            while not found:
+                found, status = os.waitpid(pid, os.WNOHANG)
+                # Once more after its end, but not for ever: a daemon may hold the other end.
+                while select.select([stream], [], [], 0 if found else 0.005)[0]:
+                    chunk = stream.read(65536)
+                    said = (said + chunk)[:4096]
+                    if not chunk:
+                        if not found:
+                            time.sleep(0.002)
+                        break
+                if not found and time.time() > deadline:
+                    os.killpg(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+                    raise MomError("checkpoint hook did not end within %d seconds and was killed" % timeout)
+        return status, said.decode("utf-8", "replace").strip()
 
 
 def image_bytes(path):

@@ -5,6 +5,7 @@
 A result is what trial.result makes: level, nodes, passed (True, False or
 None for "not run"), cause, and whatever evidence the level has.
 """
+import re
 from xml.etree import ElementTree
 
 LEVELS = ("L1", "L2", "L3")
@@ -22,7 +23,7 @@ def size(count):
         return "-"
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
+        if round(value, 1) < 1024 or unit == "GiB":
             return "%d B" % value if unit == "B" else "%.1f %s" % (value, unit)
         value /= 1024
 
@@ -77,14 +78,15 @@ def summary(results):
 def junit(results, suite):
     """Return the results as JUnit XML (str); suite names the test suite."""
     root = ElementTree.Element("testsuite", {
-        "name": suite, "tests": str(len(results)), "errors": "0",
+        "name": _printable(suite), "tests": str(len(results)), "errors": "0",
         "failures": str(sum(result["passed"] is False for result in results)),
         "skipped": str(sum(result["passed"] is None for result in results)),
         "time": "%.3f" % sum(map(seconds, results)),
     })
     for result in results:
         case = ElementTree.SubElement(root, "testcase", {
-            "classname": "%s.%s" % (suite, result["level"]), "name": name(result), "time": "%.3f" % seconds(result)})
+            "classname": _printable("%s.%s" % (suite, result["level"])), "name": _printable(name(result)),
+            "time": "%.3f" % seconds(result)})
         if result["passed"] is False:
             ElementTree.SubElement(case, "failure", {"message": _printable(result["cause"])})
         elif result["passed"] is None:
@@ -94,5 +96,5 @@ def junit(results, suite):
 
 
 def _printable(text):
-    """Return text without the control characters that XML cannot hold."""
-    return "".join(character if character in "\t\n" or character >= " " else "?" for character in text)
+    """Return text without the characters that XML cannot hold."""
+    return re.sub("[^\\t\\n\\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)

@@ -31,16 +31,17 @@ class Phases(object):
 def read(path):
     """Return a file's text (str), empty when it is not there."""
     try:
-        with open(path) as stream:
+        with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()
     except OSError:
         return ""
 
 
 def evidence(path):
-    """Return the Evidence in the output file path; a half-written last line is left out."""
+    """Return the Evidence in the output file path; a half-written last line is left out unless the program has ended."""
     text = read(path)
-    return Evidence(text[:text.rfind("\n") + 1])
+    found = Evidence(text[:text.rfind("\n") + 1])
+    return Evidence(text) if found.ended else found
 
 
 def result(level, nodes, passed, cause, **facts):

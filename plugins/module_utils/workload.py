@@ -6,6 +6,7 @@ Each line it writes has passed through a pipe, a unix socket, an inet socket,
 a second process and a thread, and carries a secret that exists in its memory only. A
 gap, a repeat, a changed secret or a counter that starts anew cannot hide.
 """
+import re
 
 PROGRAM = '''\
 import os, select, socket, sys, threading, time
@@ -70,7 +71,7 @@ class Evidence(object):
                 self._problem("line %d comes after the end: %s" % (number, line))
             elif len(words) == 2 and words[0] == "end" and words[1] == str(self.counter):
                 self.ended = True
-            elif len(words) != 4 or not words[0].isdigit():
+            elif len(words) != 4 or not re.fullmatch("[0-9]+", words[0]):
                 self._problem("line %d is damaged: %s" % (number, line[:80]))
             else:
                 counter = int(words[0])

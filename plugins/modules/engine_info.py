@@ -146,7 +146,7 @@ def main():
         module.fail_json(msg="%s: %s" % (machine.nodename, error), kernel=machine.release)
 
     path, version = module.params["criu_path"], ""
-    if os.access(path, os.X_OK):
+    if os.path.isfile(path) and os.access(path, os.X_OK):
         output = module.run_command([path, "--version"])[1]
         version = field(output, "Version")
     bounding = int(field(read("/proc/self/status"), "CapBnd") or "0", 16)

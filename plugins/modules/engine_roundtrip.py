@@ -196,13 +196,13 @@ class Trip(object):
         """Leave no process behind."""
         for pid in identity.tree(self.root) if self.root else []:
             found = identity.process(pid)
-            if found and found.uid == self.user.uid:
+            if found and found.uid == self.user.uid and found.state not in "ZX":
                 os.kill(pid, signal.SIGKILL)
 
     def _progress(self, counter, when):
         if not mom.wait_until(lambda: trial.evidence(self.output).counter >= counter, self.timeout):
             raise trial.TrialError("the tree made no progress %s: its output is %s"
-                                   % (when, ascii(trial.read(self.output)[-200:]) or "empty"))
+                                   % (when, ascii(trial.read(self.output)[-200:]) if trial.read(self.output) else "empty"))
 
 
 def attempt(trip):
@@ -212,7 +212,7 @@ def attempt(trip):
         for step in ("start", "dump", "restore", "finish"):
             trip.phases.measure(step, getattr(trip, step))
         return ""
-    except (HookError, trial.TrialError) as error:
+    except (HookError, trial.TrialError, OSError) as error:
         return str(error)
     finally:
         trip.clean()
@@ -237,9 +237,13 @@ def main():
     settings = {"engine": module.params["engine"], "criu_path": module.params["criu_path"], "criu_options": [],
                 "engine_timeout": module.params["timeout"]}
     privilege.become_subreaper()  # the restored tree becomes ours
-    place = tempfile.mkdtemp(prefix="ckpt-torque-", dir=module.params["directory"])
-    os.chmod(place, 0o755)
     facts = {"phases": []}
+    try:
+        place = tempfile.mkdtemp(prefix="ckpt-torque-", dir=module.params["directory"])
+        os.chmod(place, 0o755)
+    except OSError as error:
+        module.fail_json(msg="%s: cannot make a temporary directory in %s: %s; name another directory"
+                         % (node, module.params["directory"], error.strerror))
     try:
         trip = Trip(settings, privilege.account(module.params["user"]), place, module.params["timeout"])
         facts = trip.facts

@@ -81,6 +81,7 @@ removed:
   elements: str
 """
 
+import glob
 import os
 import shutil
 import stat
@@ -97,11 +98,16 @@ def difference(path, text, mode):
         return ""
     if not stat.S_ISREG(status.st_mode):
         return "(not a regular file)"
-    with open(path, "rb") as stream:
-        present = stream.read()
-    if present == text.encode("utf-8") and stat.S_IMODE(status.st_mode) == mode and (status.st_uid, status.st_gid) == (0, 0):
+    present = read(path)
+    if present == text and stat.S_IMODE(status.st_mode) == mode and (status.st_uid, status.st_gid) == (0, 0):
         return None
-    return present.decode("utf-8", "replace")
+    return present
+
+
+def read(path):
+    """Return a file's text (str)."""
+    with open(path, "rb") as stream:
+        return stream.read().decode("utf-8", "replace")
 
 
 def write(path, text, mode):
@@ -118,38 +124,69 @@ def write(path, text, mode):
     os.rename(draft, path)
 
 
+def remove(path):
+    """Remove a file or a directory with all that is in it; never what a link leads to."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+def is_roots(path, mode):
+    """Whether path itself is root's with this mode (int)."""
+    status = os.lstat(path)
+    return (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (0, 0, mode)
+
+
 def strays(root, wanted):
-    """Return what is in root but not among the wanted paths (sets of str), compiled files of wanted ones excepted."""
+    """Return what is in root but not among the wanted paths (set of str), sorted.
+
+    Compiled files of wanted ones may stay if nobody but root could have written them.
+    """
     found = []
     for directory, subdirectories, names in os.walk(root):
         for name in list(subdirectories):
             path = os.path.join(directory, name)
-            if os.path.islink(path) or not (name == "__pycache__" or any(entry.startswith(path + "/") for entry in wanted)):
+            needed = name == "__pycache__" or any(entry.startswith(path + "/") for entry in wanted)
+            if os.path.islink(path) or not needed:
                 found.append(path)
                 subdirectories.remove(name)
         for name in names:
             path = os.path.join(directory, name)
             source = os.path.join(os.path.dirname(directory), name.split(".")[0] + ".py")
-            if path not in wanted and not (os.path.basename(directory) == "__pycache__" and source in wanted):
+            compiled = os.path.basename(directory) == "__pycache__" and source in wanted
+            if path not in wanted and not (compiled and not os.path.islink(path) and is_roots(path, 0o644)):
                 found.append(path)
     return sorted(found)
 
 
-def directories(root, wanted):
-    """Return the directories (list of str) of the wanted files beneath root whose owner or mode is wrong."""
-    found = set()
-    for path in wanted:
-        directory = os.path.dirname(path)
-        while path.startswith(root + "/") and directory.startswith(root):
-            found.add(directory)
-            directory = os.path.dirname(directory)
-    wrong = []
-    for path in sorted(found):
-        if os.path.isdir(path):
-            status = os.stat(path)
-            if (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) != (0, 0, 0o755):
-                wrong.append(path)
-    return wrong
+def directories(root):
+    """Return the directories (list of str) at and beneath root whose owner or mode is wrong."""
+    return sorted(path for path, _subdirectories, _names in os.walk(root) if not is_roots(path, 0o755))
+
+
+def uncompiled(package):
+    """Return the sources (list of str) of a package that have no compiled file."""
+    return [path for path in glob.glob(package + "/**/*.py", recursive=True)
+            if not glob.glob("%s/__pycache__/%s.*.pyc" % (os.path.dirname(path), os.path.basename(path)[:-3]))]
+
+
+def refuse(module, root, package):
+    """End with a sentence when the parameters would do harm."""
+    params = module.params
+    lost = sorted(name for name in params["files"] if params["path"] is None and not os.path.isabs(name))
+    if lost:
+        module.fail_json(msg="%s is not an absolute path; name it in full or name a path; nothing was changed" % ", ".join(lost))
+    if params["path"] is None:
+        return
+    if not os.path.isabs(params["path"]) or root.count("/") < 2:
+        module.fail_json(msg="path %s would be emptied of everything else; name a directory of its own, at least two levels deep; "
+                         "nothing was changed" % params["path"])
+    if os.path.isdir(root) and os.listdir(root) and not os.path.lexists(package):
+        module.fail_json(msg="path %s holds other files, which would be removed; name a directory of its own; nothing was changed" % root)
+    if not os.path.isfile(params["python"]) or not os.access(params["python"], os.X_OK):
+        module.fail_json(msg="%s cannot be executed on this node; install Python 3.6 or newer or set checkpoint_hooks_python; "
+                         "nothing was changed" % params["python"])
 
 
 def main():
@@ -165,46 +202,42 @@ def main():
         required_together=[("path", "package")],
         supports_check_mode=True,
     )
+    os.umask(0o022)  # users must be able to read what is made here
     params = module.params
-    root = (params["path"] or "").rstrip("/")
-    lost = [name for name in params["files"] if not root and not os.path.isabs(name)]
-    if lost:
-        module.fail_json(msg="%s is not an absolute path; name it in full or name a path; nothing was changed" % ", ".join(sorted(lost)))
-    if params["path"] and (not os.path.isabs(root) or root.count("/") < 2):
-        module.fail_json(msg="path %s would be emptied of everything else; name a directory of its own, at least two levels deep; "
-                         "nothing was changed" % params["path"])
-    if root and not os.access(params["python"], os.X_OK):
-        module.fail_json(msg="%s cannot be executed on this node; install Python 3.6 or newer or set checkpoint_hooks_python; "
-                         "nothing was changed" % params["python"])
-    wanted = {os.path.join(root, params["package"], name): (text, 0o644) for name, text in params["contents"].items()}
+    whole = params["path"] is not None
+    root = "/" + os.path.normpath(params["path"]).lstrip("/") if whole else "/"
+    package = os.path.join(root, params["package"]) if whole else ""
+    refuse(module, root, package)
+    wanted = {os.path.join(package, name): (text, 0o644) for name, text in params["contents"].items()}
     for name, text in params["files"].items():
         wanted[os.path.join(root, name)] = (text, 0o755 if name in params["executables"] else 0o644)
 
-    diffs, written = [], []
+    removed = strays(root, set(wanted)) if whole and os.path.isdir(root) else []
+    diffs = [{"before_header": path, "after_header": path, "after": "",
+              "before": read(path) if os.path.isfile(path) and not os.path.islink(path) else "(not a regular file)"} for path in removed]
+    written = []
     for path, (text, mode) in sorted(wanted.items()):
-        present = difference(path, text, mode)
+        gone = any(path.startswith(stray + "/") for stray in removed)
+        present = "" if gone else difference(path, text, mode)
         if present is not None:
             written.append(path)
             diffs.append({"before_header": path, "after_header": path, "before": present, "after": text})
-    wrong = directories(root, wanted) if root else []
-    removed = strays(root, set(wanted)) if os.path.isdir(root) else []
+    wrong = directories(root) if whole else []
+    compiling = whole and bool(written or removed or uncompiled(package))
     if not module.check_mode:
         try:
             for path in removed:
-                if os.path.isdir(path) and not os.path.islink(path):
-                    shutil.rmtree(path)
-                else:
-                    os.unlink(path)
+                remove(path)
             for path in written:
                 write(path, *wanted[path])
-            for path in directories(root, wanted) if root else []:
+            for path in directories(root) if whole else []:
                 os.chown(path, 0, 0)
                 os.chmod(path, 0o755)
         except OSError as error:
             module.fail_json(msg="cannot install the files: %s" % error)
-        if root and (written or removed):
-            module.run_command([params["python"], "-I", "-m", "compileall", "-q", os.path.join(root, params["package"])], check_rc=True)
-    module.exit_json(changed=bool(written or removed or wrong), written=written, removed=removed, diff=diffs)
+        if compiling:
+            module.run_command([params["python"], "-I", "-m", "compileall", "-q", package], check_rc=True)
+    module.exit_json(changed=bool(written or removed or wrong or compiling), written=written, removed=removed, diff=diffs)
 
 
 if __name__ == "__main__":

@@ -177,6 +177,7 @@ class Trip(object):
         self.output, self.error = os.path.join(self.work, "stdout"), os.path.join(self.work, "stderr")
         self.job = mom.Job(HOME, params["hooks_path"], self.user, grp.getgrgid(self.user.gid).gr_name,
                            state["job_id"], state["directory"], state["session_id"])
+        privilege.become_subreaper()  # what the killed job leaves must be reaped, or its process ids stay in use
         if not state["nodes"] or state["nodes"][-1] != node:
             state["nodes"].append(node)
 
@@ -209,13 +210,19 @@ class Trip(object):
             raise trial.TrialError("the checkpoint hook exited 0 but there is no image %s" % path)
         self.state["name"] = name
         self.state["image_bytes"] = mom.image_bytes(path)
-        manifest = json.loads(trial.read(os.path.join(path, "manifest.json")) or "{}")
-        self.state["engine"] = manifest.get("engine", {})
+        try:
+            self.state["engine"] = dict(json.loads(self._as_user(os.path.join(path, "manifest.json")))["engine"])
+        except (ValueError, KeyError, TypeError):
+            raise trial.TrialError("the image %s has no manifest that can be read" % path)
+
+    def _as_user(self, path):
+        """Return the text of a file that the user could replace by a link."""
+        return privilege.as_user(self.user, lambda: trial.read(path))
 
     def hold(self):
         """Checkpoint and end the job; nothing of it may be left on this node."""
         self.checkpoint(15)
-        self.job.wait(self.timeout, "hold")
+        self.job.wait(self.timeout)
         if not mom.wait_until(lambda: not self.job.processes(), self.timeout):
             raise trial.TrialError("processes of the held job are still there: %s"
                                    % ", ".join("%d (%s)" % (process.pid, process.name) for process in self.job.processes()))
@@ -238,7 +245,7 @@ class Trip(object):
     def finish(self):
         """Let the job end by itself and judge it."""
         privilege.as_user(self.user, lambda: open(os.path.join(self.work, "stop"), "w").close())
-        status = self.job.wait(self.timeout, "finish")
+        status = self.job.wait(self.timeout)
         found = trial.evidence(self.output)
         self.state["counters"].append(found.counter)
         self.state["exit_status"] = status
@@ -259,8 +266,10 @@ class Trip(object):
         self.job.kill()
         self.job.forget()
         privilege.as_user(self.user, lambda: [shutil.rmtree(path, ignore_errors=True) for path in (self.work, self.job.directory)])
-        if os.path.isdir(self.job.directory):
-            os.rmdir(self.job.directory)
+        try:
+            os.rmdir(self.job.directory)  # the user cannot remove it from root's directory
+        except OSError:
+            pass  # not made yet, or the hook left what only root can remove: the cause is more important
 
     def leave(self):
         """Remove the job from this node; its files stay for the next one."""
@@ -295,13 +304,17 @@ def attempt(trip, steps):
 
 def order_fault(steps, state):
     """Return what is wrong with the order of steps (str), or an empty str; state says whether one was given (bool)."""
-    running = False
+    after = {"run": [], "restart": ["hold"], "continue": ["run", "restart", "continue"]}
+    after["hold"] = after["finish"] = after["continue"]
     for number, step in enumerate(steps):
-        if step in ("run", "restart") and running or step in ("continue", "hold", "finish") and not running:
-            return "step %d (%s) cannot follow %s" % (number + 1, step, steps[number - 1] if number else "nothing")
-        running = step not in ("hold", "finish")
-    if running:
+        before = steps[number - 1] if number else None
+        first = step in ("run", "restart")
+        if before is None and not first or before is not None and before not in after.get(step, []) and step != "abandon":
+            return "step %d (%s) cannot follow %s" % (number + 1, step, before or "nothing")
+    if steps[-1] not in ("hold", "finish"):
         return "the last step must be hold or finish, not %s: the job cannot outlive this call" % steps[-1]
+    if "abandon" in steps:
+        return "abandon must be the only step"
     if (steps[0] == "run") == state:
         return "the first step %s %s a state" % (steps[0], "does not take" if state else "needs")
     return ""
@@ -338,9 +351,9 @@ def main():
 
     cause, trip = "", None
     try:
-        os.makedirs(os.path.join(HOME, "mom_priv", "jobs"), mode=0o755, exist_ok=True)
         trip = Trip(params, state, node)
         if steps != ["abandon"]:
+            os.makedirs(os.path.join(HOME, "mom_priv", "jobs"), mode=0o755, exist_ok=True)
             cause = attempt(trip, steps)
     except HookError as error:
         cause = "%s: %s: %s" % (node, steps[0], error)

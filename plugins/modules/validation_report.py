@@ -73,6 +73,7 @@ files:
 """
 
 import datetime
+import errno
 import json
 import os
 
@@ -80,6 +81,26 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils import render
 
 NEEDED = ("level", "nodes", "passed", "cause")
+
+
+def fault(result):
+    """Return why a result (dict) is not a round trip's (str), or an empty str."""
+    missing = [key for key in NEEDED if key not in result]
+    if missing:
+        return "no " + ", ".join(missing)
+    if result["level"] not in render.LEVELS:
+        return "level %s" % result["level"]
+    engine, phases = result.get("engine", {}), result.get("phases", [])
+    good = {
+        "passed": result["passed"] is None or isinstance(result["passed"], bool),
+        "cause": isinstance(result["cause"], str),
+        "nodes": isinstance(result["nodes"], list) and all(isinstance(node, str) for node in result["nodes"]),
+        "engine": isinstance(engine, dict) and all(isinstance(value, str) for value in engine.values()),
+        "phases": isinstance(phases, list) and all(isinstance(phase, dict) and isinstance(phase.get("seconds"), (int, float))
+                                                   for phase in phases),
+    }
+    wrong = [key for key, value in good.items() if not value]
+    return "%s %s" % (wrong[0], result.get(wrong[0])) if wrong else ""
 
 
 def main():
@@ -93,10 +114,10 @@ def main():
     )
     results, directory = module.params["results"], module.params["directory"]
     for number, result in enumerate(results, 1):
-        missing = [key for key in NEEDED if key not in result]
-        if missing or result["level"] not in render.LEVELS:
+        why = fault(result)
+        if why:
             module.fail_json(msg="result %d is not a round trip's (%s); pass what the round-trip modules returned; nothing was written"
-                             % (number, "no " + ", ".join(missing) if missing else "level %s" % result["level"]))
+                             % (number, why))
     summary = render.summary(results)
     table = render.table(results)
     created = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -112,8 +133,12 @@ def main():
         try:
             os.makedirs(directory, exist_ok=True)
             for path in files:
-                with open(path + ".new", "w", encoding="utf-8") as stream:
+                if os.path.isdir(path):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            for path in files:
+                with open(path + ".new", "w", encoding="utf-8", errors="replace") as stream:
                     stream.write(contents[os.path.basename(path)])
+            for path in files:
                 os.rename(path + ".new", path)
         except OSError as error:
             module.fail_json(msg="cannot write the report to %s: %s; name another directory" % (directory, error.strerror))

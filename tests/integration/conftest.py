@@ -141,13 +141,18 @@ class Job(object):
             if self.counter() > before + 2:
                 return
             time.sleep(0.05)
-        raise AssertionError("job %s makes no progress after %d: %s" % (self.id, before, self.node.run("cat %s/err /tmp/%s.err" % (self.place, self.id)).out))
+        raise AssertionError("job %s makes no progress after %d: %s" % (self.id, before, self.complaints()))
+
+    def complaints(self):
+        """What the job and its restart hook said on stderr."""
+        return self.node.run("cat %s/err /tmp/%s.err" % (self.place, self.id)).out
 
     def name(self):
         return "ckpt.%s.%d" % (self.id, self.images)
 
     def arguments(self, **other):
-        values = dict(session=self.session, job=self.id, user="alice", group="alice", directory=self.directory, name=self.name())
+        values = {"session": self.session, "job": self.id, "user": "alice", "group": "alice",
+                  "directory": self.directory, "name": self.name()}
         values.update(other)
         return [values[key] for key in ("session", "job", "user", "group", "directory", "name")]
 
@@ -169,8 +174,9 @@ class Job(object):
 
     def move(self, node):
         """Restart on a node and see the job go on."""
-        node.ask("cd / && env -i PATH=/bin:/usr/bin setsid --fork sh -c 'setsid --wait %s/restart %s 2> /tmp/%s.err; echo $? > /tmp/%s.exit' "
-                 "> /dev/null < /dev/null 2> /dev/null" % (HOOKS, " ".join(map(str, self.arguments())), self.id, self.id))
+        node.ask("cd / && env -i PATH=/bin:/usr/bin setsid --fork sh -c "
+                 "'setsid --wait %s/restart %s 2> /tmp/%s.err; echo $? > /tmp/%s.exit' > /dev/null < /dev/null 2> /dev/null"
+                 % (HOOKS, " ".join(map(str, self.arguments())), self.id, self.id))
         self.node = node
         self.progress()
 

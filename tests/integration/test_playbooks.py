@@ -110,8 +110,8 @@ def test_broken_hook(cluster, node1, tmp_path):
 
 def test_hook_that_loses_the_image(cluster, node1, tmp_path):
     """The hook says that all is well, but the image is gone."""
-    node1.ask("mv %s/checkpoint %s/real && printf '#!/bin/sh\\n%s/real \"$@\" && rm -r \"$5/$6\"\\n' > %s/checkpoint && chmod 755 %s/checkpoint"
-              % ((HOOKS,) * 5))
+    node1.ask("cd %s && mv checkpoint real && printf '#!/bin/sh\\n%s/real \"$@\" && rm -r \"$5/$6\"\\n' > checkpoint && "
+              "chmod 755 checkpoint" % (HOOKS, HOOKS))
     done, report = validate(cluster, tmp_path)
     assert done.code != 0
     found = report["results"][-1]
@@ -139,8 +139,8 @@ def test_wrong_user(cluster, tmp_path):
 
 def test_image_deleted_between_two_nodes(cluster, node2, tmp_path):
     """A user, or a broken file system, removes the image after the hold."""
-    node2.ask("mv %s/restart %s/real && printf '#!/bin/sh\\nrm -r \"$5/$6\"; exec %s/real \"$@\"\\n' > %s/restart && chmod 755 %s/restart"
-              % ((HOOKS,) * 5))
+    node2.ask("cd %s && mv restart real && printf '#!/bin/sh\\nrm -r \"$5/$6\"; exec %s/real \"$@\"\\n' > restart && chmod 755 restart"
+              % (HOOKS, HOOKS))
     done, report = validate(cluster, tmp_path)
     assert done.code != 0
     assert re.fullmatch(r"node2: restart: the job ended at counter \d+ with status 66: image \S+ cannot be opened: "

@@ -96,8 +96,9 @@ def test_checkpoint_hook_refuses_other_arguments(host, settings):
 def test_restart_hook_refuses_a_directory_elsewhere(host, settings):
     done = host.run("%s/restart 1 2.head alice alice /tmp/2.head.CK ckpt.2.head.1", settings["checkpoint_hooks_path"])
     assert done.rc == 77
-    assert done.stderr == ("directory /tmp/2.head.CK is in none of this node's stores (%s); set the job's checkpoint directory beneath one\n"
-                           % ", ".join(store["path"] for store in settings["checkpoint_hooks_stores"]))
+    stores = ", ".join(store["path"] for store in settings["checkpoint_hooks_stores"])
+    assert done.stderr == ("directory /tmp/2.head.CK is in none of this node's stores (%s); "
+                           "set the job's checkpoint directory beneath one\n" % stores)
 
 
 def test_run_hook_must_lead_a_session(host, settings):

@@ -1,0 +1,279 @@
+"""What the hooks' unit tests share. Processes, directories and signals are real."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import namedtuple
+
+import pytest
+
+HOOKS = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../plugins/module_utils"))
+sys.path.insert(0, HOOKS)
+
+from torque_ckpt import contract, identity, manifest, privilege, store, supervisor  # noqa: E402
+
+LIMIT = 30
+"""Seconds after which something that should have happened is taken for hung."""
+
+Ended = namedtuple("Ended", "status result stderr")
+"""A child that ended: its wait status (int), what its work returned, what it wrote to stderr (str)."""
+
+Answer = namedtuple("Answer", "code stdout stderr")
+"""A hook that ended: its exit code (negative for a signal), and what it wrote (str)."""
+
+Job = namedtuple("Job", "leader pids")
+"""A job on this machine: its session leader (pid) and the leader's children (list of pid)."""
+
+
+def wait_until(condition):
+    """Wait until condition() is true; return what it said."""
+    deadline = time.time() + LIMIT
+    while time.time() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.002)
+    raise AssertionError("this did not happen within %d seconds" % LIMIT)
+
+
+def _reap(pid):
+    deadline = time.time() + LIMIT
+    while time.time() < deadline:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return status
+        time.sleep(0.002)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    raise AssertionError("process %d did not end within %d seconds" % (pid, LIMIT))
+
+
+@pytest.fixture(name="wait_until")
+def _wait_until():
+    return wait_until
+
+
+@pytest.fixture
+def in_child():
+    """Return a function that runs work() in a forked session leader and returns how it Ended."""
+    def run(work):
+        with tempfile.TemporaryFile("w+") as results, tempfile.TemporaryFile("w+") as errors:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    os.setsid()
+                    os.dup2(errors.fileno(), 2)
+                    sys.stderr = os.fdopen(2, "w")
+                    json.dump(work(), results)
+                    results.flush()
+                    os._exit(0)
+                except BaseException:
+                    traceback.print_exc()
+                    sys.stderr.flush()
+                finally:
+                    os._exit(99)
+            try:
+                status = _reap(pid)
+            finally:
+                try:
+                    os.killpg(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            results.seek(0)
+            errors.seek(0)
+            text, words = results.read(), errors.read()
+            assert status != 99 << 8, words
+            return Ended(status, json.loads(text) if text else None, words)
+    return run
+
+
+@pytest.fixture
+def free_pid():
+    """A process id (int) that nothing has."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return pid
+
+
+@pytest.fixture
+def open_directory():
+    """A directory (str) that every user can reach, unlike tmp_path."""
+    path = tempfile.mkdtemp(prefix="ckpt-torque-unit-")
+    os.chmod(path, 0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def somebody():
+    """An account (User) that the tests can become: nobody, or who runs them when that is not root."""
+    if os.geteuid() == 0:
+        return privilege.account("nobody")
+    return privilege.User("somebody", os.geteuid(), os.getegid(), "/")
+
+
+def _lead(job_id, programs, user, ready, life):
+    """Be a session leader with the programs (copies of the shell) as children, as the run hook starts them."""
+    os.setsid()
+    os.environ.pop("PBS_JOBID", None)
+    if job_id is not None:
+        os.environ["PBS_JOBID"] = job_id
+    if user is not None:
+        privilege.become(user)
+    supervisor.block_signals()
+    for number, program in enumerate(programs):
+        if os.fork() == 0:
+            os.setpgid(0, 0)
+            privilege.reset_signals()
+            os.dup2(life, 0)
+            os.dup2(ready, 1)
+            os.execv(program, ["sh", "-c", 'echo "$0 $$"; read line', str(number)])
+    os.close(ready)
+    os.read(life, 1)
+
+
+@pytest.fixture
+def start_job():
+    """Return a function that starts a Job; its processes end with the test."""
+    started, descriptors = [], []
+
+    def start(job_id="12.head", programs=("/bin/sh",), user=None):
+        ready, ready_in = os.pipe()
+        life, life_in = os.pipe()
+        leader = os.fork()
+        if leader == 0:
+            try:
+                os.close(life_in)
+                _lead(job_id, programs, user, ready_in, life)
+            finally:
+                os._exit(1)
+        os.close(ready_in)
+        os.close(life)
+        descriptors.append(life_in)
+        with os.fdopen(ready) as stream:
+            lines = [stream.readline().split() for _program in programs]
+        pids = [int(pid) for _number, pid in sorted(lines)]
+        started.append(Job(leader, pids))
+        wait_until(lambda: all(identity.process(pid).state == "S" for pid in pids))
+        return started[-1]
+
+    yield start
+    for job in started:
+        for pid in job.pids + [job.leader]:  # the leader reaps none of them, so no number is another process's by now
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(job.leader, 0)
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+@pytest.fixture
+def hook():
+    """Return a function that calls a hook as a program, with pbs_mom's environment, and returns its Answer."""
+    def call(name, arguments, config="/nonexistent/hooks.json", leader=True, **options):
+        environment = {"PATH": "/bin:/usr/bin"}
+        if "LD_LIBRARY_PATH" in os.environ:  # some interpreters need it
+            environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+        code = "import sys; sys.path.insert(0, %r); from torque_ckpt.%s import main; sys.exit(main(sys.argv, %r))"
+        process = subprocess.Popen([sys.executable, "-IS", "-c", code % (HOOKS, name, config)] + arguments,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   universal_newlines=True, start_new_session=leader, env=environment, **options)
+        try:
+            stdout, stderr = process.communicate(timeout=LIMIT)
+        finally:
+            process.kill()
+        return Answer(process.returncode, stdout, stderr)
+    return call
+
+
+@pytest.fixture
+def program(open_directory):
+    """Return a function that writes an executable shell script and returns its path (str)."""
+    def write(text, name="criu"):
+        path = os.path.join(open_directory, name)
+        with open(path, "w") as stream:
+            stream.write("#!/bin/sh\n" + text)
+        os.chmod(path, 0o755)
+        return path
+    return write
+
+
+class Site(object):
+    """A node with a store, a configuration and an account, for hooks that are called by root.
+
+    config     str: path of the configuration
+    store      str: path of the store
+    directory  str: where the images of job 12.head live; the user's own
+    """
+
+    def __init__(self, path, user):
+        self.user = user
+        self.config = os.path.join(path, "hooks.json")
+        self.store = os.path.join(path, "store")
+        self.directory = os.path.join(self.store, "12.head.CK")
+        self.run_directory = os.path.join(path, "run")
+        self.criu = os.path.join(path, "criu")
+        os.makedirs(self.directory)
+        os.chmod(self.store, 0o755)
+        os.chown(self.directory, user.uid, user.gid)
+        with open(os.path.join(self.store, store.MARKER), "w") as stream:
+            stream.write("main\n")
+        self.configure()
+
+    def configure(self, **settings):
+        """Write the configuration."""
+        values = {"stores": [{"path": self.store, "id": "main"}], "criu_path": self.criu, "engine_timeout": LIMIT,
+                  "run_directory": self.run_directory}
+        with open(self.config, "w") as stream:
+            json.dump(dict(values, **settings), stream)
+        os.chmod(self.config, 0o644)
+
+    def arguments(self, session="-", name="ckpt.12.head.2", user=None, directory=None):
+        """Return what pbs_mom passes to restart (list of str)."""
+        return [session, "12.head", user or self.user.name, "-", directory or self.directory, name]
+
+    def publish(self, name, root, pids, engine="criu"):
+        """Make an image as the checkpoint hook does it; its one file is pages.img."""
+        def work():
+            call = contract.restart(self.arguments(name=name))
+            directory = store.open_job_directory({"path": self.store, "id": "main"}, self.directory)
+            draft = store.Draft(directory, name)
+            os.write(os.open("pages.img", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=draft.descriptor), b"memory")
+            manifest.write(draft.descriptor, call, self.user, {"name": engine, "version": "1"}, root, pids, 0.5)
+            draft.publish()
+        privilege.as_user(self.user, work)
+
+    def content(self):
+        """Return all that is in the job's directory: paths and bytes (dict)."""
+        found = {}
+        for place, directories, files in os.walk(self.directory):
+            for name in directories:
+                found[os.path.relpath(os.path.join(place, name), self.directory)] = None
+            for name in files:
+                with open(os.path.join(place, name), "rb") as stream:
+                    found[os.path.relpath(os.path.join(place, name), self.directory)] = stream.read()
+        return found
+
+
+@pytest.fixture
+def site(open_directory, program):
+    """A Site whose criu fails; for root with the capabilities that CRIU is given."""
+    wanted = (1 << privilege.CAP_SYS_PTRACE) | (1 << privilege.CAP_CHECKPOINT_RESTORE) | (1 << privilege.CAP_SETPCAP)
+    with open("/proc/self/status") as stream:
+        mine = next(int(line.split()[1], 16) for line in stream if line.startswith("CapEff:"))
+    if mine & wanted != wanted:
+        pytest.skip("needs root with CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE and CAP_SETPCAP")
+    program('echo "(00.000100) Error (criu/cr.c:7): it would not" >&2\nexit 1\n')
+    return Site(open_directory, privilege.account("nobody"))
+
+
+@pytest.fixture
+def state_of():
+    """Return a function that tells a process's state (str) by its pid."""
+    return lambda pid: identity.process(pid).state

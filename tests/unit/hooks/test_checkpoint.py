@@ -1,0 +1,184 @@
+import os
+import signal
+
+import pytest
+
+from torque_ckpt import errors, store
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the checkpoint hook is root's")
+
+ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1", "15", "-"]
+
+STOPPING = """
+case $1 in
+dump) kill -STOP $3; echo memory > $5/pages.img ;;
+--version) echo 'Version: 4.1.1' ;;
+esac
+"""
+
+
+# Refusals
+
+@pytest.mark.parametrize("number", [0, 1, 7, 9])
+def test_with_a_wrong_number_of_arguments(hook, number):
+    assert hook("checkpoint", (ARGUMENTS + ["x"])[:number]) == (
+        errors.USAGE, "", "checkpoint: expected 8 arguments (session_id job_id user group directory name signal depth), got %d; pbs_mom "
+        "cuts lines over 1024 bytes, so look for an overlong checkpoint directory; nothing was done\n" % number)
+
+
+def test_with_a_malformed_argument(hook):
+    assert hook("checkpoint", ARGUMENTS[:4] + ["/tmp/x;id>/tmp/y;"] + ARGUMENTS[5:]) == (
+        errors.USAGE, "", "checkpoint: directory '/tmp/x;id>/tmp/y;' is not an absolute path of plain characters; nothing was done\n")
+
+
+def test_without_a_configuration(hook):
+    assert hook("checkpoint", ARGUMENTS) == (
+        errors.CONFIG, "", "configuration /nonexistent/hooks.json cannot be read (No such file or directory); "
+        "run the role checkpoint_hooks on this node\n")
+
+
+def checkpoint(hook, site, session="-", signal_number="15", **values):
+    return hook("checkpoint", site.arguments(session=str(session), **values) + [signal_number, "-"], site.config)
+
+
+@needs_root
+def test_configuration_of_another_owner(hook, site):
+    os.chown(site.config, site.user.uid, -1)
+    assert checkpoint(hook, site) == (
+        errors.CONFIG, "", "configuration %s must be root's and writable by nobody else; run the role checkpoint_hooks on this node\n"
+        % site.config)
+
+
+@needs_root
+def test_user_that_is_not_known(hook, site):
+    assert checkpoint(hook, site, user="no_such_user_here") == (
+        errors.NO_USER, "", "user no_such_user_here is not known on this node; compare the account database with the other nodes\n")
+
+
+@needs_root
+def test_job_of_root(hook, site):
+    assert checkpoint(hook, site, user="root") == (
+        errors.NO_USER, "", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted\n")
+
+
+@needs_root
+def test_directory_in_no_store(hook, site):
+    assert checkpoint(hook, site, directory="/tmp/12.head.CK") == (
+        errors.REFUSED, "", "directory /tmp/12.head.CK is in none of this node's stores (%s); set the job's checkpoint directory beneath "
+        "one\n" % site.store)
+
+
+@needs_root
+def test_store_that_is_not_mounted(hook, site):
+    os.unlink(os.path.join(site.store, store.MARKER))
+    assert checkpoint(hook, site) == (
+        errors.CONFIG, "", "store %s is not usable on this node: %s/.ckpt-torque-store: No such file or directory; is it mounted?\n"
+        % (site.store, site.store))
+
+
+@needs_root
+def test_engine_that_is_not_known(hook, site):
+    site.configure(engine="blcr")
+    assert checkpoint(hook, site) == (
+        errors.CONFIG, "", "engine 'blcr' is not known to these hooks (known: criu); set checkpoint_hooks_engine\n")
+
+
+@needs_root
+def test_engine_that_is_not_there(hook, site):
+    os.unlink(site.criu)
+    assert checkpoint(hook, site) == (errors.CONFIG, "", "criu is not at %s on this node; run the role criu\n" % site.criu)
+
+
+@needs_root
+def test_job_that_is_not_here(hook, site, free_pid):
+    assert checkpoint(hook, site, free_pid) == (
+        errors.GONE, "", "job 12.head has no running process started by the run or restart hook on this node (session %d); "
+        "was $checkpoint_run_exe set when it started?\n" % free_pid)
+
+
+@needs_root
+@pytest.mark.parametrize("job_id, own", [("13.head", True), ("12.head", False), (None, True)])
+def test_process_that_is_not_the_jobs(hook, site, start_job, state_of, job_id, own):
+    job = start_job(job_id, user=site.user if own else None)
+    assert checkpoint(hook, site, job.leader) == (
+        errors.REFUSED, "", "process %d is not job 12.head of nobody (its uid is %d, its PBS_JOBID is %s); it was left alone\n"
+        % (job.pids[0], site.user.uid if own else 0, job_id or "not set"))
+    assert state_of(job.pids[0]) == "S"
+    assert site.content() == {}
+
+
+# A checkpoint that fails leaves the job running and the older images as they were
+
+@needs_root
+@pytest.mark.parametrize("signal_number", ["0", "15"])
+def test_failed_dump(hook, site, start_job, state_of, signal_number):
+    job = start_job(user=site.user)
+    site.publish("ckpt.12.head.1", 7, [7])
+    before = site.content()
+    assert checkpoint(hook, site, job.leader, signal_number) == (
+        errors.ENGINE, "", "criu dump failed with status 1: it would not; the job runs on\n")
+    assert state_of(job.pids[0]) == "S"
+    assert site.content() == before
+
+
+@needs_root
+def test_dump_that_takes_too_long(hook, site, program, start_job, state_of):
+    job = start_job(user=site.user)
+    program("echo part > $5/pages.img\nexec sleep 60\n")
+    site.configure(engine_timeout=1)
+    assert checkpoint(hook, site, job.leader) == (errors.ENGINE, "", "%s took longer than 1 seconds and was killed\n" % site.criu)
+    assert state_of(job.pids[0]) == "S"
+    assert site.content() == {}
+
+
+@needs_root
+def test_hold_whose_engine_then_says_no_version(hook, site, program, start_job, state_of, wait_until):
+    job = start_job(user=site.user)
+    program(STOPPING.replace("Version: ", ""))
+    assert checkpoint(hook, site, job.leader) == (errors.ENGINE, "", "%s --version failed: 4.1.1\n" % site.criu)
+    wait_until(lambda: state_of(job.pids[0]) == "S")
+    assert site.content() == {}
+
+
+@needs_root
+def test_hold_whose_image_cannot_be_published(hook, site, program, start_job, state_of, wait_until):
+    job = start_job(user=site.user)
+    program(STOPPING)
+    site.publish("ckpt.12.head.2", 7, [7])
+    before = site.content()
+    assert checkpoint(hook, site, job.leader) == (
+        errors.CANNOT_WRITE, "", "cannot publish image ckpt.12.head.2: Directory not empty\n")
+    wait_until(lambda: state_of(job.pids[0]) == "S")
+    assert site.content() == before
+
+
+@needs_root
+def test_failed_hold_of_a_suspended_job_leaves_it_suspended(hook, site, program, start_job, state_of, wait_until):
+    job = start_job(user=site.user)
+    os.kill(job.pids[0], signal.SIGSTOP)
+    wait_until(lambda: state_of(job.pids[0]) == "T")
+    program(STOPPING)
+    site.publish("ckpt.12.head.2", 7, [7])
+    assert checkpoint(hook, site, job.leader).code == errors.CANNOT_WRITE
+    assert state_of(job.pids[0]) == "T"
+
+
+@needs_root
+def test_job_directory_that_is_a_link(hook, site, start_job, state_of, open_directory):
+    job = start_job(user=site.user)
+    os.rmdir(site.directory)
+    os.symlink(open_directory, site.directory)
+    before = sorted(os.listdir(open_directory))
+    assert checkpoint(hook, site, job.leader) == (
+        errors.CANNOT_WRITE, "", "cannot use the directory of job images %s: Not a directory\n" % site.directory)
+    assert state_of(job.pids[0]) == "S"
+    assert sorted(os.listdir(open_directory)) == before
+
+
+@needs_root
+def test_job_directory_of_another_user(hook, site, start_job, state_of):
+    job = start_job(user=site.user)
+    os.chown(site.directory, 0, 0)
+    assert checkpoint(hook, site, job.leader) == (errors.CANNOT_WRITE, "", "cannot create image ckpt.12.head.2: Permission denied\n")
+    assert state_of(job.pids[0]) == "S"
+    assert site.content() == {}

@@ -1,0 +1,123 @@
+import json
+import os
+
+import pytest
+
+from torque_ckpt import config, errors
+from torque_ckpt.errors import HookError
+
+STORES = [{"path": "/shared/ckpt", "id": "main"}]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, mode=0o644):
+        path = tmp_path / "hooks.json"
+        path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode("utf-8"))
+        path.chmod(mode)
+        return str(path)
+    return write
+
+
+def refusal(path, owner=None):
+    with pytest.raises(HookError) as caught:
+        config.load(path, owner=os.geteuid() if owner is None else owner)
+    assert caught.value.code == errors.CONFIG
+    beginning, end = "configuration %s " % path, "; run the role checkpoint_hooks on this node"
+    assert str(caught.value).startswith(beginning) and str(caught.value).endswith(end)
+    return str(caught.value)[len(beginning):-len(end)]
+
+
+def test_what_is_not_set_has_its_default(write):
+    assert config.load(write({"stores": STORES}), owner=os.geteuid()) == {
+        "engine": "criu", "stores": STORES, "criu_path": "/usr/sbin/criu", "criu_options": [], "engine_timeout": 3600,
+        "run_directory": "/run/ckpt-torque"}
+
+
+def test_what_is_set_counts(write):
+    wanted = {"engine": "blcr", "stores": STORES, "criu_path": "/opt/criu", "criu_options": ["--tcp-close"], "engine_timeout": 5,
+              "run_directory": "/run/elsewhere"}
+    assert config.load(write(wanted), owner=os.geteuid()) == wanted
+
+
+def test_loading_leaves_the_defaults_alone(write):
+    before = json.dumps(config.DEFAULTS, sort_keys=True)
+    config.load(write({"stores": STORES, "engine": "blcr", "criu_options": ["-v4"]}), owner=os.geteuid())
+    assert json.dumps(config.DEFAULTS, sort_keys=True) == before
+
+
+def test_text_is_utf8_whatever_the_locale(write):
+    path = write('{"stores": [{"path": "/ck\u00fc", "id": "main"}]}'.encode("utf-8"))
+    assert config.load(path, owner=os.geteuid())["stores"][0]["path"] == "/ck\u00fc"
+
+
+@pytest.mark.parametrize("mode", [0o400, 0o600, 0o640, 0o644, 0o444, 0o755])
+def test_a_file_that_only_its_owner_may_write_is_taken(write, mode):
+    assert config.load(write({"stores": STORES}, mode), owner=os.geteuid())["stores"] == STORES
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666, 0o620, 0o602])
+def test_a_file_that_others_may_write_is_refused(write, mode):
+    assert refusal(write({"stores": STORES}, mode)) == "must be root's and writable by nobody else"
+
+
+def test_a_file_of_another_owner_is_refused(write):
+    assert refusal(write({"stores": STORES}), owner=os.geteuid() + 1) == "must be root's and writable by nobody else"
+
+
+def test_the_owner_is_root_when_nobody_says_otherwise(write, somebody):
+    path = write({"stores": STORES})
+    os.chown(path, somebody.uid, -1)
+    with pytest.raises(HookError) as caught:
+        config.load(path)
+    assert str(caught.value) == ("configuration %s must be root's and writable by nobody else; run the role checkpoint_hooks on this node"
+                                 % path)
+    assert caught.value.code == errors.CONFIG
+
+
+def test_the_owner_is_judged_before_the_content(write):
+    assert refusal(write(b"not JSON"), owner=os.geteuid() + 1) == "must be root's and writable by nobody else"
+
+
+def test_a_missing_file(tmp_path):
+    assert refusal(str(tmp_path / "none.json")) == "cannot be read (No such file or directory)"
+
+
+def test_a_directory_in_its_place(tmp_path):
+    assert refusal(str(tmp_path)) == "cannot be read (Is a directory)"
+
+
+@pytest.mark.parametrize("content, why", [
+    (b"", "Expecting value: line 1 column 1 (char 0)"),
+    (b"engine = criu\n", "Expecting value: line 1 column 1 (char 0)"),
+    (b'{"engine": "criu"', "Expecting ',' delimiter: line 1 column 18 (char 17)"),
+    (b'{}\n{}', "Extra data: line 2 column 1 (char 3)"),
+    (b'\xff{}', "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+])
+def test_content_that_is_not_json(write, content, why):
+    assert refusal(write(content)) == "is not JSON (%s)" % why
+
+
+@pytest.mark.parametrize("content", [None, [], [STORES], "criu", 7, True])
+def test_content_that_is_not_an_object(write, content):
+    assert refusal(write(content)) == "has unknown settings: (not an object)"
+
+
+def test_unknown_settings_are_all_named_in_order(write):
+    assert refusal(write({"stores": STORES, "timeout": 1, "Engine": "criu"})) == "has unknown settings: Engine, timeout"
+
+
+@pytest.mark.parametrize("key, value, wanted", [
+    ("engine", 1, "str"), ("engine", None, "str"), ("engine", ["criu"], "str"),
+    ("stores", "/shared/ckpt", "list"), ("stores", {"path": "/shared/ckpt", "id": "main"}, "list"),
+    ("criu_path", ["/usr/sbin/criu"], "str"), ("criu_options", "--tcp-close", "list"), ("criu_options", None, "list"),
+    ("engine_timeout", "3600", "int"), ("engine_timeout", 1.5, "int"), ("engine_timeout", None, "int"),
+    ("run_directory", False, "str"),
+])
+def test_settings_of_another_type(write, key, value, wanted):
+    assert refusal(write(dict({"stores": STORES}, **{key: value}))) == "sets %s to something that is not a %s" % (key, wanted)
+
+
+@pytest.mark.parametrize("content", [{}, {"stores": []}, {"engine": "criu"}])
+def test_no_store(write, content):
+    assert refusal(write(content)) == "names no store"

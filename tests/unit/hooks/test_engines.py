@@ -1,0 +1,281 @@
+import ctypes
+import os
+import signal
+
+import pytest
+
+from torque_ckpt import errors, identity, supervisor
+from torque_ckpt.engines import base, criu, registry
+from torque_ckpt.errors import HookError
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: cutting down the bounding set")
+
+
+# Which engine
+
+def test_get_gives_the_configured_criu(program):
+    path = program("exit 0\n")
+    found = registry.get({"engine": "criu", "criu_path": path, "criu_options": ["--tcp-close"], "engine_timeout": 5})
+    assert isinstance(found, base.Engine)
+    assert (found.name, found.path, found.options, found.timeout) == ("criu", path, ["--tcp-close"], 5)
+
+
+@pytest.mark.parametrize("name, shown", [("blcr", "'blcr'"), ("CRIU", "'CRIU'"), ("", "''"), ("\u00fc", "'\\xfc'")])
+def test_get_does_not_know_other_engines(name, shown):
+    with pytest.raises(HookError) as caught:
+        registry.get({"engine": name, "criu_path": "/bin/true", "criu_options": [], "engine_timeout": 5})
+    assert str(caught.value) == "engine %s is not known to these hooks (known: criu); set checkpoint_hooks_engine" % shown
+    assert caught.value.code == errors.CONFIG
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_criu_that_is_not_there_or_not_a_program(tmp_path, exists):
+    path = tmp_path / "criu"
+    if exists:
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o644)
+    with pytest.raises(HookError) as caught:
+        criu.Criu(str(path))
+    assert str(caught.value) == "criu is not at %s on this node; run the role criu" % path
+    assert caught.value.code == errors.CONFIG
+
+
+@pytest.mark.parametrize("work", [
+    lambda engine: engine.version(), lambda engine: engine.dump(1, "/", True), lambda engine: engine.restore("/")])
+def test_engine_itself_can_nothing(work):
+    with pytest.raises(NotImplementedError):
+        work(base.Engine())
+
+
+# Calling a program
+
+@pytest.mark.parametrize("text, wanted", [
+    ("exit 0", (0, "")), ("exit 7", (7, "")), ("echo out; echo err >&2; exit 1", (1, "out\nerr\n")), ("exit 127", (127, "")),
+    ("echo not found; exit 127", (127, "not found\n")),
+    ("echo cannot start it; exit 1", (1, "cannot start it\n")), ("kill -9 $$", (-9, "")), ("echo dying; kill -TERM $$", (-15, "dying\n")),
+    ('echo "$@"', (0, "a b  $c ;d\n")), ("printf '\\377'", (0, "\ufffd")),
+])
+def test_call_returns_status_and_output(program, text, wanted):
+    assert base.call([program(text), "a b", " $c", ";d"], 10) == wanted
+
+
+def test_call_gives_the_program_no_input_of_the_hooks_own(in_child, program):
+    path = program('read line; echo "$? [$line]"\n')
+
+    def work():
+        reader, writer = os.pipe()
+        os.write(writer, b"secret\n")
+        os.dup2(reader, 0)
+        return base.call([path], 10)
+    assert in_child(work).result == [0, "1 []\n"]
+
+
+def test_call_keeps_the_end_of_a_long_output(program):
+    status, output = base.call([program("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done")], 20)
+    assert status == 0
+    assert len(output) == 65536
+    assert output.endswith("line 19998\nline 19999\n")
+
+
+def test_call_gives_the_program_the_signals_a_shell_expects(in_child):
+    def work():
+        supervisor.block_signals()
+        return base.call(["/bin/cat", "/proc/self/status"], 10)[1]
+    text = in_child(work).result
+    found = dict(line.split(":\t", 1) for line in text.splitlines())
+    assert int(found["SigBlk"], 16) == 0
+    assert int(found["SigIgn"], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
+
+
+@pytest.mark.parametrize("text", ["exec sleep 60", "trap '' TERM INT HUP; while :; do echo on; sleep 0.01; done"])
+def test_call_kills_a_program_that_takes_too_long(program, text):
+    before = identity.children(os.getpid())
+    path = program(text)
+    with pytest.raises(HookError) as caught:
+        base.call([path], 0.3)
+    assert str(caught.value) == "%s took longer than 0 seconds and was killed" % path
+    assert caught.value.code == errors.ENGINE
+    assert identity.children(os.getpid()) == before
+
+
+@pytest.mark.parametrize("make, why", [
+    (lambda path: None, "No such file or directory"),
+    (lambda path: path.mkdir(), "Permission denied"),
+    (lambda path: path.write_text("#!/bin/sh\n"), "Permission denied"),
+    (lambda path: path.write_text("#!/nonexistent/sh\n") and path.chmod(0o755), "No such file or directory"),
+    (lambda path: path.write_bytes(b"\0\0\0\0") and path.chmod(0o755), "Exec format error"),
+])
+def test_call_of_what_cannot_be_started(tmp_path, make, why):
+    path = tmp_path / "criu"
+    make(path)
+    with pytest.raises(HookError) as caught:
+        base.call([str(path)], 10)
+    assert str(caught.value) == "cannot start %s: %s; run the engine's role on this node" % (path, why)
+    assert caught.value.code == errors.CONFIG
+
+
+def test_call_leaves_no_descriptor_and_no_child(program):
+    path = program("exec sleep ${1:-0}\n")
+    before, children = sorted(os.listdir("/proc/self/fd")), identity.children(os.getpid())
+    base.call([path], 10)
+    with pytest.raises(HookError):
+        base.call([path, "60"], 0.1)
+    with pytest.raises(HookError):
+        base.call([path + ".none"], 10)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert identity.children(os.getpid()) == children
+
+
+# CRIU's words
+
+@pytest.mark.parametrize("output, wanted", [
+    ("", "it printed nothing"),
+    (" \n\n", "it printed nothing"),
+    ("one\ntwo \n\n", "two"),
+    ("(00.001) Error (criu/cr-dump.c:1780): Dumping FAILED.\n", "Dumping FAILED."),
+    ("Warn  (criu/x.c:1): careful\n(00.002) Error (criu/sk-inet.c:188): Connected TCP socket, consider using --tcp-established option.\n"
+     "(00.003) Error (criu/cr-dump.c:1780): Dumping FAILED.\nbye\n", "Connected TCP socket, consider using --tcp-established option."),
+    ("Error (compel/src/lib/infect.c:1):    spaces   \n", "spaces"),
+    ("Error without a place\n", "Error without a place"),
+])
+def test_reason_is_the_first_error_or_else_the_last_line(output, wanted):
+    assert criu.reason(output) == wanted
+
+
+def test_version_is_what_it_says(program):
+    assert criu.Criu(program('[ "$*" = --version ] || exit 1\necho "Version: 4.1.1"\necho "GitID: v4.1.1"\n')).version() == "4.1.1"
+
+
+@pytest.mark.parametrize("text, why", [
+    ("echo 'Version: 4.1'; echo 'Error (x.c:1): broken'; exit 1\n", "broken"), ("echo hello\n", "hello"),
+    ("exit 0\n", "it printed nothing")])
+def test_version_that_it_does_not_say(program, text, why):
+    path = program(text)
+    with pytest.raises(HookError) as caught:
+        criu.Criu(path).version()
+    assert str(caught.value) == "%s --version failed: %s" % (path, why)
+    assert caught.value.code == errors.ENGINE
+
+
+COMMON = "--unprivileged --shell-job --file-locks --ext-unix-sk --link-remap --manage-cgroups=ignore -v1 --tcp-close"
+
+
+@pytest.mark.parametrize("stop, option", [(True, "--leave-stopped"), (False, "--leave-running")])
+def test_failed_dump_and_its_command_line(program, stop, option):
+    path = program('echo "$@"; exit 1\n')
+    with pytest.raises(HookError) as caught:
+        criu.Criu(path, ["--tcp-close"]).dump(4711, "/proc/self/fd/9", stop)
+    assert str(caught.value) == "criu dump failed with status 1: dump -t 4711 -D /proc/self/fd/9 %s %s; the job runs on" % (option, COMMON)
+    assert caught.value.code == errors.ENGINE
+
+
+def test_failed_restore_and_its_command_line(program):
+    path = program('echo "$@"; exit 1\n')
+    with pytest.raises(HookError) as caught:
+        criu.Criu(path, ["--tcp-close"]).restore("/proc/self/fd/9")
+    assert str(caught.value) == "criu restore failed with status 1: restore -d -D /proc/self/fd/9 %s; the image is kept" % COMMON
+    assert caught.value.code == errors.ENGINE
+
+
+def dump(engine):
+    engine.dump(1, "/nonexistent", True)
+
+
+def restore(engine):
+    engine.restore("/nonexistent")
+
+
+@pytest.mark.parametrize("work, sentence", [
+    (dump, "criu dump failed with status %s; the job runs on"), (restore, "criu restore failed with status %s; the image is kept")])
+@pytest.mark.parametrize("text, status", [
+    ("echo '(00.1) Error (criu/cr.c:1): first'; echo 'Error (criu/cr.c:2): second'; exit 3", "3: first"),
+    ("exit 1", "1: it printed nothing"), ("exit 127", "127: it printed nothing"), ("kill -9 $$", "-9: it printed nothing"),
+])
+def test_failure_of_criu_is_the_engines(program, work, sentence, text, status):
+    with pytest.raises(HookError) as caught:
+        work(criu.Criu(program(text)))
+    assert str(caught.value) == sentence % status
+    assert caught.value.code == errors.ENGINE
+
+
+@pytest.mark.parametrize("work", [dump, restore])
+def test_criu_that_does_well_raises_nothing(program, work):
+    assert work(criu.Criu(program("echo 'Error (criu/cr.c:1): a word only'"))) is None
+
+
+@pytest.mark.parametrize("work", [dump, restore, lambda engine: engine.version()])
+def test_criu_that_takes_too_long(program, work):
+    path = program("exec sleep 60\n")
+    with pytest.raises(HookError) as caught:
+        work(criu.Criu(path, timeout=0.1))
+    assert str(caught.value) == "%s took longer than 0 seconds and was killed" % path
+    assert caught.value.code == errors.ENGINE
+
+
+@pytest.mark.parametrize("work", [dump, restore, lambda engine: engine.version()])
+def test_criu_that_cannot_be_started(tmp_path, work):
+    path = tmp_path / "criu"
+    path.write_bytes(b"\0\0\0\0")
+    path.chmod(0o755)
+    with pytest.raises(HookError) as caught:
+        work(criu.Criu(str(path)))
+    assert str(caught.value) == "cannot start %s: Exec format error; run the engine's role on this node" % path
+    assert caught.value.code == errors.CONFIG
+
+
+@pytest.mark.parametrize("words", [
+    "(00.042) 4711: Error (criu/cr-restore.c:1477): Can't fork for 4711: File exists",
+    "(00.042) Error (criu/cr-restore.c:1477): Can't fork for 4712: File exists\n(00.043) Error (criu/cr-restore.c:2557): Restoring FAILED.",
+    "(00.042) pie: 4711: Error (criu/pie/restorer.c:1): Unable to fork: File exists",
+    "(00.042) pie: 4711: Error (criu/pie/restorer.c:1): Can't clone a thread: File exists",
+    "(00.042) Error (criu/clone-noasan.c:1): Pid 4711 do not match expected 4712 (task or thread)",
+])
+def test_process_id_in_use_is_temporary(program, words):
+    engine = criu.Criu(program("cat <<'END'\n%s\nEND\nexit 1\n" % words))
+    with pytest.raises(HookError) as caught:
+        engine.restore("/nonexistent")
+    assert str(caught.value) == "a process id of the image is in use on this node (criu: %s); try again later or on another node" % (
+        words.split("): ", 1)[1].split("\n")[0])
+    assert caught.value.code == errors.TEMPORARY == 75
+
+
+@pytest.mark.parametrize("words", [
+    "Error (criu/files-reg.c:1): Can't open file x: File exists", "Error (criu/cr-restore.c:1): Can't fork for 7: Cannot allocate memory",
+    "Error (criu/cr-restore.c:1): Can't fork for 7\nError (criu/files-reg.c:1): x: File exists"])
+def test_other_failures_of_restore_are_not_temporary(program, words):
+    engine = criu.Criu(program("cat <<'END'\n%s\nEND\nexit 1\n" % words))
+    with pytest.raises(HookError) as caught:
+        engine.restore("/nonexistent")
+    assert str(caught.value) == "criu restore failed with status 1: %s; the image is kept" % words.split("): ", 1)[1].split("\n")[0]
+    assert caught.value.code == errors.ENGINE
+
+
+def test_process_id_in_use_is_no_matter_of_a_dump(program):
+    engine = criu.Criu(program("echo \"Error (criu/cr.c:1): Can't fork for 7: File exists\"\nexit 1\n"))
+    with pytest.raises(HookError) as caught:
+        engine.dump(1, "/nonexistent", False)
+    assert str(caught.value) == "criu dump failed with status 1: Can't fork for 7: File exists; the job runs on"
+    assert caught.value.code == errors.ENGINE
+
+
+# Its capabilities
+
+def bounding_is_full():
+    libc, capability = ctypes.CDLL(None), 0
+    while libc.prctl(23, capability, 0, 0, 0) == 1:  # PR_CAPBSET_READ: 1 in the set, 0 not, -1 no such capability
+        capability += 1
+    return libc.prctl(23, capability, 0, 0, 0) == -1
+
+
+def test_capabilities_of_criu(program):
+    wanted = [19, 40]  # CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE
+    assert sorted(criu.capabilities()) == (wanted if bounding_is_full() else [8] + wanted)  # CAP_SETPCAP
+    assert criu.Criu(program("exit 0\n")).capabilities == criu.capabilities()
+
+
+@needs_root
+def test_capabilities_of_criu_where_the_nodes_own_are_cut_down(in_child):
+    def work():
+        assert ctypes.CDLL(None).prctl(24, 10, 0, 0, 0) == 0  # PR_CAPBSET_DROP, CAP_NET_BIND_SERVICE
+        return sorted(criu.capabilities())
+    assert in_child(work).result == [8, 19, 40]

@@ -1,0 +1,270 @@
+import hashlib
+import json
+import os
+import re
+import threading
+
+import pytest
+
+from torque_ckpt import contract, errors, identity, manifest, privilege
+from torque_ckpt.errors import HookError
+
+SHOWN = "/shared/ckpt/12.head.CK/ckpt.12.head.1"
+ALICE = privilege.User("alice", 1001, 100, "/home/alice")
+CALL = contract.Call(4711, "12.head", "alice", None, "/shared/ckpt/12.head.CK", "ckpt.12.head.1", None, None)
+FILES = {"core-7.img": b"registers", "empty.img": b"", "pages-1.img": bytes(bytearray(range(256))) * 8193}
+
+
+class Image(object):
+    """An image on its way: .path (str), .descriptor (int)."""
+
+    def __init__(self, path):
+        self.path = path
+        os.mkdir(path)
+        self.descriptor = os.open(path, os.O_RDONLY)
+        for name, content in FILES.items():
+            self.put(name, content)
+
+    def put(self, name, content):
+        with open(os.path.join(self.path, name), "wb") as stream:
+            stream.write(content)
+
+    def write(self, **change):
+        values = dict({"engine": {"name": "criu", "version": "4.1"}, "root": 7, "pids": [7, 8], "frozen_seconds": 0.25}, **change)
+        return manifest.write(self.descriptor, CALL, ALICE, **values)
+
+    def verify(self, **change):
+        return manifest.verify(self.descriptor, CALL._replace(**change), ALICE, SHOWN)
+
+    def edit(self, **change):
+        """Change the manifest behind its back."""
+        path = os.path.join(self.path, manifest.FILE)
+        with open(path) as stream:
+            found = json.load(stream)
+        with open(path, "w") as stream:
+            json.dump(dict(found, **change), stream)
+
+    def refusal(self, **change):
+        with pytest.raises(HookError) as caught:
+            self.verify(**change)
+        return caught.value.code, str(caught.value)
+
+
+@pytest.fixture
+def image(tmp_path):
+    made = Image(str(tmp_path / "image"))
+    yield made
+    os.close(made.descriptor)
+
+
+# Writing
+
+def test_written_manifest_says_what_the_image_is(image):
+    found = image.write(frozen_seconds=0.12345678)
+    machine = os.uname()
+    assert re.match(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$", found.pop("created"))
+    assert found == {
+        "format": 1, "job_id": "12.head", "user": "alice", "uid": 1001, "name": "ckpt.12.head.1",
+        "engine": {"name": "criu", "version": "4.1"}, "node": machine.nodename, "kernel": machine.release, "arch": machine.machine,
+        "root": 7, "pids": [7, 8], "frozen_seconds": 0.123457, "bytes": sum(map(len, FILES.values())),
+        "files": [{"name": name, "size": len(FILES[name]), "sha256": hashlib.sha256(FILES[name]).hexdigest()} for name in sorted(FILES)],
+    }
+
+
+def test_manifest_lies_beside_the_files_and_is_the_users_alone(image):
+    found = image.write()
+    path = os.path.join(image.path, "manifest.json")
+    with open(path) as stream:
+        assert json.load(stream) == found
+    assert os.stat(path).st_mode == 0o100600
+    assert sorted(os.listdir(image.path)) == sorted(list(FILES) + ["manifest.json"])
+
+
+def test_manifest_is_not_written_twice(image):
+    image.write()
+    with pytest.raises(HookError) as caught:
+        image.write()
+    assert str(caught.value) == "cannot write the manifest of image ckpt.12.head.1: File exists"
+    assert caught.value.code == errors.CANNOT_WRITE
+
+
+@pytest.mark.parametrize("make, why", [
+    (lambda path: os.symlink("/etc/passwd", path), "Too many levels of symbolic links"),
+    (lambda path: os.symlink("/nonexistent", path), "Too many levels of symbolic links"),
+    (os.mkdir, "Is a directory"),
+])
+def test_manifest_of_something_else_than_files(image, make, why):
+    make(os.path.join(image.path, "core-9.img"))
+    with pytest.raises(HookError) as caught:
+        image.write()
+    assert str(caught.value) == "cannot write the manifest of image ckpt.12.head.1: %s" % why
+    assert caught.value.code == errors.CANNOT_WRITE
+    assert manifest.FILE not in os.listdir(image.path)
+
+
+def test_manifest_where_the_user_may_not_write(open_directory, somebody):
+    os.chmod(open_directory, 0o555)
+    descriptor = os.open(open_directory, os.O_RDONLY)
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, lambda: manifest.write(descriptor, CALL, ALICE, {"name": "criu", "version": "4.1"}, 7, [7], 0.5))
+    os.close(descriptor)
+    os.chmod(open_directory, 0o755)
+    assert str(caught.value) == "cannot write the manifest of image ckpt.12.head.1: Permission denied"
+    assert caught.value.code == errors.CANNOT_WRITE
+
+
+# Verifying
+
+def test_whole_image_is_verified_and_its_manifest_returned(image):
+    assert image.write() == image.verify()
+
+
+def test_group_name_and_signal_of_the_call_do_not_matter(image):
+    assert image.write() == image.verify(group="users", session_id=None, signal=15)
+
+
+@pytest.mark.parametrize("name, content, why", [
+    ("core-7.img", b"registerS", "core-7.img has another content than was written"),
+    ("core-7.img", b"register", "core-7.img has 8 bytes, expected 9"),
+    ("core-7.img", b"", "core-7.img has 0 bytes, expected 9"),
+    ("empty.img", b"x", "empty.img has 1 bytes, expected 0"),
+    ("pages-1.img", FILES["pages-1.img"][:-1] + b"\0", "pages-1.img has another content than was written"),
+    ("pages-1.img", b"\1" + FILES["pages-1.img"][1:], "pages-1.img has another content than was written"),
+    ("pages-1.img", FILES["pages-1.img"] + b"x", "pages-1.img has 2097409 bytes, expected 2097408"),
+], ids=["a byte", "shorter", "emptied", "no longer empty", "last byte of many", "first byte of many", "longer"])
+def test_changed_file(image, name, content, why):
+    image.write()
+    image.put(name, content)
+    assert image.refusal() == (errors.DATA, "image %s is damaged: %s; take an older image" % (SHOWN, why))
+
+
+def test_missing_file(image):
+    image.write()
+    os.unlink(os.path.join(image.path, "pages-1.img"))
+    assert image.refusal() == (errors.DATA, "image %s is damaged: pages-1.img: No such file or directory; take an older image" % SHOWN)
+
+
+def test_file_that_became_a_link_to_the_same_content(image, tmp_path):
+    image.write()
+    os.rename(os.path.join(image.path, "core-7.img"), str(tmp_path / "elsewhere"))
+    os.symlink(str(tmp_path / "elsewhere"), os.path.join(image.path, "core-7.img"))
+    assert image.refusal() == (
+        errors.DATA, "image %s is damaged: core-7.img: Too many levels of symbolic links; take an older image" % SHOWN)
+
+
+def test_image_without_a_manifest(image):
+    assert image.refusal() == (
+        errors.DATA, "image %s has no readable manifest (No such file or directory); it is kept but cannot be restarted" % SHOWN)
+
+
+def test_manifest_that_is_a_link(image, tmp_path):
+    image.write()
+    os.rename(os.path.join(image.path, manifest.FILE), str(tmp_path / "elsewhere"))
+    os.symlink(str(tmp_path / "elsewhere"), os.path.join(image.path, manifest.FILE))
+    assert image.refusal() == (
+        errors.DATA, "image %s has no readable manifest (Too many levels of symbolic links); it is kept but cannot be restarted" % SHOWN)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1', b"\xff", b"null", b"[]", b"7", b'"format"', b"{}", b'{"version": 1}'])
+def test_manifest_that_is_not_ours(image, content):
+    image.put(manifest.FILE, content)
+    assert image.refusal() == (errors.DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % SHOWN)
+
+
+@pytest.mark.parametrize("number", [0, 2, 10, "1", None])
+def test_manifest_of_another_format(image, number):
+    image.write()
+    image.edit(format=number)
+    assert image.refusal() == (
+        errors.REFUSED, "image %s has manifest format %s, these hooks read 1; update the hooks on this node; image kept" % (SHOWN, number))
+
+
+def test_a_newer_format_is_refused_whatever_else_it_says(image):
+    image.put(manifest.FILE, b'{"format": 2}')
+    assert image.refusal() == (
+        errors.REFUSED, "image %s has manifest format 2, these hooks read 1; update the hooks on this node; image kept" % SHOWN)
+
+
+def test_image_of_another_job(image):
+    image.write()
+    assert image.refusal(job_id="13.head") == (
+        errors.REFUSED, "image %s belongs to job 12.head of alice, not to job 13.head of alice; image kept" % SHOWN)
+
+
+def test_image_of_another_user(image):
+    image.write()
+    image.edit(uid=1002, user="bob")
+    assert image.refusal() == (
+        errors.REFUSED, "image %s belongs to job 12.head of bob, not to job 12.head of alice; image kept" % SHOWN)
+
+
+def test_image_of_a_user_of_the_same_name_and_another_uid(image):
+    image.write()
+    image.edit(uid=1002)
+    assert image.refusal()[0] == errors.REFUSED
+
+
+def test_image_of_another_architecture(image):
+    image.write()
+    image.edit(arch="vax", node="node7")
+    assert image.refusal() == (
+        errors.REFUSED, "image %s is for vax, this node is %s; restart it on a node like node7; image kept" % (SHOWN, os.uname().machine))
+
+
+def test_verifying_changes_nothing_and_leaves_no_descriptor(image):
+    image.write()
+    before = sorted(os.listdir("/proc/self/fd"))
+    files = sorted(os.listdir(image.path))
+    image.verify()
+    image.put("core-7.img", b"")
+    image.refusal()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert sorted(os.listdir(image.path)) == files
+
+
+# Process ids
+
+def test_free_process_ids(free_pid):
+    assert manifest.check_pids_free({"pids": [free_pid]}) is None
+    assert manifest.check_pids_free({"pids": []}) is None
+
+
+def busy(pids):
+    with pytest.raises(HookError) as caught:
+        manifest.check_pids_free({"pids": pids})
+    assert caught.value.code == errors.TEMPORARY
+    return str(caught.value)
+
+
+def test_the_first_process_id_in_use_is_named(start_job, free_pid):
+    job = start_job(programs=["/bin/sh"] * 2)
+    assert busy([free_pid] + job.pids) == (
+        "process id %d of the image is in use on this node (by 'sh'); try again later or on another node" % job.pids[0])
+
+
+def test_name_of_the_process_in_use_is_shown_as_ascii(in_child):
+    def work():
+        with open("/proc/self/comm", "wb") as stream:
+            stream.write(b"a\nb'c")
+        try:
+            manifest.check_pids_free({"pids": [os.getpid()]})
+        except HookError as error:
+            return str(error).replace(str(os.getpid()), "PID")
+    assert in_child(work).result == (
+        'process id PID of the image is in use on this node (by "a\\nb\'c"); try again later or on another node')
+
+
+def test_process_id_in_use_by_a_thread():
+    finish = threading.Event()
+    before = set(identity.threads([os.getpid()]))
+    thread = threading.Thread(target=finish.wait)
+    thread.start()
+    try:
+        number = (set(identity.threads([os.getpid()])) - before).pop()
+        with open("/proc/%d/comm" % number) as stream:
+            name = stream.read().strip()
+        words = busy([number])
+    finally:
+        finish.set()
+        thread.join()
+    assert words == "process id %d of the image is in use on this node (by %r); try again later or on another node" % (number, name)

@@ -1,0 +1,256 @@
+import ctypes
+import grp
+import os
+import pwd
+import signal
+
+import pytest
+
+from torque_ckpt import errors, identity, privilege
+from torque_ckpt.engines import base
+from torque_ckpt.errors import HookError
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: becoming another user")
+
+CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_NET_BIND_SERVICE = 5, 6, 7, 10
+
+
+def capabilities(text):
+    """Return the capability sets (dict of int) in the text of a /proc/PID/status."""
+    return {line[3:6]: int(line.split()[1], 16) for line in text.splitlines() if line.startswith("Cap")}
+
+
+def status_text():
+    with open("/proc/self/status") as stream:
+        return stream.read()
+
+
+# Accounts
+
+def test_account_has_what_the_database_has():
+    entry = pwd.getpwnam("nobody")
+    assert privilege.account("nobody") == privilege.User("nobody", entry.pw_uid, entry.pw_gid, entry.pw_dir)
+
+
+def test_account_with_a_group():
+    group = next(entry for entry in grp.getgrall() if entry.gr_gid != pwd.getpwnam("nobody").pw_gid)
+    found = privilege.account("nobody", group.gr_name)
+    assert (found.uid, found.gid) == (pwd.getpwnam("nobody").pw_uid, group.gr_gid)
+
+
+def test_account_that_is_not_known():
+    with pytest.raises(HookError) as caught:
+        privilege.account("no_such_user_here")
+    assert str(caught.value) == "user no_such_user_here is not known on this node; compare the account database with the other nodes"
+    assert caught.value.code == errors.NO_USER
+
+
+def test_group_that_is_not_known():
+    with pytest.raises(HookError) as caught:
+        privilege.account("nobody", "no_such_group_here")
+    assert str(caught.value) == "group no_such_group_here is not known on this node; compare the group database with the other nodes"
+    assert caught.value.code == errors.NO_USER
+
+
+@pytest.mark.parametrize("group", [None, "root"])
+def test_root_has_no_checkpoints(group):
+    with pytest.raises(HookError) as caught:
+        privilege.account(pwd.getpwuid(0).pw_name, group and grp.getgrgid(0).gr_name)
+    assert str(caught.value) == "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"
+    assert caught.value.code == errors.NO_USER
+
+
+# Work as the user
+
+@pytest.mark.parametrize("result", [None, True, 0, 1.5, "text", "\u00fc\udcff\n", [1, [2]], {"a": {"b": None}}])
+def test_as_user_returns_what_work_returns(somebody, result):
+    assert privilege.as_user(somebody, lambda: result) == result
+
+
+def test_as_user_returns_more_than_a_pipe_holds(somebody):
+    text = "x" * 300000
+    assert privilege.as_user(somebody, lambda: text) == text
+
+
+def test_as_user_works_in_a_child_of_its_own(somebody):
+    seen = []
+    pid, parent = privilege.as_user(somebody, lambda: seen.append(1) or [os.getpid(), os.getppid()])
+    assert parent == os.getpid() != pid
+    assert seen == []
+    assert identity.process(pid) is None
+
+
+def test_as_user_is_the_user_in_everything(somebody):
+    def work():
+        mask = os.umask(0)
+        return [list(os.getresuid()), list(os.getresgid()), mask]
+    before = (os.getresuid(), os.getresgid(), os.getgroups())
+    assert privilege.as_user(somebody, work) == [[somebody.uid] * 3, [somebody.gid] * 3, 0o077]
+    assert (os.getresuid(), os.getresgid(), os.getgroups()) == before
+
+
+def test_as_user_raises_the_works_own_sentence(somebody):
+    def work():
+        raise HookError(errors.DATA, "image \u00fc is damaged\nby \"you\"")
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, work)
+    assert str(caught.value) == "image \u00fc is damaged\nby \"you\""
+    assert caught.value.sentence == str(caught.value)
+    assert caught.value.code == errors.DATA
+
+
+def test_as_user_names_an_unexpected_error(somebody):
+    def work():
+        raise ValueError("too bad")
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, work)
+    assert str(caught.value) == "ValueError: too bad"
+    assert caught.value.code == errors.SYSTEM
+
+
+@pytest.mark.parametrize("end, status", [
+    (lambda: os.kill(os.getpid(), signal.SIGKILL), 9), (lambda: os._exit(3), 3 << 8), (lambda: os._exit(0), 0)])
+def test_as_user_when_the_child_dies(somebody, end, status):
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, end)
+    assert str(caught.value) == "the part of the hook that runs as %s died with wait status %d" % (somebody.name, status)
+    assert caught.value.code == errors.SYSTEM
+
+
+def test_as_user_leaves_no_descriptor_and_no_child(somebody):
+    before = os.listdir("/proc/self/fd")
+    children = identity.children(os.getpid())
+    privilege.as_user(somebody, lambda: None)
+    with pytest.raises(HookError):
+        privilege.as_user(somebody, lambda: os._exit(1))
+    assert os.listdir("/proc/self/fd") == before
+    assert identity.children(os.getpid()) == children
+
+
+def test_an_ordinary_user_cannot_become_another(somebody):
+    other = privilege.User("alice", somebody.uid + 1, somebody.gid, "/")
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, lambda: privilege.become(other))
+    assert str(caught.value) == "cannot become user alice: the hook must be started as root"
+    assert caught.value.code == errors.SYSTEM
+
+
+@needs_root
+def test_as_user_has_the_users_groups_and_none_of_roots(in_child, somebody):
+    def work():
+        os.setgroups([0, 12345])
+        return privilege.as_user(somebody, lambda: [os.getgroups(), os.getgrouplist(somebody.name, somebody.gid)])
+    groups, wanted = in_child(work).result
+    assert sorted(groups) == sorted(wanted)
+    assert 0 not in groups and 12345 not in groups
+
+
+@needs_root
+def test_as_user_has_no_capabilities(somebody):
+    found = capabilities(privilege.as_user(somebody, status_text))
+    assert [found[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [0, 0, 0, 0]
+
+
+@needs_root
+@pytest.mark.parametrize("kept", [(CAP_KILL,), (CAP_NET_BIND_SERVICE, CAP_KILL)])
+def test_as_user_has_exactly_the_capabilities_it_was_given_and_so_has_its_program(somebody, kept):
+    mask = sum(1 << capability for capability in kept)
+    own, program = privilege.as_user(somebody, lambda: [status_text(), base.call(["/bin/cat", "/proc/self/status"], 10)[1]], kept)
+    for found in (capabilities(own), capabilities(program)):
+        assert [found[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [mask] * 4
+    assert "Uid:\t%s\n" % "\t".join([str(somebody.uid)] * 4) in program
+
+
+@needs_root
+@pytest.mark.skipif(not capabilities(status_text())["Prm"] >> privilege.CAP_CHECKPOINT_RESTORE & 1,
+                    reason="needs root: with CAP_CHECKPOINT_RESTORE (kernel 5.9)")
+def test_as_user_with_a_capability_of_the_upper_word(somebody):
+    found = capabilities(privilege.as_user(somebody, status_text, (privilege.CAP_CHECKPOINT_RESTORE, CAP_KILL)))
+    assert [found[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [1 << privilege.CAP_CHECKPOINT_RESTORE | 1 << CAP_KILL] * 4
+
+
+@needs_root
+def test_as_user_with_a_capability_that_there_is_not(somebody):
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, lambda: None, (63,))
+    assert str(caught.value) == "prctl(47) failed: Invalid argument"
+    assert caught.value.code == errors.SYSTEM
+
+
+def keep_only(*kept):
+    """Give up all other capabilities, though this process stays root's."""
+    mask = sum(1 << capability for capability in kept)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    assert ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)) == 0
+
+
+@needs_root
+def test_root_that_may_not_change_users(in_child, somebody):
+    def work():
+        keep_only()
+        try:
+            privilege.as_user(somebody, lambda: None)
+        except HookError as error:
+            return [error.code, str(error)]
+    assert in_child(work).result == [errors.SYSTEM, "cannot become user nobody: Operation not permitted"]
+
+
+@needs_root
+def test_root_that_does_not_have_the_capability(in_child, somebody):
+    def work():
+        keep_only(CAP_SETGID, CAP_SETUID)
+        try:
+            privilege.as_user(somebody, lambda: None, (CAP_KILL,))
+        except HookError as error:
+            return [error.code, str(error)]
+    assert in_child(work).result == [errors.SYSTEM, "capset failed: Operation not permitted"]
+
+
+@needs_root
+def test_a_given_capability_does_not_bring_root_back(somebody):
+    def work():
+        for change in (os.setuid, os.setgid):
+            try:
+                change(0)
+                return "became root"
+            except PermissionError:
+                pass
+        return "refused"
+    assert privilege.as_user(somebody, work, (CAP_KILL,)) == "refused"
+
+
+# Processes
+
+def orphan():
+    """Make an orphan; return the pid (int) of the parent it was given."""
+    reader, writer = os.pipe()
+    go, gone = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        if os.fork() == 0:
+            os.close(gone)
+            os.read(go, 1)  # until the parent and its copy of the other end are gone
+            os.write(writer, b"%d" % os.getppid())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(gone)
+    return int(os.read(reader, 20))
+
+
+def test_orphans_become_the_subreapers_children(in_child):
+    def work():
+        before = orphan() == os.getpid()
+        privilege.become_subreaper()
+        return [before, orphan() == os.getpid()]
+    assert in_child(work).result == [False, True]
+
+
+def test_reset_signals_gives_what_a_shell_expects(in_child):
+    def work():
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGCHLD])
+        privilege.reset_signals()
+        return [signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL, signal.getsignal(signal.SIGXFSZ) == signal.SIG_DFL,
+                len(signal.pthread_sigmask(signal.SIG_BLOCK, []))]
+    assert in_child(work).result == [True, True, 0]

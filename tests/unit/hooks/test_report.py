@@ -1,0 +1,95 @@
+import os
+import syslog
+
+import pytest
+
+from torque_ckpt import errors, report
+from torque_ckpt.errors import HookError
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """What went to the system log (list of str); it is kept out of the machine's own."""
+    found = []
+    monkeypatch.setattr(report.syslog, "syslog", found.append)
+    return found
+
+
+def raising(error):
+    def work():
+        raise error
+    return work
+
+
+@pytest.mark.parametrize("result, code", [(None, 0), (0, 0), (7, 7)])
+def test_guard_returns_what_work_returns(lines, capsys, result, code):
+    assert report.guard("run", lambda: result) == code
+    assert capsys.readouterr() == ("", "")
+    assert lines == []
+
+
+@pytest.mark.parametrize("code", [errors.USAGE, errors.DATA, errors.TEMPORARY, errors.CONFIG])
+def test_guard_says_a_failure_in_one_sentence_and_returns_its_code(lines, capsys, code):
+    assert report.guard("checkpoint", raising(HookError(code, "it failed; nothing was done")), "12.head") == code
+    assert capsys.readouterr() == ("", "it failed; nothing was done\n")
+    assert lines == ["hook=checkpoint code=%d job=12.head outcome=failed sentence='it failed; nothing was done'" % code]
+
+
+def test_guard_makes_one_line_of_many(lines, capsys):
+    report.guard("restart", raising(HookError(errors.ENGINE, " one\ntwo\r\n\tthree  four\n")), "12.head")
+    assert capsys.readouterr() == ("", "one two three four\n")
+    assert lines == ["hook=restart code=70 job=12.head outcome=failed sentence='one two three four'"]
+
+
+def test_guard_without_a_job(lines, capsys):
+    report.guard("run", raising(HookError(errors.USAGE, "no")))
+    assert lines == ["hook=run code=64 job=None outcome=failed sentence='no'"]
+
+
+def test_guard_tells_where_an_unexpected_error_came_from(lines, capsys):
+    def deeper():
+        raise ValueError("too bad")
+
+    def work():
+        deeper()
+    assert report.guard("run", work) == errors.SYSTEM == 71
+    assert capsys.readouterr() == (
+        "", "unexpected ValueError: too bad (line %d of test_report.py)\n" % (deeper.__code__.co_firstlineno + 1))
+    assert lines == ["hook=run code=71 job=None outcome=failed sentence='unexpected ValueError: too bad (line %d of test_report.py)'"
+                     % (deeper.__code__.co_firstlineno + 1)]
+
+
+def test_guard_takes_an_error_of_the_system_as_unexpected(lines, capsys):
+    def work():
+        os.mkdir("/")
+    assert report.guard("run", work) == errors.SYSTEM
+    assert capsys.readouterr() == (
+        "", "unexpected FileExistsError: [Errno 17] File exists: '/' (line %d of test_report.py)\n" % (work.__code__.co_firstlineno + 1))
+
+
+def test_guard_does_not_format_the_error_again(lines, capsys):
+    report.guard("run", raising(HookError(errors.ENGINE, "100% %s %d")))
+    assert capsys.readouterr().err == "100% %s %d\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_guard_lets_the_end_of_the_program_pass(lines, error):
+    with pytest.raises(error):
+        report.guard("run", raising(error()))
+
+
+def test_log_is_one_line_of_facts_in_order(lines):
+    report.log("checkpoint", job="12.head", bytes=7, seconds=0.5, outcome="held", engine="criu")
+    assert lines == ["hook=checkpoint bytes=7 engine=criu job=12.head outcome=held seconds=0.5"]
+
+
+def test_log_goes_to_the_daemons_log_under_our_name(lines, monkeypatch):
+    opened = []
+    monkeypatch.setattr(report.syslog, "openlog", lambda *arguments: opened.append((arguments, list(lines))))
+    report.log("run", outcome="started")
+    assert opened == [(("ckpt-torque", syslog.LOG_PID, syslog.LOG_DAEMON), [])]
+
+
+def test_the_codes_are_those_of_sysexits():
+    assert (errors.USAGE, errors.DATA, errors.NO_INPUT, errors.NO_USER, errors.GONE, errors.ENGINE, errors.SYSTEM, errors.CANNOT_WRITE,
+            errors.TEMPORARY, errors.REFUSED, errors.CONFIG) == (64, 65, 66, 67, 69, 70, 71, 73, 75, 77, 78)

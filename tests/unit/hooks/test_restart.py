@@ -1,0 +1,183 @@
+import json
+import os
+
+import pytest
+
+from torque_ckpt import errors, store
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
+
+ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1"]
+
+
+# Refusals
+
+@pytest.mark.parametrize("number", [0, 1, 5, 7, 8])
+def test_with_a_wrong_number_of_arguments(hook, number):
+    assert hook("restart", (ARGUMENTS + ["15", "-"])[:number]) == (
+        errors.USAGE, "", "restart: expected 6 arguments (session_id job_id user group directory name), got %d; pbs_mom cuts "
+        "lines over 1024 bytes, so look for an overlong checkpoint directory; nothing was done\n" % number)
+
+
+def test_with_a_malformed_argument(hook):
+    assert hook("restart", ARGUMENTS[:5] + ["../ckpt"]) == (
+        errors.USAGE, "", "restart: image name '../ckpt' is not a plain file name; nothing was done\n")
+
+
+def test_without_a_configuration(hook):
+    assert hook("restart", ARGUMENTS) == (
+        errors.CONFIG, "", "configuration /nonexistent/hooks.json cannot be read (No such file or directory); "
+        "run the role checkpoint_hooks on this node\n")
+
+
+def restart(hook, site, leader=True, **values):
+    return hook("restart", site.arguments(**dict({"name": "ckpt.12.head.1"}, **values)), site.config, leader)
+
+
+@needs_root
+def test_not_as_a_session_leader(hook, site):
+    assert restart(hook, site, leader=False) == (
+        errors.USAGE, "", "restart: must be started by pbs_mom as the leader of a session; nothing was restarted\n")
+
+
+@needs_root
+def test_user_that_is_not_known(hook, site):
+    assert restart(hook, site, user="no_such_user_here") == (
+        errors.NO_USER, "", "user no_such_user_here is not known on this node; compare the account database with the other nodes\n")
+
+
+@needs_root
+def test_job_of_root(hook, site):
+    assert restart(hook, site, user="root") == (
+        errors.NO_USER, "", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted\n")
+
+
+@needs_root
+def test_directory_in_no_store(hook, site):
+    assert restart(hook, site, directory="/tmp/12.head.CK") == (
+        errors.REFUSED, "", "directory /tmp/12.head.CK is in none of this node's stores (%s); set the job's checkpoint directory beneath "
+        "one\n" % site.store)
+
+
+@needs_root
+def test_store_that_is_another(hook, site):
+    with open(os.path.join(site.store, store.MARKER), "w") as stream:
+        stream.write("other\n")
+    assert restart(hook, site) == (
+        errors.CONFIG, "", "store %s is another one than configured: its id is 'other', expected main\n" % site.store)
+
+
+@needs_root
+def test_engine_that_is_not_there(hook, site):
+    os.unlink(site.criu)
+    assert restart(hook, site) == (errors.CONFIG, "", "criu is not at %s on this node; run the role criu\n" % site.criu)
+
+
+# Images that cannot be restarted are kept
+
+@pytest.fixture
+def image(site, free_pid):
+    """The path (str) of a whole image of job 12.head."""
+    site.publish("ckpt.12.head.1", free_pid, [free_pid])
+    return os.path.join(site.directory, "ckpt.12.head.1")
+
+
+def refused(hook, site, code, sentence):
+    before = site.content()
+    assert restart(hook, site) == (code, "", sentence + "\n")
+    assert site.content() == before
+    assert not os.path.exists(os.path.join(site.run_directory, "jobs", "12.head.json"))
+
+
+@needs_root
+def test_directory_that_is_missing(hook, site):
+    os.rmdir(site.directory)
+    assert restart(hook, site) == (
+        errors.NO_INPUT, "", "cannot open the directory of job images %s: No such file or directory\n" % site.directory)
+    assert not os.path.exists(site.directory)
+
+
+@needs_root
+def test_image_that_is_missing(hook, site):
+    refused(hook, site, errors.NO_INPUT, "image %s/ckpt.12.head.1 cannot be opened: No such file or directory" % site.directory)
+
+
+@needs_root
+def test_image_that_only_root_may_read(hook, site, image):
+    os.chown(image, 0, 0)
+    refused(hook, site, errors.NO_INPUT, "image %s cannot be opened: Permission denied" % image)
+
+
+@needs_root
+def test_image_that_is_damaged(hook, site, image):
+    with open(os.path.join(image, "pages.img"), "ab") as stream:
+        stream.write(b"x")
+    refused(hook, site, errors.DATA, "image %s is damaged: pages.img has 7 bytes, expected 6; take an older image" % image)
+
+
+@needs_root
+def test_image_without_a_manifest(hook, site, image):
+    os.unlink(os.path.join(image, "manifest.json"))
+    refused(hook, site, errors.DATA,
+            "image %s has no readable manifest (No such file or directory); it is kept but cannot be restarted" % image)
+
+
+@needs_root
+def test_image_of_another_job(hook, site, image):
+    with open(os.path.join(image, "manifest.json")) as stream:
+        found = json.load(stream)
+    with open(os.path.join(image, "manifest.json"), "w") as stream:
+        json.dump(dict(found, job_id="13.head"), stream)
+    refused(hook, site, errors.REFUSED,
+            "image %s belongs to job 13.head of nobody, not to job 12.head of nobody; image kept" % image)
+
+
+@needs_root
+def test_image_of_another_engine(hook, site):
+    site.publish("ckpt.12.head.1", 7, [], engine="blcr")
+    refused(hook, site, errors.ENGINE,
+            "image %s/ckpt.12.head.1 was made by blcr, this node has criu; restart it on a node like %s; image kept"
+            % (site.directory, os.uname().nodename))
+
+
+@needs_root
+def test_process_id_that_is_in_use(hook, site, start_job, free_pid):
+    pid = start_job().pids[0]
+    site.publish("ckpt.12.head.1", free_pid, [free_pid, pid])
+    refused(hook, site, errors.TEMPORARY,
+            "process id %d of the image is in use on this node (by 'sh'); try again later or on another node" % pid)
+
+
+@needs_root
+def test_process_id_that_criu_finds_in_use(hook, site, image, program):
+    program("echo \"(00.1) Error (criu/cr-restore.c:1): Can't fork for 7: File exists\" >&2\nexit 1\n")
+    refused(hook, site, errors.TEMPORARY, "a process id of the image is in use on this node (criu: Can't fork for 7: File exists); "
+            "try again later or on another node")
+
+
+@needs_root
+def test_failed_restore(hook, site, image):
+    refused(hook, site, errors.ENGINE, "criu restore failed with status 1: it would not; the image is kept")
+
+
+@needs_root
+def test_restore_that_takes_too_long(hook, site, image, program):
+    program("exec sleep 60\n")
+    site.configure(engine_timeout=1)
+    refused(hook, site, errors.ENGINE, "%s took longer than 1 seconds and was killed" % site.criu)
+
+
+@needs_root
+def test_restore_that_restored_nothing(hook, site, free_pid, image, program):
+    program("exit 0\n")
+    refused(hook, site, errors.ENGINE,
+            "criu said it restored job 12.head, but its process %d is not there; image kept" % free_pid)
+
+
+@needs_root
+def test_restore_sees_the_very_image_that_was_verified_as_the_user(hook, site, image, program):
+    program('echo "$4 $(cat $4/pages.img) $(id -un)"\nexit 1\n')
+    answer = restart(hook, site)
+    assert answer.code == errors.ENGINE
+    assert answer.stderr.startswith("criu restore failed with status 1: /proc/self/fd/")
+    assert answer.stderr.endswith(" memory nobody; the image is kept\n")

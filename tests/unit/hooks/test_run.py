@@ -1,0 +1,159 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import torque_ckpt
+from torque_ckpt import errors, identity, run, supervisor
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the configuration must be root's")
+
+
+# Refusals
+
+def test_without_a_shell(hook):
+    assert hook("run", []) == (errors.USAGE, "", "run: expected a shell and its arguments, got none; the job was not started\n")
+
+
+def test_with_a_shell_that_is_not_absolute(hook):
+    assert hook("run", ["sh", "-c", "echo started"]) == (
+        errors.USAGE, "", "run: shell 'sh' is not an absolute path; nothing was done\n")
+
+
+def test_without_a_configuration(hook):
+    assert hook("run", ["/bin/sh", "-c", "echo started"]) == (
+        errors.CONFIG, "", "configuration /nonexistent/hooks.json cannot be read (No such file or directory); "
+        "run the role checkpoint_hooks on this node\n")
+
+
+@needs_root
+def test_not_as_a_session_leader(hook, site):
+    assert hook("run", ["/bin/sh", "-c", "echo started"], site.config, leader=False) == (
+        errors.USAGE, "", "run: must be started by pbs_mom as the leader of a session; the job was not started\n")
+
+
+# Starting the shell, without the configuration
+
+@pytest.fixture
+def started(in_child):
+    """Return a function that starts a command as the run hook does and returns how the leader Ended."""
+    def start(command, before=lambda: None):
+        def work():
+            before()
+            supervisor.block_signals()
+            return supervisor.supervise(run._start(command))
+        return in_child(work)
+    return start
+
+
+@pytest.mark.parametrize("code", [0, 3, 126, 255])
+def test_shell_that_exits(started, code):
+    assert started(["/bin/sh", "-c", "exit %d" % code]).result == code << 8
+
+
+def test_shell_that_dies(started):
+    assert started(["/bin/sh", "-c", "kill -TERM $$"]).result == signal.SIGTERM
+
+
+def test_shell_that_is_not_there(started, tmp_path):
+    ended = started([str(tmp_path / "sh")])
+    assert (ended.result, ended.stderr) == (127 << 8, "run: cannot start %s: No such file or directory\n" % (tmp_path / "sh"))
+
+
+def test_shell_that_is_no_program(started, tmp_path):
+    (tmp_path / "sh").write_text("#!/bin/sh\n")
+    ended = started([str(tmp_path / "sh")])
+    assert (ended.result, ended.stderr) == (126 << 8, "run: cannot start %s: Permission denied\n" % (tmp_path / "sh"))
+
+
+def test_arguments_reach_the_shell_as_they_are(started, tmp_path):
+    note = str(tmp_path / "note")
+    started(["/bin/sh", "-c", 'printf "%s|" "$@" > "$0"', note, "a b", "", "$x;", "*"])
+    with open(note) as stream:
+        assert stream.read() == "a b||$x;|*|"
+
+
+def test_shell_has_the_signals_that_it_expects_though_the_leader_holds_them_back(started, tmp_path):
+    note = str(tmp_path / "note")
+    started(["/bin/sh", "-c", 'cat /proc/self/status > "$0"', note])
+    with open(note) as stream:
+        found = dict(line.split(":\t", 1) for line in stream)
+    assert int(found["SigBlk"], 16) == 0
+    assert int(found["SigIgn"], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
+
+
+def test_kill_0_in_a_job_script_does_not_reach_the_leader(started):
+    ended = started(["/bin/sh", "-c", "trap 'exit 5' TERM; kill 0; exit 6"])
+    assert (ended.status, ended.result) == (0, 5 << 8)
+
+
+def test_daemons_stay_beneath_the_shell(in_child, wait_until):
+    """The root process keeps its descendants, whoever of them made them and ended."""
+    def work():
+        supervisor.block_signals()
+        root = run._start(["/bin/sh", "-c", "exec 3<&0; (cat <&3 & :); read line"])
+        return len(wait_until(lambda: [pid for pid in identity.children(root) if identity.process(pid).name == "cat"]))
+    reader, writer = os.pipe()
+    kept = os.dup(0)
+    os.dup2(reader, 0)
+    try:
+        assert in_child(work).result == 1
+    finally:
+        os.dup2(kept, 0)
+        for descriptor in (reader, writer, kept):
+            os.close(descriptor)
+
+
+# The hook as a program
+
+@needs_root
+@pytest.mark.parametrize("text, code", [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", -9), ("kill -TERM $$", -15)])
+def test_hook_ends_as_the_job_ends(hook, site, text, code):
+    assert hook("run", ["/bin/sh", "-c", "echo out; echo err >&2; %s" % text], site.config) == (code, "out\n", "err\n")
+
+
+@needs_root
+def test_hook_whose_shell_is_not_there(hook, site):
+    assert hook("run", ["/nonexistent/sh"], site.config) == (127, "", "run: cannot start /nonexistent/sh: No such file or directory\n")
+
+
+@needs_root
+def test_shell_is_in_the_leaders_session_and_in_a_group_of_its_own(hook, site):
+    answer = hook("run", ["/bin/sh", "-c", "read -r pid name state ppid group session rest < /proc/$$/stat; echo $$ $ppid $group $session"],
+                  site.config)
+    pid, ppid, group, session = answer.stdout.split()
+    assert (session, group) == (ppid, pid)
+    assert pid != ppid
+
+
+@needs_root
+def test_shell_gets_none_of_the_descriptors_that_pbs_mom_leaks(hook, site):
+    leaked = os.open("/", os.O_RDONLY)
+    try:
+        answer = hook("run", ["/bin/sh", "-c", "exec ls /proc/self/fd"], site.config, pass_fds=[leaked])
+    finally:
+        os.close(leaked)
+    assert answer == (0, "0\n1\n2\n3\n", "")  # 3 is the directory that ls reads
+
+
+@needs_root
+def test_signal_to_the_hook_reaches_the_shell(hook, site):
+    """From a process that is neither pbs_mom nor the hook's parent."""
+    text = "trap 'exit 42' USR1; sh -c 'kill -USR1 '$PPID' & wait'; while :; do sleep 0.01; done"
+    assert hook("run", ["/bin/sh", "-c", text], site.config) == (42, "", "")
+
+
+@needs_root
+def test_signal_from_pbs_mom_does_not_reach_the_shell_a_second_time(site):
+    """The session's every process is signalled by pbs_mom itself, so that the hook must not hand it on."""
+    code = "import sys; sys.path.insert(0, %r); from torque_ckpt.run import main; sys.exit(main(sys.argv, %r))" % (
+        os.path.dirname(os.path.dirname(torque_ckpt.__file__)), site.config)
+    text = "trap 'echo USR1' USR1; echo up; read line; echo $line"
+    process = subprocess.Popen([sys.executable, "-IS", "-c", code, "/bin/sh", "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                               start_new_session=True)
+    assert process.stdout.readline() == b"up\n"
+    process.send_signal(signal.SIGUSR1)
+    assert process.communicate(b"end\n", timeout=30)[0] == b"end\n"
+    assert process.returncode == 0

@@ -1,0 +1,104 @@
+"""The action plugin files, in a real play: what it reads on the controller and hands to the module."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the files become root's")
+
+PLAY = """\
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - ckpt.torque.files:
+        path: {root}
+        package: torque_ckpt
+        python: "{{{{ ansible_playbook_python }}}}"
+        files: {{run: "#!/bin/sh\\n"}}
+        executables: [run]
+        contents: {{intruder.py: "not from the collection"}}
+      register: installed
+    - ckpt.torque.files:
+        files: {{"{unit}": "[Unit]\\n"}}
+      register: plain
+    - ckpt.torque.files:
+        path: {root}
+        package: torque_other
+      register: missing
+      ignore_errors: true
+    - ansible.builtin.copy:
+        content: "{{{{ [installed, plain, missing] | to_json }}}}"
+        dest: {answers}
+        mode: "0600"
+"""
+
+
+def sources(top):
+    """Return the files (dict: relative path to bytes) beneath top, compiled ones left out."""
+    found = {}
+    for directory, subdirectories, names in os.walk(top):
+        subdirectories[:] = [name for name in subdirectories if name != "__pycache__"]
+        for name in names:
+            path = os.path.join(directory, name)
+            with open(path, "rb") as stream:
+                found[os.path.relpath(path, top)] = stream.read()
+    return found
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory, repository):
+    """The directory (pathlib.Path) of the play and the answers (list of dict) of its three tasks.
+
+    It is played with a copy of the collection whose package also holds what does not belong on a node.
+    """
+    top = tmp_path_factory.mktemp("play")
+    collection = top / "ansible_collections" / "ckpt" / "torque"
+    shutil.copytree(repository / "plugins", collection / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
+    package = collection / "plugins" / "module_utils" / "torque_ckpt"
+    (package / "letters.py").write_bytes(b"NAME = '\xc3\xbc'\n")
+    (package / "engines" / "notes.txt").write_text("notes\n")
+    for directory in (package, package / "engines"):
+        (directory / "__pycache__").mkdir()
+        (directory / "__pycache__" / "letters.py").write_text("compiled\n")
+    (top / "play.yml").write_text(PLAY.format(
+        root=top / "lib" / "hooks", unit=top / "etc" / "example.service", answers=top / "answers.json"))
+    (top / "ansible.cfg").write_text("")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
+    environment.update(ANSIBLE_CONFIG=str(top / "ansible.cfg"), ANSIBLE_HOME=str(top / "home"), ANSIBLE_LOCALHOST_WARNING="false",
+                       ANSIBLE_COLLECTIONS_PATH=str(top), ANSIBLE_NOCOLOR="1")
+    done = subprocess.run([sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local",
+                           "-e", "ansible_python_interpreter=" + sys.executable, str(top / "play.yml")],
+                          env=environment, cwd=top, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return top, json.loads((top / "answers.json").read_text())
+
+
+@needs_root
+def test_package_is_read_on_the_controller(played, repository):
+    """All of the package's Python files and nothing else, whatever the task says the contents are."""
+    top, (installed, _plain, _missing) = played
+    package = sources(repository / "plugins" / "module_utils" / "torque_ckpt")
+    wanted = {"torque_ckpt/" + name: text for name, text in package.items() if name.endswith(".py")}
+    wanted.update({"torque_ckpt/letters.py": b"NAME = '\xc3\xbc'\n", "run": b"#!/bin/sh\n"})
+    assert {"torque_ckpt/__init__.py", "torque_ckpt/run.py", "torque_ckpt/engines/criu.py"} < set(wanted)
+    assert sources(top / "lib" / "hooks") == wanted
+    assert installed["changed"] is True
+    assert installed["written"] == sorted(str(top / "lib" / "hooks" / name) for name in wanted)
+
+
+@needs_root
+def test_files_without_a_package(played):
+    top, (_installed, plain, _missing) = played
+    assert (plain["changed"], plain["written"], plain["removed"]) == (True, [str(top / "etc" / "example.service")], [])
+    assert (top / "etc" / "example.service").read_text() == "[Unit]\n"
+
+
+@needs_root
+def test_package_is_not_there(played):
+    _top, (_installed, _plain, missing) = played
+    assert (missing["failed"], missing["msg"]) == (
+        True, "files: torque_other is not a Python package of this collection's module_utils")

@@ -1,0 +1,572 @@
+"""files: a directory that holds exactly the named files, and a module that says exactly what it does."""
+
+import importlib.util
+import os
+import shutil
+import stat
+import sys
+
+import pytest
+
+from ansible_collections.ckpt.torque.plugins.modules import files as files_module
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the files become root's")
+
+REFUSAL = ("path %s would be emptied of everything else; name a directory of its own, at least two levels deep; "
+           "nothing was changed")
+
+
+def mode(path):
+    return stat.S_IMODE(os.lstat(path).st_mode)
+
+
+def everything(root):
+    """Return what is beneath root: {path: (type and mode, uid, gid, time of change, content or target)}."""
+    found = {}
+    for directory, subdirectories, names in os.walk(root):
+        for path in [directory] + [os.path.join(directory, name) for name in subdirectories + names]:
+            status = os.lstat(path)
+            content = os.readlink(path) if stat.S_ISLNK(status.st_mode) else None
+            if stat.S_ISREG(status.st_mode):
+                with open(path, "rb") as stream:
+                    content = stream.read()
+            found[path] = (oct(status.st_mode), status.st_uid, status.st_gid, status.st_mtime_ns, status.st_ctime_ns, content)
+    return found
+
+
+# difference
+
+@needs_root
+@pytest.mark.parametrize("present, file_mode, owner, wanted", [
+    ("text\n", 0o644, (0, 0), None),
+    ("text", 0o644, (0, 0), "text"),
+    ("", 0o644, (0, 0), ""),
+    ("text\n", 0o755, (0, 0), "text\n"),
+    ("text\n", 0o646, (0, 0), "text\n"),
+    ("text\n", 0o4644, (0, 0), "text\n"),
+    ("text\n", 0o644, (1, 0), "text\n"),
+    ("text\n", 0o644, (0, 1), "text\n"),
+], ids=["same", "content", "empty", "executable", "writable", "setuid", "owner", "group"])
+def test_difference(tmp_path, present, file_mode, owner, wanted):
+    path = tmp_path / "file"
+    path.write_text(present)
+    os.chown(path, *owner)
+    path.chmod(file_mode)
+    assert files_module.difference(str(path), "text\n", 0o644) == wanted
+
+
+def test_difference_of_what_is_no_file(tmp_path):
+    (tmp_path / "target").write_text("text\n")
+    (tmp_path / "link").symlink_to("target")
+    (tmp_path / "dangling").symlink_to("nothing")
+    os.mkfifo(tmp_path / "fifo")
+    assert files_module.difference(str(tmp_path / "missing"), "text\n", 0o644) == ""
+    assert files_module.difference(str(tmp_path / "target" / "beneath"), "text\n", 0o644) == ""
+    for name in ("link", "dangling", "fifo", "."):
+        assert files_module.difference(str(tmp_path / name), "text\n", 0o644) == "(not a regular file)", name
+
+
+def test_difference_of_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "file").write_bytes(b"a\xffz")
+    assert files_module.difference(str(tmp_path / "file"), "text\n", 0o644) == "a\ufffdz"
+
+
+@needs_root
+def test_difference_is_of_utf8(tmp_path):
+    (tmp_path / "file").write_bytes(b"\xc3\xbc\n")
+    (tmp_path / "file").chmod(0o644)
+    assert files_module.difference(str(tmp_path / "file"), "\u00fc\n", 0o644) is None
+
+
+# write
+
+@needs_root
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_write(tmp_path, umask):
+    path = tmp_path / "new" / "file"
+    previous = os.umask(umask)
+    try:
+        files_module.write(str(path), "\u00fc\n", 0o755)
+    finally:
+        os.umask(previous)
+    assert path.read_bytes() == b"\xc3\xbc\n"
+    assert (mode(path), path.stat().st_uid, path.stat().st_gid) == (0o755, 0, 0)
+    assert os.listdir(path.parent) == ["file"]
+
+
+@needs_root
+def test_write_into_a_directory_that_hands_on_its_group(tmp_path):
+    os.chown(tmp_path, 0, 1)
+    tmp_path.chmod(0o2775)
+    files_module.write(str(tmp_path / "file"), "text\n", 0o644)
+    assert ((tmp_path / "file").stat().st_gid, mode(tmp_path / "file")) == (0, 0o644)
+
+
+@needs_root
+def test_write_replaces_the_file_and_leaves_the_old_one_to_its_readers(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old\n")
+    with open(path) as reader:
+        files_module.write(str(path), "new\n", 0o644)
+        assert reader.read() == "old\n"
+    assert path.read_text() == "new\n"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@needs_root
+def test_write_replaces_a_link_and_not_its_target(tmp_path):
+    (tmp_path / "target").write_text("other\n")
+    (tmp_path / "directory").mkdir()
+    for name, target in (("file", "target"), ("second", "directory")):
+        (tmp_path / name).symlink_to(target)
+        files_module.write(str(tmp_path / name), "new\n", 0o644)
+        assert not (tmp_path / name).is_symlink()
+        assert (tmp_path / name).read_text() == "new\n"
+    assert (tmp_path / "target").read_text() == "other\n"
+    assert os.listdir(tmp_path / "directory") == []
+
+
+@needs_root
+def test_write_replaces_a_directory(tmp_path):
+    (tmp_path / "file" / "deep").mkdir(parents=True)
+    (tmp_path / "file" / "deep" / "more").write_text("gone\n")
+    files_module.write(str(tmp_path / "file"), "new\n", 0o644)
+    assert (tmp_path / "file").read_text() == "new\n"
+
+
+# strays
+
+@pytest.fixture
+def tree(tmp_path):
+    """Make a tree: tree(files, links) returns its root (str)."""
+    def make(files=(), links=(), directories=()):
+        for name in directories:
+            (tmp_path / name).mkdir(parents=True)
+        for name in files:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text("")
+        for name, target in links:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).symlink_to(target)
+        return str(tmp_path)
+    return make
+
+
+WANTED = ("run", "package/__init__.py", "package/engines/criu.py")
+
+
+@pytest.mark.parametrize("files, links, directories, found", [
+    (WANTED, [], [], []),
+    (WANTED + ("package/__pycache__/__init__.cpython-311.pyc", "package/engines/__pycache__/criu.cpython-36.opt-1.pyc"), [], [], []),
+    (WANTED + ("notes", "package/old.py"), [], [], ["notes", "package/old.py"]),
+    (WANTED + ("other/deep/file",), [], [], ["other"]),
+    (WANTED, [], ["empty"], ["empty"]),
+    (WANTED + ("package/__pycache__/old.cpython-311.pyc",), [], [], ["package/__pycache__/old.cpython-311.pyc"]),
+    (WANTED + ("__pycache__/run.cpython-311.pyc",), [], [], ["__pycache__/run.cpython-311.pyc"]),
+    (WANTED + ("package/__pycache__/deep/__init__.pyc",), [], [], ["package/__pycache__/deep"]),
+    (WANTED, [("package/link.py", "__init__.py"), ("etc", "/etc")], [], ["etc", "package/link.py"]),
+    (("run", "package/__init__.py"), [("package/engines", "/etc")], [], ["package/engines"]),
+    (WANTED, [("package/__pycache__", "/etc")], [], ["package/__pycache__"]),
+    (("package/__init__.py", "package/engines/criu.py", "run/deep"), [], [], ["run"]),
+    (WANTED + (".ckpt-torque-abc", "package/.hidden.py"), [], [], [".ckpt-torque-abc", "package/.hidden.py"]),
+    (WANTED + ("packages/file", "package/engines2"), [], [], ["package/engines2", "packages"]),
+], ids=["none", "compiled", "files", "directory", "empty directory", "compiled of none", "compiled of no module", "beneath compiled",
+        "links", "link for a directory", "link for compiled", "directory for a file", "hidden", "same beginning"])
+def test_strays(tree, files, links, directories, found):
+    root = tree(files, links, directories)
+    assert files_module.strays(root, {os.path.join(root, name) for name in WANTED}) == [os.path.join(root, name) for name in found]
+
+
+def test_strays_of_a_missing_directory(tmp_path):
+    assert files_module.strays(str(tmp_path / "missing"), set()) == []
+
+
+# directories
+
+@needs_root
+def test_directories(tree):
+    root = tree(WANTED + ("elsewhere/file",))
+    os.makedirs(os.path.join(root, "lib", "package", "engines"))
+    lib = os.path.join(root, "lib")
+    for path in (lib, lib + "/package", lib + "/package/engines"):
+        os.chmod(path, 0o755)
+    os.chmod(root, 0o700)
+    os.chmod(os.path.join(root, "elsewhere"), 0o700)
+    assert files_module.directories(lib) == []
+    os.chmod(lib, 0o775)
+    os.chmod(lib + "/package/engines", 0o1755)
+    assert files_module.directories(lib) == [lib, lib + "/package/engines"]
+    os.chmod(lib, 0o755)
+    os.chmod(lib + "/package/engines", 0o755)
+    os.chown(lib + "/package", 1, 0)
+    assert files_module.directories(lib) == [lib + "/package"]
+    os.chown(lib + "/package", 0, 1)
+    assert files_module.directories(lib) == [lib + "/package"]
+
+
+def test_directories_that_are_missing_are_not_wrong(tmp_path):
+    assert files_module.directories(str(tmp_path / "lib")) == []
+
+
+# the module
+
+RUN = "#!/bin/sh\nexec \"$@\"\n"
+PACKAGE = {"__init__.py": "", "main.py": "VALUE = '\u00fc'\n", "engines/__init__.py": "", "engines/criu.py": "NAME = 'criu'\n"}
+
+
+class Hooks:
+    """The module called with paths in a directory of its own."""
+
+    def __init__(self, module, top):
+        self.module, self.top = module, top
+        self.root, self.config = top / "lib" / "hooks", top / "etc" / "hooks.json"
+        (top / "lib").mkdir(mode=0o755)
+
+    def __call__(self, check=False, diff=False, umask=0o022, **changed):
+        arguments = {
+            "path": str(self.root), "package": "package", "contents": PACKAGE, "python": sys.executable, "executables": ["run"],
+            "files": {"run": RUN, "README": "read me\n", str(self.config): "{}\n"},
+        }
+        return self.module("files", dict(arguments, **changed), check=check, diff=diff, umask=umask)
+
+
+@pytest.fixture
+def hooks(tmp_path, module):
+    """The module, nothing installed yet: hooks(check=False, diff=False, **arguments) returns its answer."""
+    return Hooks(module, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory, module):
+    """A directory (pathlib.Path) with everything installed."""
+    first = Hooks(module, tmp_path_factory.mktemp("sample"))
+    assert first()["changed"] is True
+    return first.top
+
+
+@pytest.fixture
+def installed(hooks, sample):
+    """The module with everything installed: hooks, with a copy of the sample."""
+    shutil.copytree(sample, hooks.top, symlinks=True, dirs_exist_ok=True)
+    return hooks
+
+
+def paths(hooks):
+    return sorted([str(hooks.config)] + [str(hooks.root / name) for name in ("README", "run")] +
+                  [str(hooks.root / "package" / name) for name in PACKAGE])
+
+
+@needs_root
+def test_first_run_installs_and_second_changes_nothing(hooks):
+    first = hooks()
+    assert (first["changed"], first["written"], first["removed"]) == (True, paths(hooks), [])
+    assert (hooks.root / "package" / "main.py").read_bytes() == b"VALUE = '\xc3\xbc'\n"
+    assert hooks.config.read_text() == "{}\n"
+    for path in paths(hooks):
+        status = os.lstat(path)
+        assert (oct(mode(path)), status.st_uid, status.st_gid) == ("0o755" if path.endswith("/run") else "0o644", 0, 0), path
+    for path in (hooks.root, hooks.root / "package", hooks.root / "package" / "engines", hooks.config.parent):
+        assert oct(mode(path)) == "0o755", path
+    for name in PACKAGE:
+        assert os.path.exists(importlib.util.cache_from_source(str(hooks.root / "package" / name))), name
+    assert not (hooks.root / "__pycache__").exists()
+
+    before = everything(hooks.root.parents[1])
+    second = hooks(diff=True)
+    assert (second["changed"], second["written"], second["removed"], second["diff"]) == (False, [], [], [])
+    assert everything(hooks.root.parents[1]) == before
+
+
+@needs_root
+@pytest.mark.parametrize("ending", ["/", "//"])
+def test_slash_at_the_end_changes_nothing(installed, ending):
+    second = installed(path=str(installed.root) + ending)
+    assert (second["changed"], second["written"], second["removed"]) == (False, [], [])
+
+
+@needs_root
+def test_strays_are_removed(installed):
+    strays = ["old", "package/engines/blcr.py", "package/other", "package/main"]
+    (installed.root / "old").write_text("old\n")
+    (installed.root / "package" / "engines" / "blcr.py").write_text("")
+    (installed.root / "package" / "other" / "deep").mkdir(parents=True)
+    (installed.root / "package" / "other" / "deep" / "file").write_text("")
+    (installed.root / "package" / "main").symlink_to(installed.root.parent)
+    beside = installed.config.parent / "site.json"
+    beside.write_text("the site's own\n")
+    answer = installed()
+    assert (answer["changed"], answer["written"]) == (True, [])
+    assert answer["removed"] == sorted(str(installed.root / name) for name in strays)
+    assert not [name for name in strays if os.path.lexists(installed.root / name)]
+    assert installed.root.parent.is_dir()
+    assert beside.read_text() == "the site's own\n"
+    assert installed()["changed"] is False
+
+
+@needs_root
+def test_file_no_longer_wanted_goes_with_its_compiled_one(installed):
+    compiled = importlib.util.cache_from_source(str(installed.root / "package" / "main.py"))
+    answer = installed(contents={name: text for name, text in PACKAGE.items() if name != "main.py"})
+    assert answer["removed"] == sorted([compiled, str(installed.root / "package" / "main.py")])
+    assert not os.path.exists(compiled)
+
+
+@needs_root
+@pytest.mark.parametrize("name, drift", [("run", 0o777), ("run", 0o644), ("package/main.py", 0o666), ("README", 0o600)])
+def test_mode_of_a_file_is_repaired(installed, name, drift):
+    before = mode(installed.root / name)
+    (installed.root / name).chmod(drift)
+    answer = installed()
+    assert (answer["changed"], answer["written"], answer["removed"]) == (True, [str(installed.root / name)], [])
+    assert mode(installed.root / name) == before
+    assert installed()["changed"] is False
+
+
+@needs_root
+@pytest.mark.parametrize("name", [".", "package", "package/engines"])
+def test_mode_and_owner_of_a_directory_are_repaired(installed, name):
+    (installed.root / name).chmod(0o777)
+    os.chown(installed.root / name, 1, 1)
+    planned = installed(check=True)
+    assert mode(installed.root / name) == 0o777
+    answer = installed()
+    assert (answer["changed"], answer["written"], answer["removed"]) == (True, [], [])
+    assert planned == answer
+    status = os.stat(installed.root / name)
+    assert (mode(installed.root / name), status.st_uid, status.st_gid) == (0o755, 0, 0)
+    assert installed()["changed"] is False
+
+
+@needs_root
+def test_owner_of_a_file_is_repaired(installed):
+    os.chown(installed.root / "run", 1, 1)
+    assert installed()["written"] == [str(installed.root / "run")]
+    assert (os.stat(installed.root / "run").st_uid, os.stat(installed.root / "run").st_gid, mode(installed.root / "run")) == (0, 0, 0o755)
+
+
+@needs_root
+@pytest.mark.parametrize("name", ["run", "package"])
+@pytest.mark.parametrize("kind", ["directory", "link", "fifo", "file"])
+def test_something_else_in_the_place(installed, name, kind):
+    path = installed.root / name
+    if name == "run":
+        path.unlink()
+    else:
+        path.rename(installed.root.parent / "away")
+    {"directory": lambda: (path / "deep").mkdir(parents=True), "link": lambda: path.symlink_to("/etc"),
+     "fifo": lambda: os.mkfifo(path), "file": lambda: path.write_text("")}[kind]()
+    answer = installed()
+    assert answer["changed"] is True
+    assert (installed.root / "run").read_text() == RUN
+    assert (installed.root / "package" / "main.py").read_text() == PACKAGE["main.py"]
+    assert not path.is_symlink()
+    assert installed()["changed"] is False
+
+
+@needs_root
+def test_link_to_the_same_package_in_its_place(installed):
+    (installed.root / "package").rename(installed.root.parent / "away")
+    (installed.root / "package").symlink_to(installed.root.parent / "away")
+    assert installed()["changed"] is True
+    assert (installed.root / "package" / "main.py").exists()
+
+
+@needs_root
+def test_check_mode_of_the_first_run(hooks):
+    before = everything(hooks.root.parents[1])
+    planned = hooks(check=True, diff=True)
+    assert everything(hooks.root.parents[1]) == before
+    assert planned["changed"] is True
+    assert planned == hooks(diff=True)
+    assert hooks(check=True)["changed"] is False
+
+
+@needs_root
+def test_check_mode_of_a_change(installed):
+    (installed.root / "stray").write_text("")
+    (installed.root / "run").chmod(0o777)
+    installed.config.write_text("{\"other\": 1}\n")
+    before = everything(installed.root.parents[1])
+    planned = installed(check=True, diff=True)
+    assert everything(installed.root.parents[1]) == before
+    assert (planned["changed"], planned["removed"]) == (True, [str(installed.root / "stray")])
+    assert planned["written"] == sorted([str(installed.config), str(installed.root / "run")])
+    assert planned == installed(diff=True)
+
+
+@needs_root
+def test_diff(hooks):
+    new = hooks(diff=True)["diff"]
+    assert [entry["after_header"] for entry in new] == paths(hooks)
+    assert [entry["before"] for entry in new] == [""] * len(new)
+    hooks.config.write_text("{\"old\": 1}\n")
+    assert hooks(diff=True)["diff"] == [{"before_header": str(hooks.config), "after_header": str(hooks.config),
+                                         "before": "{\"old\": 1}\n", "after": "{}\n"}]
+
+
+@needs_root
+@pytest.mark.parametrize("path", ["/", "//", "///", "/usr", "/usr/", "/usr//", "usr/lib/hooks", "./lib/hooks"])
+def test_path_that_would_be_emptied_is_refused(hooks, path):
+    """In check mode, so that a module that forgets to refuse does no harm to the system under test."""
+    answer = hooks(path=path, files={str(hooks.config): "{}\n"}, check=True)
+    assert (answer.get("failed"), answer.get("msg")) == (True, REFUSAL % path)
+
+
+@needs_root
+def test_empty_path_is_refused(hooks):
+    answer = hooks(path="", files={str(hooks.config): "{}\n"}, check=True)
+    assert (answer.get("failed"), answer.get("msg")) == (True, REFUSAL % "")
+
+
+@needs_root
+def test_refusal_changes_nothing(installed, tmp_path):
+    (installed.root / "stray").write_text("")
+    before = everything(tmp_path)
+    answer = installed(path=os.path.relpath(installed.root, "/"))
+    assert (answer["failed"], answer["msg"]) == (True, REFUSAL % os.path.relpath(installed.root, "/"))
+    assert everything(tmp_path) == before
+
+
+@needs_root
+@pytest.mark.parametrize("path", ["//srv", "/srv/.", "/./srv", "/srv/../srv", "/srv/.."])
+def test_shallow_path_in_disguise_is_refused(hooks, path):
+    answer = hooks(path=path, check=True)  # check mode: today it would go through with it
+    assert (answer.get("failed"), answer.get("msg")) == (True, REFUSAL % path)
+
+
+@needs_root
+@pytest.mark.parametrize("python", ["/nonexistent/python3", "/etc/passwd", "python3"])
+def test_missing_interpreter(hooks, tmp_path, python):
+    before = everything(tmp_path)
+    answer = hooks(python=python)
+    assert answer["failed"] is True
+    assert answer["msg"] == ("%s cannot be executed on this node; install Python 3.6 or newer or set checkpoint_hooks_python; "
+                             "nothing was changed" % python)
+    assert everything(tmp_path) == before
+
+
+@needs_root
+def test_directory_that_holds_something_else(hooks, tmp_path):
+    """A typing error must not empty a directory that was there before."""
+    hooks.root.mkdir(parents=True)
+    (hooks.root / "precious").write_text("data\n")
+    before = everything(tmp_path)
+    answer = hooks()
+    assert (answer["failed"], answer["msg"]) == (
+        True, "path %s holds other files, which would be removed; name a directory of its own; nothing was changed" % hooks.root)
+    assert everything(tmp_path) == before
+
+
+def test_interpreter_that_is_a_directory(hooks, tmp_path):
+    before = everything(tmp_path)
+    assert hooks(python="/usr")["failed"] is True
+    assert everything(tmp_path) == before
+
+
+@needs_root
+def test_place_that_cannot_be_written(hooks):
+    hooks.root.parent.joinpath("file").write_text("")
+    path = str(hooks.root.parent / "file" / "hooks")
+    answer = hooks(path=path)
+    assert answer["failed"] is True
+    assert answer["msg"] == "cannot install the files: [Errno 20] Not a directory: '%s'" % path
+
+
+@needs_root
+def test_directories_do_not_depend_on_the_umask(hooks):
+    """The hooks run as users: each directory on the way must let them in, also the configuration's."""
+    above = hooks.root.parent / "site"
+    path = above / "hooks"
+    hooks(path=str(path), umask=0o077)
+    made = [above, path, path / "package", path / "package" / "engines", path / "package" / "__pycache__", hooks.config.parent]
+    assert [(str(entry), oct(mode(entry))) for entry in made] == [(str(entry), "0o755") for entry in made]
+
+
+@needs_root
+def test_directory_of_compiled_files_that_others_can_write_is_repaired(installed):
+    """Whoever can write there decides what root's hooks execute."""
+    compiled = installed.root / "package" / "__pycache__"
+    compiled.chmod(0o777)
+    assert installed()["changed"] is True
+    assert mode(compiled) == 0o755
+
+
+@needs_root
+def test_package_that_cannot_be_compiled(hooks):
+    answer = hooks(contents={"__init__.py": "def\n"})
+    assert answer["failed"] is True
+    assert answer["rc"] == 1
+    assert "SyntaxError" in answer["stdout"]
+
+
+@needs_root
+def test_package_that_could_not_be_compiled_fails_again(hooks):
+    hooks(contents={"__init__.py": "def\n"})
+    assert hooks(contents={"__init__.py": "def\n"}).get("failed") is True
+
+
+# without a package
+
+@pytest.fixture
+def plain(tmp_path, module):
+    """The module without a path: plain(files, **arguments) returns its answer."""
+    def call(files, check=False, diff=False, **more):
+        arguments = dict(more, files={str(tmp_path / name): text for name, text in files.items()})
+        return module("files", arguments, check=check, diff=diff)
+    return call
+
+
+@needs_root
+def test_files_without_a_package(plain, tmp_path):
+    """What is beside them is nobody's business, and no interpreter is needed."""
+    (tmp_path / "etc").mkdir(mode=0o700)
+    (tmp_path / "etc" / "beside").write_text("the site's own\n")
+    files = {"etc/one": "1\n", "etc/program": "#!/bin/sh\n", "new/deep/two": "2\n"}
+    more = {"executables": [str(tmp_path / "etc" / "program")], "python": "/nonexistent/python3"}
+    before = everything(tmp_path)
+    planned = plain(files, check=True, diff=True, **more)
+    assert everything(tmp_path) == before
+    first = plain(files, diff=True, **more)
+    assert planned == first
+    assert (first["changed"], first["written"], first["removed"]) == (True, sorted(str(tmp_path / name) for name in files), [])
+    for name, text in files.items():
+        assert (tmp_path / name).read_text() == text
+        assert oct(mode(tmp_path / name)) == ("0o755" if name == "etc/program" else "0o644"), name
+    assert (tmp_path / "etc" / "beside").read_text() == "the site's own\n"
+    assert oct(mode(tmp_path / "etc")) == "0o700"
+
+    before = everything(tmp_path)
+    second = plain(files, diff=True, **more)
+    assert (second["changed"], second["written"], second["diff"]) == (False, [], [])
+    assert everything(tmp_path) == before
+
+
+@needs_root
+def test_one_of_several_files_is_repaired(plain, tmp_path):
+    files = {"one": "1\n", "two": "2\n"}
+    plain(files)
+    (tmp_path / "one").chmod(0o666)
+    assert plain(files)["written"] == [str(tmp_path / "one")]
+    assert (oct(mode(tmp_path / "one")), plain(files)["changed"]) == ("0o644", False)
+
+
+@needs_root
+def test_relative_files_need_a_path(module, tmp_path):
+    answer = module("files", {"files": {"run": "", "./etc/config": "", str(tmp_path / "file"): ""}})
+    assert answer["failed"] is True
+    assert answer["msg"] == "./etc/config, run is not an absolute path; name it in full or name a path; nothing was changed"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("arguments", [{"path": "/srv/a/b"}, {"package": "package"}], ids=["path", "package"])
+def test_path_and_package_go_together(module, arguments):
+    answer = module("files", arguments, check=True)
+    assert answer["failed"] is True
+    assert answer["msg"] == "parameters are required together: path, package"
+
+
+@needs_root
+def test_diff_names_what_is_removed(installed):
+    (installed.root / "stray").write_text("stray\n")
+    assert [(entry["before_header"], entry["before"], entry["after"]) for entry in installed(diff=True, check=True)["diff"]] == [
+        (str(installed.root / "stray"), "stray\n", "")]

@@ -1,0 +1,187 @@
+"""render: the same results as a table, a summary and JUnit XML."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from ansible_collections.ckpt.torque.plugins.module_utils import render
+
+PASSED = {
+    "level": "L1", "nodes": ["node1"], "passed": True, "cause": "", "engine": {"name": "criu", "version": "4.2.1"},
+    "counter_before": 57, "counter_after": 131, "exit_status": 7, "image_bytes": 9856614,
+    "phases": [{"step": "dump", "seconds": 0.25}, {"step": "restore", "seconds": 0.5}],
+}
+FAILED = {
+    "level": "L2", "nodes": ["node1", "node2"], "passed": False, "cause": "node2: restart: <broken> & \"gone\"",
+    "counters": [57, 131, 200], "image_bytes": 2048, "phases": [{"step": "hold", "seconds": 1.5, "node": "node1"}],
+    "engine": {"name": "criu", "version": "4.2.1"},
+}
+NOT_RUN = {"level": "L3", "nodes": [], "passed": None, "cause": "no TORQUE source"}
+
+
+def result(level="L1", passed=True, cause="", nodes=("node1",), **facts):
+    return dict(facts, level=level, nodes=list(nodes), passed=passed, cause=cause)
+
+
+def parsed(results, suite="site"):
+    return ElementTree.fromstring(render.junit(results, suite).encode("utf-8"))
+
+
+def test_table():
+    assert render.table([PASSED, FAILED, NOT_RUN]).splitlines() == [
+        "LEVEL      RESULT   NODES          ENGINE      COUNTER         EXIT  IMAGE    SECONDS",
+        "L1 engine  passed   node1          criu 4.2.1  57 > 131        7     9.4 MiB  0.75",
+        "L2 hooks   FAILED   node1 > node2  criu 4.2.1  57 > 131 > 200  -     2.0 KiB  1.50",
+        "L3 job     not run  -              -           -               -     -        0.00",
+        "L2 FAILED: node1 > node2: node2: restart: <broken> & \"gone\"",
+        "L3 not run: -: no TORQUE source",
+    ]
+
+
+def test_table_columns_are_aligned():
+    lines = render.table([PASSED, FAILED, NOT_RUN]).splitlines()[:4]
+    head = ("LEVEL", "RESULT", "NODES", "ENGINE", "COUNTER", "EXIT", "IMAGE", "SECONDS")
+    for column in head:
+        start = lines[0].index(column)
+        for line in lines:
+            assert line[start] != " " and (start == 0 or line[start - 2:start] == "  "), (column, line)
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_table_of_nothing():
+    assert render.table([]) == "LEVEL  RESULT  NODES  ENGINE  COUNTER  EXIT  IMAGE  SECONDS"
+
+
+def test_exit_status_zero_is_shown():
+    assert render.table([result(exit_status=0)]).splitlines()[1].split()[-3:] == ["0", "-", "0.00"]
+
+
+@pytest.mark.parametrize("count, text", [
+    (None, "-"), (0, "0 B"), (1, "1 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1048576, "1.0 MiB"),
+    (9856614, "9.4 MiB"), (1073741824, "1.0 GiB"), (5 * 1024 ** 4, "5120.0 GiB"),
+])
+def test_size(count, text):
+    assert render.size(count) == text
+
+
+def test_size_is_rounded_before_its_unit_is_chosen():
+    assert render.size(1024 ** 2 - 1) == "1.0 MiB"
+
+
+@pytest.mark.parametrize("facts, text", [
+    ({}, "-"),
+    ({"counters": []}, "-"),
+    ({"counters": [57]}, "57"),
+    ({"counters": [57, 131, 200]}, "57 > 131 > 200"),
+    ({"counter_before": 57}, "57"),
+    ({"counter_before": 57, "counter_after": 131}, "57 > 131"),
+    ({"counter_before": 0, "counter_after": 5}, "0 > 5"),
+    ({"counters": [], "counter_before": 1, "counter_after": 2}, "1 > 2"),
+])
+def test_counters(facts, text):
+    assert render.counters(result(**facts)) == text
+
+
+@pytest.mark.parametrize("facts, text", [
+    ({}, "-"), ({"engine": {}}, "-"), ({"engine": {"name": "criu"}}, "criu"),
+    ({"engine": {"name": "criu", "version": "4.2.1"}}, "criu 4.2.1"),
+])
+def test_engine(facts, text):
+    assert render.engine(result(**facts)) == text
+
+
+@pytest.mark.parametrize("facts, total", [
+    ({}, 0), ({"phases": None}, 0), ({"phases": []}, 0), ({"phases": [{"seconds": 0.25}, {"seconds": 1.5}]}, 1.75),
+])
+def test_seconds(facts, total):
+    assert render.seconds(result(**facts)) == total
+
+
+@pytest.mark.parametrize("nodes, text", [([], "-"), (["node1"], "node1"), (["node1", "node2", "node1"], "node1 > node2 > node1")])
+def test_name(nodes, text):
+    assert render.name(result(nodes=nodes)) == text
+
+
+@pytest.mark.parametrize("passed, text", [(True, "passed"), (False, "FAILED"), (None, "not run")])
+def test_verdict(passed, text):
+    assert render.verdict(result(passed=passed)) == text
+
+
+# name, results as (level, passed, cause), passed, levels L1 to L3, failures
+SUMMARIES = [
+    ("nothing", [], False, ("not run", "not run", "not run"), []),
+    ("only not run", [("L1", None, "check mode"), ("L2", None, "check mode")], False, ("not run", "not run", "not run"), []),
+    ("one passed", [("L1", True, "")], True, ("passed", "not run", "not run"), []),
+    ("all passed", [("L1", True, ""), ("L2", True, ""), ("L3", True, "")], True, ("passed", "passed", "passed"), []),
+    ("one level not run", [("L1", True, ""), ("L3", None, "no TORQUE")], True, ("passed", "not run", "not run"), []),
+    ("half a level not run", [("L1", True, ""), ("L1", None, "no node")], True, ("not run", "not run", "not run"), []),
+    ("one failed", [("L1", True, ""), ("L2", False, "broken")], False, ("passed", "FAILED", "not run"), ["L2 (node1): broken"]),
+    ("failed wins", [("L1", True, ""), ("L1", None, "no node"), ("L1", False, "one"), ("L1", False, "two")], False,
+     ("FAILED", "not run", "not run"), ["L1 (node1): one", "L1 (node1): two"]),
+    ("failed without a cause", [("L3", False, "")], False, ("not run", "not run", "FAILED"), ["L3 (node1): "]),
+]
+
+
+@pytest.mark.parametrize("given, passed, levels, failures", [case[1:] for case in SUMMARIES], ids=[case[0] for case in SUMMARIES])
+def test_summary(given, passed, levels, failures):
+    found = render.summary([result(level, verdict, cause) for level, verdict, cause in given])
+    assert found == {"passed": passed, "levels": dict(zip(("L1", "L2", "L3"), levels)), "failures": failures}
+
+
+def test_junit():
+    root = parsed([PASSED, FAILED, NOT_RUN])
+    assert root.tag == "testsuite"
+    assert root.attrib == {"name": "site", "tests": "3", "errors": "0", "failures": "1", "skipped": "1", "time": "2.250"}
+    assert [case.attrib for case in root] == [
+        {"classname": "site.L1", "name": "node1", "time": "0.750"},
+        {"classname": "site.L2", "name": "node1 > node2", "time": "1.500"},
+        {"classname": "site.L3", "name": "-", "time": "0.000"},
+    ]
+    assert [[(child.tag, child.attrib) for child in case] for case in root] == [
+        [("system-out", {})],
+        [("failure", {"message": FAILED["cause"]}), ("system-out", {})],
+        [("skipped", {"message": "no TORQUE source"}), ("system-out", {})],
+    ]
+    assert [case.find("system-out").text for case in root] == [render.table([one]) for one in (PASSED, FAILED, NOT_RUN)]
+
+
+def test_junit_begins_with_its_encoding():
+    text = render.junit([PASSED], "site")
+    assert text.startswith('<?xml version="1.0" encoding="utf-8"?>\n<testsuite ')
+    assert text.endswith("</testsuite>\n")
+
+
+def test_junit_of_nothing():
+    root = parsed([])
+    assert root.attrib == {"name": "site", "tests": "0", "errors": "0", "failures": "0", "skipped": "0", "time": "0.000"}
+    assert len(root) == 0
+
+
+def test_junit_of_what_was_not_run():
+    root = parsed([NOT_RUN, dict(NOT_RUN, level="L2")])
+    assert (root.get("tests"), root.get("failures"), root.get("skipped")) == ("2", "0", "2")
+    assert [[child.tag for child in case] for case in root] == [["skipped", "system-out"]] * 2
+
+
+@pytest.mark.parametrize("passed, tag", [(False, "failure"), (None, "skipped")])
+def test_junit_control_characters(passed, tag):
+    """Whatever a program printed last, the file can be read; only what XML cannot hold is replaced."""
+    controls = "".join(map(chr, range(32)))
+    root = parsed([result(passed=passed, cause="a" + controls + "z \u00fc\u2713\U0001f600 \x7f")])
+    wanted = "a?????????\t\n?????????????????????z \u00fc\u2713\U0001f600 \x7f"
+    assert root[0].find(tag).get("message") == wanted
+    assert root[0].find("system-out").text.endswith(wanted)
+
+
+@pytest.mark.parametrize("character", ["\ud800", "\ufffe", "\uffff"], ids=ascii)
+def test_junit_other_characters_that_xml_cannot_hold(character):
+    assert parsed([result(passed=False, cause="a%sz" % character)])[0].find("failure").get("message") == "a?z"
+
+
+def test_junit_control_characters_in_names():
+    root = parsed([result(nodes=["node\x01"])], "site\x02")
+    assert (root.get("name"), root[0].get("name")) == ("site?", "node?")
+
+
+def test_printable():
+    assert render._printable("tab\t line\n bell\x07 return\r") == "tab\t line\n bell? return?"

@@ -1,0 +1,87 @@
+"""trial: times of the steps, the evidence in a file, the shape of a result."""
+
+import pytest
+
+from ansible_collections.ckpt.torque.plugins.module_utils import trial
+
+
+def test_phases_in_the_order_done():
+    phases = trial.Phases()
+    assert phases.measure("hold", lambda: "image", node="node1") == "image"
+    assert phases.measure("restart", lambda: None, node="node2", counter=57) is None
+    seconds = [phase.pop("seconds") for phase in phases.done]
+    assert all(isinstance(value, float) and value >= 0 for value in seconds)
+    assert phases.done == [{"step": "hold", "node": "node1"}, {"step": "restart", "node": "node2", "counter": 57}]
+
+
+def test_phase_is_noted_when_it_is_over():
+    phases = trial.Phases()
+    seen = []
+    phases.measure("one", lambda: seen.append(len(phases.done)))
+    phases.measure("two", lambda: seen.append(len(phases.done)))
+    assert seen == [0, 1]
+
+
+def test_phases_go_on_from_earlier_ones_without_changing_them():
+    earlier = [{"step": "hold", "seconds": 0.5}]
+    phases = trial.Phases(earlier)
+    phases.measure("restart", lambda: None)
+    assert [phase["step"] for phase in phases.done] == ["hold", "restart"]
+    assert earlier == [{"step": "hold", "seconds": 0.5}]
+    assert trial.Phases(None).done == []
+
+
+def test_failed_step_is_no_phase():
+    phases = trial.Phases()
+
+    def work():
+        raise trial.TrialError("broken")
+
+    with pytest.raises(trial.TrialError, match="^broken$"):
+        phases.measure("hold", work)
+    assert phases.done == []
+
+
+def test_read(tmp_path):
+    (tmp_path / "file").write_text("two\nlines\n")
+    assert trial.read(str(tmp_path / "file")) == "two\nlines\n"
+    assert trial.read(str(tmp_path / "missing")) == ""
+    assert trial.read(str(tmp_path)) == ""
+
+
+@pytest.mark.parametrize("text, counter, ended, problems", [
+    ("1 1 1 aa\n2 2 2 aa\nend 2\n", 2, True, []),
+    ("1 1 1 aa\n2 2 2 a", 1, False, []),
+    ("1 1 1", 0, False, []),
+    ("", 0, False, []),
+    ("1 1 1 aa\n3 3 3 aa\n4 4", 3, False, ["counter 3 follows 1 (gap)"]),
+], ids=["whole", "half line", "half first line", "empty", "gap"])
+def test_evidence(tmp_path, text, counter, ended, problems):
+    (tmp_path / "output").write_text(text)
+    found = trial.evidence(str(tmp_path / "output"))
+    assert (found.counter, found.ended, found.problems) == (counter, ended, problems)
+
+
+def test_evidence_of_no_file(tmp_path):
+    found = trial.evidence(str(tmp_path / "missing"))
+    assert (found.counter, found.ended, found.problems) == (0, False, [])
+
+
+def test_evidence_of_damaged_bytes(tmp_path):
+    (tmp_path / "output").write_bytes(b"1 1 1 aa\n\xff\xfe\n2 2 2 aa\n")
+    assert trial.evidence(str(tmp_path / "output")).problems == ["line 2 is damaged: \ufffd\ufffd"]
+
+
+def test_evidence_after_the_end(tmp_path):
+    (tmp_path / "output").write_text("1 1 1 aa\nend 1\n2 2 2")
+    assert trial.evidence(str(tmp_path / "output")).problems != []
+
+
+def test_result():
+    assert trial.result("L1", ["node1"], False, "broken", exit_status=3, phases=[]) == {
+        "level": "L1", "nodes": ["node1"], "passed": False, "cause": "broken", "exit_status": 3, "phases": []}
+
+
+def test_result_takes_the_verdict_from_nowhere_else():
+    with pytest.raises(TypeError):
+        trial.result("L1", ["node1"], False, "broken", passed=True)

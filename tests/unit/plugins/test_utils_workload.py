@@ -1,0 +1,145 @@
+"""workload: the real program's output is judged whole, a damaged one by the exact damage."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from ansible_collections.ckpt.torque.plugins.module_utils.mom import wait_until
+from ansible_collections.ckpt.torque.plugins.module_utils.workload import PROGRAM, Evidence
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start the program; start(status) returns it (subprocess.Popen) with its output (pathlib.Path) and stop file (pathlib.Path)."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    output, stop = tmp_path / "output", tmp_path / "stop"
+    started = []
+
+    def run(status=7):
+        with open(output, "ab") as stream:
+            process = subprocess.Popen([sys.executable, str(tmp_path / "program.py"), str(stop), "0.001", str(status)],
+                                       stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
+        started.append(process)
+        return process, output, stop
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def reached(output, counter):
+    return wait_until(lambda: output.exists() and output.read_text().count("\n") >= counter, 20)
+
+
+@pytest.mark.parametrize("status", [0, 7, 255])
+def test_program_to_its_end(start, status):
+    process, output, stop = start(status)
+    assert reached(output, 20), output.read_text()
+    stop.touch()
+    assert process.wait(20) == status
+    text = output.read_text()
+    found = Evidence(text)
+    assert found.problems == []
+    assert found.ended is True
+    lines = text.splitlines()
+    assert found.counter == len(lines) - 1 >= 20
+    secret = lines[0].split()[3]
+    assert re.fullmatch("[0-9a-f]{16}", secret)
+    assert lines[:-1] == ["%d %d %d %s" % (number, number, number, secret) for number in range(1, found.counter + 1)]
+    assert lines[-1] == "end %d" % found.counter
+
+
+def test_program_has_what_an_engine_must_carry(start):
+    """Two processes, two threads, a pipe, unix sockets and an inet socket."""
+    process, output, _stop = start()
+    assert reached(output, 1)
+    proc = "/proc/%d" % process.pid
+    with open("%s/task/%d/children" % (proc, process.pid)) as stream:
+        assert len(stream.read().split()) == 1
+    assert len(os.listdir(proc + "/task")) == 2
+    links = [os.readlink("%s/fd/%s" % (proc, entry)) for entry in os.listdir(proc + "/fd")]
+    assert sorted(link.split(":")[0] for link in links if ":" in link) == ["pipe", "socket", "socket"]
+    assert str(output) in links
+
+
+def test_program_ended_half_way(start):
+    process, output, _stop = start()
+    assert reached(output, 5)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    found = Evidence(output.read_text())
+    assert (found.problems, found.ended) == ([], False)
+    assert found.counter >= 5
+
+
+def test_program_started_anew_cannot_hide(start):
+    first, output, stop = start()
+    assert reached(output, 5)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    before = output.read_text().splitlines()
+    second = start()[0]
+    assert reached(output, len(before) + 5)
+    stop.touch()
+    assert second.wait(20) == 7
+    lines = output.read_text().splitlines()
+    old, new, number = before[0].split()[3], lines[-2].split()[3], len(before)
+    found = Evidence(output.read_text())
+    assert found.problems == ["counter 1 follows %d (repeat)" % number,
+                              "line %d comes from another process: its secret is %s, was %s" % (number + 1, new, old)]
+    assert found.ended
+
+
+GOOD = "1 1 1 aa\n2 2 2 aa\n3 3 3 aa\n"
+
+# name, text, counter, ended, problems
+JUDGED = [
+    ("whole", GOOD + "end 3\n", 3, True, []),
+    ("without an end", GOOD, 3, False, []),
+    ("empty", "", 0, False, []),
+    ("ended before the first number", "end 0\n", 0, True, []),
+    ("gap", "1 1 1 aa\n3 3 3 aa\n4 4 4 aa\n", 4, False, ["counter 3 follows 1 (gap)"]),
+    ("gap at the beginning", "2 2 2 aa\n", 2, False, ["counter 2 follows 0 (gap)"]),
+    ("repeat", "1 1 1 aa\n2 2 2 aa\n2 2 2 aa\n3 3 3 aa\n", 3, False, ["counter 2 follows 2 (repeat)"]),
+    ("step back", GOOD + "2 2 2 aa\n3 3 3 aa\n", 3, False, ["counter 2 follows 3 (repeat)"]),
+    ("cut line", GOOD + "4 4", 3, False, ["line 4 is damaged: 4 4", "the last line is cut off"]),
+    ("cut off after its last field", GOOD + "4 4 4 aa", 4, False, ["the last line is cut off"]),
+    ("cut end", GOOD + "end 3", 3, True, ["the last line is cut off"]),
+    ("line merged with the next", "1 1 1 aa2 2 2 aa\n2 2 2 aa\n", 2, False,
+     ["line 1 is damaged: 1 1 1 aa2 2 2 aa", "counter 2 follows 0 (gap)"]),
+    ("hole", "1 1 1 aa\n\0\0\0\0\n2 2 2 aa\n", 2, False, ["line 2 is damaged: \0\0\0\0"]),
+    ("empty line", "1 1 1 aa\n\n2 2 2 aa\n", 2, False, ["line 2 is damaged: "]),
+    ("other text", "Segmentation fault (core dumped)\n", 0, False, ["line 1 is damaged: Segmentation fault (core dumped)"]),
+    ("long line", "x" * 200 + "\n", 0, False, ["line 1 is damaged: " + "x" * 80]),
+    ("negative number", "-1 1 1 aa\n", 0, False, ["line 1 is damaged: -1 1 1 aa"]),
+    ("other secret", "1 1 1 aa\n2 2 2 bb\n3 3 3 bb\n", 3, False, ["line 2 comes from another process: its secret is bb, was aa"]),
+    ("thread behind", "1 1 1 aa\n2 2 1 aa\n3 3 3 aa\n", 3, False, ["line 2: pipe and sockets say 2, the thread says 1"]),
+    ("sockets behind", "1 1 1 aa\n2 1 2 aa\n3 3 3 aa\n", 3, False, ["line 2: pipe and sockets say 1, the thread says 2"]),
+    ("line after the end", GOOD + "end 3\n4 4 4 aa\n", 3, True, ["line 5 comes after the end: 4 4 4 aa"]),
+    ("end twice", GOOD + "end 3\nend 3\n", 3, True, ["line 5 comes after the end: end 3"]),
+    ("end of another counter", GOOD + "end 2\n", 3, False, ["line 4 is damaged: end 2"]),
+    ("all at once", "1 1 1 aa\n5 4 3 bb\n", 5, False,
+     ["counter 5 follows 1 (gap)", "line 2: pipe and sockets say 4, the thread says 3",
+      "line 2 comes from another process: its secret is bb, was aa"]),
+]
+
+
+@pytest.mark.parametrize("text, counter, ended, problems", [case[1:] for case in JUDGED], ids=[case[0] for case in JUDGED])
+def test_judgement(text, counter, ended, problems):
+    found = Evidence(text)
+    assert (found.problems, found.counter, found.ended) == (problems, counter, ended)
+
+
+def test_ten_problems_are_enough():
+    found = Evidence("damage\n" * 50)
+    assert found.problems == ["line %d is damaged: damage" % number for number in range(1, 11)]
+
+
+def test_digit_that_is_no_number():
+    assert Evidence("\u00b2 1 1 aa\n").problems == ["line 1 is damaged: \u00b2 1 1 aa"]
