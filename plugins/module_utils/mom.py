@@ -7,12 +7,12 @@ those of TORQUE 6.1.3 on Linux (docs/mom_contract.md). Needs root.
 """
 
 import os
-import select
 import signal
 import stat
 import time
 
 from .torque_ckpt import identity
+from .torque_ckpt.engines.base import listen
 from .torque_ckpt.privilege import become, reset_signals
 
 LEAKED = (10, 15, 17)
@@ -162,7 +162,10 @@ class Job(object):
         pid = spawn("/bin/sh", ["-c", line], HOOK_ENVIRONMENT, self.private, [null, writer, null])
         os.close(writer)
         os.close(null)
-        status, complaint = self._listen(pid, reader, timeout)
+        status, said = listen(pid, reader, timeout)
+        complaint = said.decode("utf-8", "replace").strip()[:4096]  # pbs_mom's buffer
+        if status is None:
+            raise MomError("checkpoint hook did not end within %d seconds and was killed" % timeout)
         if exit_status(status) != 0:
             raise MomError("checkpoint hook exited %d: %s" % (exit_status(status), complaint or "it said nothing on stderr"))
         return complaint
@@ -249,27 +252,6 @@ class Job(object):
                 os.rmdir(path)
             except OSError:
                 break  # another job's, or not ours
-
-    @staticmethod
-    def _listen(pid, reader, timeout):
-        """Read what a hook says until it ends; return (wait status, its first 4096 bytes as str)."""
-        said, deadline, status, found = b"", time.time() + timeout, 0, 0
-        with os.fdopen(reader, "rb", buffering=0) as stream:
-            while not found:
-                found, status = os.waitpid(pid, os.WNOHANG)
-                # Once more after its end, but not for ever: a daemon may hold the other end.
-                while select.select([stream], [], [], 0 if found else 0.005)[0]:
-                    chunk = stream.read(65536)
-                    said = (said + chunk)[:4096]
-                    if not chunk:
-                        if not found:
-                            time.sleep(0.002)
-                        break
-                if not found and time.time() > deadline:
-                    os.killpg(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
-                    raise MomError("checkpoint hook did not end within %d seconds and was killed" % timeout)
-        return status, said.decode("utf-8", "replace").strip()
 
 
 def image_bytes(path):

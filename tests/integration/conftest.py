@@ -189,7 +189,7 @@ class Job(object):
 
     def clean(self, nodes):
         for node in nodes:
-            node.run("pkill -KILL -u alice; rm -f /tmp/%s.*" % self.id)
+            node.run("pkill -KILL -u alice,bob; rm -f /tmp/%s.*" % self.id)
         self.node.run("rm -rf %s %s" % (self.place, self.directory))
 
 

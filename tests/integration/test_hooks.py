@@ -120,8 +120,8 @@ def test_process_of_somebody_else(job, node1):
                              "pgrep -o -u bob"))
     root = node1.ask("pgrep -P %d" % stranger)
     done = running.checkpoint(15, session=stranger)
-    unharmed(running, done, 77, "process %s is not job %s of alice (its uid is 1501, its PBS_JOBID is not set); it was left alone"
-             % (root, running.id))
+    unharmed(running, done, 69, "job %s has no running process started by the run or restart hook on this node (session %d); "
+             "was $checkpoint_run_exe set when it started?" % (running.id, stranger))
     assert node1.ask("pgrep -u bob").split() == [str(stranger), root]
     node1.ask("pkill -u bob")
 
@@ -133,6 +133,16 @@ def test_another_job_of_the_same_user(job, node1):
     unharmed(first, done, 77, "process %s is not job %s of alice (its uid is 1500, its PBS_JOBID is %s); it was left alone"
              % (root, first.id, second.id))
     second.progress()
+
+
+def test_setuid_program_in_the_job(job, node1):
+    """Root's memory must not end in a file of the user."""
+    node1.ask("cp /usr/bin/sleep /usr/local/bin/rootsleep && chmod 4755 /usr/local/bin/rootsleep")
+    running = job(node1, "/usr/local/bin/rootsleep 600 &\npython3 job.py; exit $?")
+    setuid = node1.ask("pgrep -f '/usr/local/bin/rootsleep 600'")
+    unharmed(running, running.checkpoint(15), 77, "process %s (rootsleep) of job %s runs with another user's rights; its memory must not "
+             "become the user's: checkpoint the job when it has ended" % (setuid, running.id))
+    node1.ask("rm /usr/local/bin/rootsleep; kill %s" % setuid)
 
 
 def test_unknown_user(job, node1):

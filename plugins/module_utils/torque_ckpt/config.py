@@ -54,4 +54,14 @@ def load(path, owner=0):
             raise _wrong(path, "sets %s to something that is not a %s" % (key, type(default).__name__))
     if not values["stores"]:
         raise _wrong(path, "names no store")
+    for store in values["stores"]:
+        if not isinstance(store, dict) or sorted(store) != ["id", "path"] or not all(isinstance(value, str) for value in store.values()):
+            raise _wrong(path, "names a store that is not a path and an id")
+    if not all(isinstance(option, str) for option in values["criu_options"]):
+        raise _wrong(path, "sets criu_options to something that is not text")
+    if isinstance(values["engine_timeout"], bool) or values["engine_timeout"] < 1:
+        raise _wrong(path, "sets engine_timeout to something that is not a number of seconds")
+    for name in [values["criu_path"], values["run_directory"]] + [store["path"] for store in values["stores"]]:
+        if not os.path.isabs(name):
+            raise _wrong(path, "names %s, which is not an absolute path" % ascii(name))
     return values

@@ -11,8 +11,9 @@ from collections import namedtuple
 
 from .errors import HookError, GONE, REFUSED
 
-Process = namedtuple("Process", "pid ppid session start state uid name")
-"""start is in clock ticks since boot; a pid and its start time name one process for good."""
+Process = namedtuple("Process", "pid ppid group session start state uid name alien")
+"""start is in clock ticks since boot; a pid and its start time name one process for good.
+uid is the real one; alien says that the effective, saved or file system uid is another (a setuid program)."""
 
 
 def process(pid):
@@ -20,28 +21,29 @@ def process(pid):
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:
             text = stream.read()
-        uid = os.stat("/proc/%d" % pid).st_uid
         with open("/proc/%d/status" % pid, "rb") as stream:
-            for line in stream:
-                if line.startswith(b"Uid:"):
-                    uid = int(line.split()[1])  # the owner of /proc/PID is root when it is not dumpable
-                    break
-    except (OSError, ValueError):
+            uids = next(line.split()[1:] for line in stream if line.startswith(b"Uid:"))
+    except (OSError, StopIteration):
         return None
     name = text[text.index(b"(") + 1:text.rindex(b")")].decode("utf-8", "replace")
     fields = text[text.rindex(b")") + 2:].split()
-    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), fields[0].decode(), uid, name)
+    return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), fields[0].decode(),
+                   int(uids[0]), name, len(set(uids)) > 1)
 
 
 def children(pid):
     """Return the pids (list of int) of the children of all threads of pid."""
     found = []
     try:
-        for thread in os.listdir("/proc/%d/task" % pid):
+        threads_now = os.listdir("/proc/%d/task" % pid)
+    except OSError:
+        return found
+    for thread in threads_now:
+        try:
             with open("/proc/%d/task/%s/children" % (pid, thread), "rb") as stream:
                 found.extend(int(child) for child in stream.read().split())
-    except OSError:
-        pass
+        except OSError:
+            pass  # this thread has just ended; its children are another's now
     return found
 
 
@@ -125,7 +127,8 @@ def _hinted(session_id):
         return None
     # Beside the job's shell, MOM may have put pbs_demux under the same leader; it is not the job.
     mine = [child for child in map(process, children(leader.pid)) if child and child.name != "pbs_demux"]
-    return mine[0] if len(mine) == 1 else None
+    # The run hook gives the job's shell a process group of its own; the children of a shell are in the shell's.
+    return mine[0] if len(mine) == 1 and mine[0].group == mine[0].pid else None
 
 
 def root_of(run_directory, call, uid):
@@ -143,4 +146,8 @@ def root_of(run_directory, call, uid):
     if root.uid != uid or owner != call.job_id:
         raise HookError(REFUSED, "process %d is not job %s of %s (its uid is %d, its PBS_JOBID is %s); it was left alone"
                         % (root.pid, call.job_id, call.user, root.uid, owner or "not set"))
+    for member in filter(None, map(process, tree(root.pid))):
+        if member.uid != uid or member.alien:
+            raise HookError(REFUSED, "process %d (%s) of job %s runs with another user's rights; its memory must not become the user's: "
+                            "checkpoint the job when it has ended" % (member.pid, member.name, call.job_id))
     return root

@@ -12,6 +12,8 @@ from .errors import HookError, CANNOT_WRITE, DATA, REFUSED, TEMPORARY
 FILE = "manifest.json"
 FORMAT = 1
 
+_NOT_LISTED = {FILE, "stats-restore"}  # the second is CRIU's note of an earlier restart; it reads it never
+
 _CHUNK = 1 << 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -67,6 +69,21 @@ def write(directory, call, user, engine, root, pids, frozen_seconds):
     return found
 
 
+def _check_fields(found):
+    """Raise KeyError or TypeError when a manifest (dict) lacks a field or has one of another type."""
+    kinds = {"job_id": str, "user": str, "uid": int, "arch": str, "node": str, "root": int, "bytes": int, "pids": list, "files": list}
+    for key, kind in kinds.items():
+        if not isinstance(found[key], kind):
+            raise TypeError(key)
+    if not all(isinstance(pid, int) for pid in found["pids"]) or not isinstance(found["engine"]["name"], str):
+        raise TypeError("pids or engine")
+    for entry in found["files"]:
+        if not (isinstance(entry["name"], str) and isinstance(entry["size"], int) and isinstance(entry["sha256"], str)):
+            raise TypeError("files")
+        if "/" in entry["name"]:
+            raise ValueError(entry["name"])
+
+
 def verify(directory, call, user, shown):
     """Read the manifest of the image in directory (descriptor) and prove the image whole and this job's.
 
@@ -78,6 +95,8 @@ def verify(directory, call, user, shown):
         with open(os.open(FILE, _READ, dir_fd=directory), "rb") as stream:
             found = json.loads(stream.read().decode("utf-8"))
         version = found["format"]
+        if version == FORMAT:
+            _check_fields(found)
     except OSError as error:
         raise HookError(DATA, "image %s has no readable manifest (%s); it is kept but cannot be restarted" % (shown, error.strerror))
     except (ValueError, KeyError, TypeError):
@@ -91,6 +110,9 @@ def verify(directory, call, user, shown):
     if found["arch"] != os.uname().machine:
         raise HookError(REFUSED, "image %s is for %s, this node is %s; restart it on a node like %s; image kept"
                         % (shown, found["arch"], os.uname().machine, found["node"]))
+    unknown = sorted(set(os.listdir(directory)) - {entry["name"] for entry in found["files"]} - _NOT_LISTED)
+    if unknown:
+        raise HookError(DATA, "image %s is damaged: %s is not in its manifest; take an older image" % (shown, ascii(unknown[0])))
     for entry in found["files"]:
         try:
             size, digest = _digest(directory, entry["name"])
@@ -112,8 +134,8 @@ def check_pids_free(found):
     """
     for pid in found["pids"]:
         try:
-            with open("/proc/%d/comm" % pid) as stream:
-                name = stream.read().strip()
+            with open("/proc/%d/comm" % pid, "rb") as stream:
+                name = stream.read().strip().decode("utf-8", "replace")
         except OSError:
             continue
         raise HookError(TEMPORARY, "process id %d of the image is in use on this node (by %s); try again later or on another node"

@@ -101,6 +101,7 @@ def as_user(user, work, capabilities=()):
     :param work: callable without arguments; its result must fit into JSON
     :raises HookError: the one that work raised, or SYSTEM when the child died
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # inherited as ignored, it would take the child's status away
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -115,7 +116,7 @@ def as_user(user, work, capabilities=()):
             except Exception as error:  # pylint: disable=broad-except
                 answer = {"code": SYSTEM, "sentence": "%s: %s" % (type(error).__name__, error)}
             with os.fdopen(writer, "w") as stream:
-                json.dump(answer, stream)
+                stream.write(json.dumps(answer))
             status = 0
         finally:
             os._exit(status)
@@ -123,9 +124,10 @@ def as_user(user, work, capabilities=()):
     with os.fdopen(reader) as stream:
         text = stream.read()
     status = os.waitpid(pid, 0)[1]
-    if not text:
+    try:
+        answer = json.loads(text)
+    except ValueError:
         raise HookError(SYSTEM, "the part of the hook that runs as %s died with wait status %d" % (user.name, status))
-    answer = json.loads(text)
     if "sentence" in answer:
         raise HookError(answer["code"], answer["sentence"])
     return answer["result"]

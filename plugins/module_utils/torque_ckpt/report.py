@@ -9,7 +9,7 @@ from .errors import HookError, SYSTEM
 def log(hook, **facts):
     """Write one line "hook=... key=value ..." to the system log."""
     syslog.openlog("ckpt-torque", syslog.LOG_PID, syslog.LOG_DAEMON)
-    syslog.syslog(" ".join(["hook=" + hook] + ["%s=%s" % (key, value) for key, value in sorted(facts.items())]))
+    syslog.syslog(" ".join(["hook=" + hook] + ["%s=%s" % (key, ascii(str(value))[1:-1]) for key, value in sorted(facts.items())]))
 
 
 def guard(hook, work, job=None):

@@ -36,7 +36,12 @@ def main(argv, config_path):
         config.load(config_path)
         if os.getsid(0) != os.getpid():
             raise HookError(USAGE, "run: must be started by pbs_mom as the leader of a session; the job was not started")
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # pbs_mom leaks descriptors; in an image they would be fatal
+        for descriptor in map(int, os.listdir("/proc/self/fd")):  # pbs_mom leaks some; in an image they would be fatal
+            if descriptor > 2:
+                try:
+                    os.close(descriptor)
+                except OSError:
+                    pass  # the one of the listing
         supervisor.block_signals()
         supervisor.end_as(supervisor.supervise(_start(command)))
     return report.guard("run", work, os.environ.get("PBS_JOBID"))

@@ -128,6 +128,7 @@ class Draft(object):
                     os.close(flushed)
             os.fsync(self.descriptor)
             os.rename(self.hidden, self.name, src_dir_fd=self.job_directory, dst_dir_fd=self.job_directory)
+            self.hidden = self.name  # what must be discarded if the last flush fails
             os.fsync(self.job_directory)
         except OSError as error:
             raise HookError(CANNOT_WRITE, "cannot publish image %s: %s" % (self.name, error.strerror))

@@ -16,6 +16,7 @@ _WATCHED = _HANDED_ON | {signal.SIGCHLD}
 
 def block_signals():
     """Hold signals back until supervise() looks at them. Call before the first child is made."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, the kernel would throw the job's status away
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
 
 
@@ -24,8 +25,8 @@ def _from_mom(sender, parent):
     if sender == parent:
         return True
     try:
-        with open("/proc/%d/comm" % sender) as stream:
-            return stream.read().strip() == "pbs_mom"
+        with open("/proc/%d/comm" % sender, "rb") as stream:
+            return stream.read().strip() == b"pbs_mom"
     except OSError:
         return False
 

@@ -121,3 +121,24 @@ def test_settings_of_another_type(write, key, value, wanted):
 @pytest.mark.parametrize("content", [{}, {"stores": []}, {"engine": "criu"}])
 def test_no_store(write, content):
     assert refusal(write(content)) == "names no store"
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"stores": ["/x"]}, "names a store that is not a path and an id"),
+    ({"stores": [{"path": "/x"}]}, "names a store that is not a path and an id"),
+    ({"stores": [{"path": "/x", "id": 7}]}, "names a store that is not a path and an id"),
+    ({"stores": [{"path": "x", "id": "a"}]}, "names 'x', which is not an absolute path"),
+    ({"criu_path": "criu"}, "names 'criu', which is not an absolute path"),
+    ({"run_directory": "run"}, "names 'run', which is not an absolute path"),
+    ({"criu_options": [1]}, "sets criu_options to something that is not text"),
+    ({"engine_timeout": True}, "sets engine_timeout to something that is not a number of seconds"),
+    ({"engine_timeout": 0}, "sets engine_timeout to something that is not a number of seconds"),
+])
+def test_elements(tmp_path, change, why):
+    path = tmp_path / "hooks.json"
+    path.write_text(json.dumps(dict({"stores": [{"path": "/x", "id": "a"}]}, **change)))
+    path.chmod(0o644)
+    with pytest.raises(HookError) as caught:
+        config.load(str(path), owner=os.geteuid())
+    assert (caught.value.code, str(caught.value)) == (
+        errors.CONFIG, "configuration %s %s; run the role checkpoint_hooks on this node" % (path, why))

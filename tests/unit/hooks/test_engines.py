@@ -279,3 +279,26 @@ def test_capabilities_of_criu_where_the_nodes_own_are_cut_down(in_child):
         assert ctypes.CDLL(None).prctl(24, 10, 0, 0, 0) == 0  # PR_CAPBSET_DROP, CAP_NET_BIND_SERVICE
         return sorted(criu.capabilities())
     assert in_child(work).result == [8, 19, 40]
+
+
+def test_call_kills_a_program_that_closed_its_output(program):
+    path = program("exec >&- 2>&-\nexec sleep 60\n")
+    with pytest.raises(HookError) as caught:
+        base.call([path], 1)
+    assert str(caught.value) == "%s took longer than 1 seconds and was killed" % path
+
+
+def test_call_kills_the_programs_children_too(program, tmp_path, wait_until):
+    note = tmp_path / "pid"
+    path = program("sleep 60 &\necho $! > %s.new; mv %s.new %s\nsleep 60\n" % (note, note, note))
+    with pytest.raises(HookError):
+        base.call([path], 1)
+    assert wait_until(lambda: getattr(identity.process(int(note.read_text())), "state", "X") in "ZX")
+
+
+def test_call_does_not_wait_for_what_the_program_leaves(program, tmp_path):
+    """A daemon that keeps the output open."""
+    path = program("sleep 60 & echo $!\n")
+    status, output = base.call([path], 30)
+    os.kill(int(output), signal.SIGKILL)
+    assert status == 0

@@ -390,3 +390,24 @@ def test_root_of_a_job_of_another_user(start_job, somebody, tmp_path):
         identity.root_of(str(tmp_path), call_of(job.leader), 0)
     assert str(caught.value) == "process %d is not job 12.head of alice (its uid is %d, its PBS_JOBID is 12.head); it was left alone" % (
         job.pids[0], somebody.uid)
+
+
+def test_shell_as_leader_is_not_the_run_hook(tmp_path, wait_until):
+    """A job that was started before $checkpoint_run_exe was set: its script's child is not the job."""
+    leader = subprocess.Popen(["/bin/sh", "-c", "sleep 60; exit 0"], env={"PBS_JOBID": "12.head", "PATH": "/bin:/usr/bin"},
+                              start_new_session=True)
+    try:
+        wait_until(lambda: [pid for pid in identity.children(leader.pid) if identity.process(pid).name == "sleep"])
+        with pytest.raises(HookError) as caught:
+            call = contract.Call(leader.pid, "12.head", "alice", None, "/s/12.head.CK", "c", 15, None)
+            identity.root_of(str(tmp_path), call, os.getuid())
+        assert caught.value.code == errors.GONE
+    finally:
+        os.killpg(leader.pid, signal.SIGKILL)
+        leader.wait()
+
+
+def test_children_in_spite_of_a_thread_that_just_ended(start_job, monkeypatch):
+    job, real = start_job(), os.listdir
+    monkeypatch.setattr(identity.os, "listdir", lambda path: ["4194304"] + real(path))
+    assert identity.children(job.leader) == job.pids

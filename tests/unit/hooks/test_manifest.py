@@ -268,3 +268,43 @@ def test_process_id_in_use_by_a_thread():
         finish.set()
         thread.join()
     assert words == "process id %d of the image is in use on this node (by %r); try again later or on another node" % (number, name)
+
+
+def test_pid_in_use_by_a_process_whose_name_is_no_text(in_child):
+    def work():
+        with open("/proc/self/comm", "wb") as stream:
+            stream.write(b"\xff")
+        try:
+            manifest.check_pids_free({"pids": [os.getpid()]})
+        except HookError as error:
+            return error.code
+
+    assert in_child(work).result == errors.TEMPORARY
+
+
+OWN = contract.Call(1, "12.head", "alice", None, "/s/12.head.CK", "c", 15, None)
+OWNER = privilege.User("alice", 1, 1, "/")
+
+
+@pytest.mark.parametrize("content", [
+    '{"format": 1}',
+    '{"format": 1, "job_id": "12.head", "user": "alice", "uid": 1, "arch": "%s", "files": 7}' % os.uname().machine,
+    "[]", "7",
+])
+def test_manifest_without_its_fields(tmp_path, open_directory, content):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(HookError) as caught:
+        manifest.verify(os.open(str(tmp_path), os.O_RDONLY), OWN, OWNER, "/shown")
+    assert caught.value.code == errors.DATA
+    assert str(caught.value) == "image /shown has a manifest that is not ours; it is kept but cannot be restarted"
+
+
+def test_file_that_the_manifest_does_not_list(tmp_path):
+    directory = os.open(str(tmp_path), os.O_RDONLY)
+    manifest.write(directory, OWN, OWNER, {"name": "criu", "version": "1"}, 1, [1], 0.1)
+    (tmp_path / "stats-restore").write_text("an earlier restart's")
+    manifest.verify(directory, OWN, OWNER, "/shown")
+    (tmp_path / "core-9.img").write_text("x")
+    with pytest.raises(HookError) as caught:
+        manifest.verify(directory, OWN, OWNER, "/shown")
+    assert str(caught.value) == "image /shown is damaged: 'core-9.img' is not in its manifest; take an older image"

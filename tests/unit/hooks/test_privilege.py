@@ -254,3 +254,9 @@ def test_reset_signals_gives_what_a_shell_expects(in_child):
         return [signal.getsignal(signal.SIGPIPE) == signal.SIG_DFL, signal.getsignal(signal.SIGXFSZ) == signal.SIG_DFL,
                 len(signal.pthread_sigmask(signal.SIG_BLOCK, []))]
     assert in_child(work).result == [True, True, 0]
+
+
+def test_as_user_with_a_result_that_fits_not_into_json(somebody):
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, lambda: {"a": object()})
+    assert caught.value.code == errors.SYSTEM

@@ -93,3 +93,18 @@ def test_log_goes_to_the_daemons_log_under_our_name(lines, monkeypatch):
 def test_the_codes_are_those_of_sysexits():
     assert (errors.USAGE, errors.DATA, errors.NO_INPUT, errors.NO_USER, errors.GONE, errors.ENGINE, errors.SYSTEM, errors.CANNOT_WRITE,
             errors.TEMPORARY, errors.REFUSED, errors.CONFIG) == (64, 65, 66, 67, 69, 70, 71, 73, 75, 77, 78)
+
+
+def test_log_never_raises():
+    report.log("restart", origin="\udcff")
+
+
+def test_guard_survives_a_job_id_that_is_no_text(hook):
+    assert hook("checkpoint", ["1", b"\xff"]).code == errors.USAGE
+
+
+def test_log_cannot_be_forged(monkeypatch):
+    lines = []
+    monkeypatch.setattr(report.syslog, "syslog", lines.append)
+    report.log("restart", origin="n1\nhook=restart outcome=restarted")
+    assert lines == ["hook=restart origin=n1\\nhook=restart outcome=restarted"]

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from torque_ckpt import errors, store
+from torque_ckpt import errors, identity, store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
 
@@ -181,3 +181,12 @@ def test_restore_sees_the_very_image_that_was_verified_as_the_user(hook, site, i
     assert answer.code == errors.ENGINE
     assert answer.stderr.startswith("criu restore failed with status 1: /proc/self/fd/")
     assert answer.stderr.endswith(" memory nobody; the image is kept\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the hook becomes the job's owner")
+def test_failure_after_the_restore_leaves_nothing_of_the_tree(hook, site, program, free_pid):
+    program("sleep 60 >/dev/null 2>&1 &\necho $! > %s/pid\nexit 0\n" % site.directory)
+    site.publish("ckpt.12.head.2", free_pid, [free_pid])
+    assert hook("restart", site.arguments(), site.config).code == errors.ENGINE
+    with open(site.directory + "/pid") as stream:
+        assert identity.process(int(stream.read())) is None

@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -157,3 +158,18 @@ def test_signal_from_pbs_mom_does_not_reach_the_shell_a_second_time(site):
     process.send_signal(signal.SIGUSR1)
     assert process.communicate(b"end\n", timeout=30)[0] == b"end\n"
     assert process.returncode == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root has a site with a run hook to start")
+def test_descriptor_above_a_lowered_limit(hook, site):
+    """pbs_mom may leak a descriptor and lower the limit then."""
+    some = os.open("/", os.O_RDONLY)
+    os.dup2(some, 300)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        answer = hook("run", ["/bin/sh", "-c", "exec ls /proc/self/fd"], site.config, pass_fds=[300],
+                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard)))
+    finally:
+        os.close(300)
+        os.close(some)
+    assert "300" not in answer.stdout.split()

@@ -342,3 +342,22 @@ def test_draft_in_a_directory_of_another_user(open_directory, somebody):
     os.chmod(open_directory, 0o755)
     assert str(caught.value) == "cannot create image ckpt.1: Permission denied"
     assert caught.value.code == errors.CANNOT_WRITE
+
+
+def test_failure_after_the_rename_leaves_no_half_image(tmp_path, monkeypatch):
+    job, real = os.open(str(tmp_path), os.O_RDONLY), os.fsync
+
+    def fsync(descriptor):
+        if descriptor == job:
+            raise OSError(5, "Input/output error")
+        real(descriptor)
+
+    monkeypatch.setattr(store.os, "fsync", fsync)
+    draft = store.Draft(job, "ckpt.1")
+    with open(os.path.join(draft.path(), "pages.img"), "w") as stream:
+        stream.write("x")
+    with pytest.raises(HookError) as caught:
+        draft.publish()
+    assert str(caught.value) == "cannot publish image ckpt.1: Input/output error"
+    draft.discard()
+    assert os.listdir(str(tmp_path)) == []

@@ -256,3 +256,32 @@ def test_both_together_end_as_the_job(in_child):
             os.kill(os.getpid(), signal.SIGTERM)
         supervisor.end_as(supervisor.supervise(fork(die)))
     assert in_child(work).status == signal.SIGTERM
+
+
+def test_signal_from_a_process_whose_name_is_no_text(in_child):
+    def work():
+        supervisor.block_signals()
+        leader = os.getpid()
+        root = os.fork()
+        if root == 0:
+            os._exit(signal.sigwaitinfo([signal.SIGUSR1]).si_signo)
+        if os.fork() == 0:
+            with open("/proc/self/comm", "wb") as stream:
+                stream.write(b"\xff")
+            os.kill(leader, signal.SIGUSR1)
+            os._exit(0)
+        return supervisor.supervise(root)
+
+    assert in_child(work).result == signal.SIGUSR1 << 8
+
+
+def test_status_is_not_lost_where_sigchld_was_ignored(in_child):
+    def work():
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        supervisor.block_signals()
+        root = os.fork()
+        if root == 0:
+            os._exit(3)
+        return supervisor.supervise(root)
+
+    assert in_child(work).result == 3 << 8

@@ -1,5 +1,4 @@
 """What an engine is, and how its program is called."""
-import errno
 import os
 import select
 import signal
@@ -37,6 +36,40 @@ class Engine(object):
         raise NotImplementedError
 
 
+def listen(pid, reader, timeout):
+    """Wait for a child that leads a process group; kill its group when the time is over.
+
+    :param pid: the child (int)
+    :param reader: descriptor of what it writes; closed here (int)
+    :param timeout: seconds (float)
+    :returns: (wait status or None for a time-out, its output's last 64 kB as bytes)
+    """
+    kept, deadline, ended, status = b"", time.time() + timeout, 0, None
+    open_end = True
+    with os.fdopen(reader, "rb", buffering=0) as stream:
+        while True:
+            # What the program leaves running may keep the other end open, so the program's end is looked for, too.
+            ready = open_end and select.select([stream], [], [], 0 if ended else 0.05)[0]
+            if ready:
+                chunk = stream.read(65536)
+                kept = (kept + chunk)[-65536:]
+                open_end = bool(chunk)
+            late = time.time() > deadline
+            if ended and (late or not ready):
+                return status, kept
+            if not ended:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+            if not ended and late:
+                try:
+                    os.killpg(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    os.kill(pid, signal.SIGKILL)  # it has not become a leader yet
+                os.waitpid(pid, 0)
+                return None, kept
+            if not ended and not open_end:
+                time.sleep(0.001)
+
+
 def call(arguments, timeout):
     """Run a program; return (exit status, its output as str, last 64 kB).
 
@@ -50,6 +83,7 @@ def call(arguments, timeout):
     pid = os.fork()
     if pid == 0:
         try:
+            os.setpgid(0, 0)  # a time-out ends the program's children too
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
             os.dup2(writer, 1)
@@ -61,24 +95,9 @@ def call(arguments, timeout):
         finally:
             os._exit(127)
     os.close(writer)
-    kept, deadline = b"", time.time() + timeout
-    try:
-        while True:
-            ready = select.select([reader], [], [], max(0, deadline - time.time()))[0]
-            if not ready:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                raise HookError(ENGINE, "%s took longer than %d seconds and was killed" % (arguments[0], timeout))
-            chunk = os.read(reader, 65536)
-            if not chunk:
-                break
-            kept = (kept + chunk)[-65536:]
-    except OSError as error:
-        if error.errno != errno.EINTR:
-            raise
-    finally:
-        os.close(reader)
-    status = os.waitpid(pid, 0)[1]
+    status, kept = listen(pid, reader, timeout)
+    if status is None:
+        raise HookError(ENGINE, "%s took longer than %d seconds and was killed" % (arguments[0], timeout))
     text = kept.decode("utf-8", "replace")
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 127 and text.startswith("cannot start"):
         raise HookError(CONFIG, text + "; run the engine's role on this node")
