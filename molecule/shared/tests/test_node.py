@@ -3,7 +3,7 @@ import json
 
 testinfra_hosts = ["ansible://torque_mom"]
 
-ROOMS = ["__init__", "checkpoint", "config", "contract", "errors", "identity", "manifest", "privilege", "report",
+ROOMS = ["__init__", "checkpoint", "config", "contract", "errors", "identity", "manifest", "preflight", "privilege", "report",
          "restart", "run", "store", "supervisor"]
 ENGINES = ["__init__", "base", "criu", "registry"]
 

@@ -7,8 +7,7 @@ import os
 import signal
 import time
 
-from . import config, contract, identity, manifest, privilege, report, store
-from .engines import registry
+from . import contract, identity, manifest, preflight, privilege, report, store
 
 
 def _signal_all(pids, number):
@@ -19,32 +18,31 @@ def _signal_all(pids, number):
             pass
 
 
-def _write(call, user, engine, place, root):
+def _write(call, node, root):
     """As the user: dump, describe, publish; then kill for a hold. Returns the manifest (dict)."""
     hold = call.signal == contract.HOLD
-    directory = store.open_job_directory(place, call.directory, create=True)
+    directory = store.open_job_directory(node.store, call.directory, create=True)
     draft = store.Draft(directory, call.name)
     try:
         # Already stopped ones (qsig -s suspend) must not be set going if we have to give up.
         suspended = [pid for pid in identity.tree(root.pid) if getattr(identity.process(pid), "state", "") == "T"]
         started = time.time()
-        engine.dump(root.pid, draft.path(), stop=hold)
+        node.engine.dump(root.pid, draft.path(), stop=hold)
         frozen = time.time() - started
     except BaseException:
         draft.discard()
         raise
-    pids = identity.tree(root.pid)
     try:
-        found = manifest.write(draft.descriptor, call, user, {"name": engine.name, "version": engine.version()},
-                               root.pid, identity.threads(pids), frozen)
+        found = manifest.write(draft.descriptor, call, node.user, {"name": node.engine.name, "version": node.engine.version()},
+                               root.pid, node.engine.process_ids(draft.descriptor), frozen)
         draft.publish()
     except BaseException:
         if hold:
-            _signal_all([pid for pid in pids if pid not in suspended], signal.SIGCONT)
+            _signal_all([pid for pid in identity.tree(root.pid) if pid not in suspended], signal.SIGCONT)
         draft.discard()
         raise
     if hold:  # not before the image is whole and under its name
-        _signal_all(pids, signal.SIGKILL)
+        _signal_all(identity.tree(root.pid), signal.SIGKILL)
     return found
 
 
@@ -57,13 +55,9 @@ def main(argv, config_path):
     def work():
         started = time.time()
         call = contract.checkpoint(argv[1:])
-        settings = config.load(config_path)
-        user = privilege.account(call.user, call.group)
-        place = store.configured(settings["stores"], call.directory)
-        store.check_mounted(place)
-        engine = registry.get(settings)
-        root = identity.root_of(settings["run_directory"], call, user.uid)
-        found = privilege.as_user(user, lambda: _write(call, user, engine, place, root), engine.capabilities)
-        report.log("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=engine.name,
+        node = preflight.check(call, config_path)
+        root = identity.root_of(node.settings["run_directory"], call, node.user.uid)
+        found = privilege.as_user(node.user, lambda: _write(call, node, root), node.engine.capabilities)
+        report.log("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
                    bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
     return report.guard("checkpoint", work, argv[2] if len(argv) > 2 else None)

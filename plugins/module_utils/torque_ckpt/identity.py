@@ -55,17 +55,6 @@ def tree(root):
     return found
 
 
-def threads(pids):
-    """Return the thread ids (sorted list of int) of the processes pids."""
-    found = set()
-    for pid in pids:
-        try:
-            found.update(int(thread) for thread in os.listdir("/proc/%d/task" % pid))
-        except OSError:
-            pass
-    return sorted(found)
-
-
 def job_of(pid):
     """Return PBS_JOBID (str) from the environment pid was started with, or None."""
     try:

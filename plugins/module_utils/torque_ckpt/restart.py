@@ -7,22 +7,21 @@ import os
 import signal
 import time
 
-from . import config, contract, identity, manifest, privilege, report, store, supervisor
-from .engines import registry
+from . import contract, identity, manifest, preflight, privilege, report, store, supervisor
 from .errors import HookError, ENGINE, USAGE
 
 
-def _restore(call, user, engine, place):
+def _restore(call, node):
     """As the user: open, verify and restore through one and the same descriptor. Returns the manifest (dict)."""
     shown = os.path.join(call.directory, call.name)
-    directory = store.open_job_directory(place, call.directory)
+    directory = store.open_job_directory(node.store, call.directory)
     image = store.open_image(directory, call.name, shown)
-    found = manifest.verify(image, call, user, shown)
-    if found["engine"]["name"] != engine.name:
+    found = manifest.verify(image, call, node.user, shown)
+    if found["engine"]["name"] != node.engine.name:
         raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
-                        % (shown, found["engine"]["name"], engine.name, found["node"]))
+                        % (shown, found["engine"]["name"], node.engine.name, found["node"]))
     manifest.check_pids_free(found)
-    engine.restore(store.engine_path(image))
+    node.engine.restore(store.engine_path(image))
     return found
 
 
@@ -44,17 +43,17 @@ def _end_descendants():
                 pass
 
 
-def _continue(call, settings, user, engine, place, started):
+def _continue(call, node, started):
     """Restore the job, supervise it, end as it ends; returns only by an exception."""
-    found = privilege.as_user(user, lambda: _restore(call, user, engine, place), engine.capabilities)
+    found = privilege.as_user(node.user, lambda: _restore(call, node), node.engine.capabilities)
     root = identity.process(found["root"])
     if root is None or root.ppid != os.getpid():
         raise HookError(ENGINE, "criu said it restored job %s, but its process %d is not there; image kept" % (call.job_id, found["root"]))
-    identity.write_record(settings["run_directory"], call.job_id, identity.process(os.getpid()), root)
-    report.log("restart", job=call.job_id, outcome="restarted", engine=engine.name, origin=found["node"],
+    identity.write_record(node.settings["run_directory"], call.job_id, identity.process(os.getpid()), root)
+    report.log("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
                bytes=found["bytes"], seconds=round(time.time() - started, 3))
     status = supervisor.supervise(root.pid)
-    identity.drop_record(settings["run_directory"], call.job_id)
+    identity.drop_record(node.settings["run_directory"], call.job_id)
     supervisor.end_as(status)
 
 
@@ -67,18 +66,14 @@ def main(argv, config_path):
     def work():
         started = time.time()
         call = contract.restart(argv[1:])
-        settings = config.load(config_path)
-        user = privilege.account(call.user, call.group)
-        place = store.configured(settings["stores"], call.directory)
-        store.check_mounted(place)
-        engine = registry.get(settings)
+        node = preflight.check(call, config_path)
         if os.getsid(0) != os.getpid():
             raise HookError(USAGE, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted")
         supervisor.block_signals()
         privilege.become_subreaper()
         os.chdir("/")
         try:
-            return _continue(call, settings, user, engine, place, started)
+            return _continue(call, node, started)
         except BaseException:
             _end_descendants()
             raise

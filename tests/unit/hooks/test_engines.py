@@ -302,3 +302,11 @@ def test_call_does_not_wait_for_what_the_program_leaves(program, tmp_path):
     status, output = base.call([path], 30)
     os.kill(int(output), signal.SIGKILL)
     assert status == 0
+
+
+def test_process_ids_are_those_of_the_core_files(program, tmp_path):
+    """Also those of threads, in the order of numbers."""
+    for name in ("core-1000.img", "core-27.img", "core-28.img", "core-x.img", "score-7.img", "core-8.img.old", "fdinfo-2.img"):
+        (tmp_path / name).write_text("")
+    engine = criu.Criu(program("exit 0\n"))
+    assert engine.process_ids(os.open(str(tmp_path), os.O_RDONLY)) == [27, 28, 1000]

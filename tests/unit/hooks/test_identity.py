@@ -143,18 +143,6 @@ def test_tree_of_two_branches_has_all(start_job):
     assert sorted(found[1:]) == sorted(job.pids)
 
 
-def test_threads_are_those_of_all_processes_sorted(threaded, free_pid):
-    found = identity.threads([threaded.child, threaded.pid, free_pid])
-    assert len(found) == 3
-    assert found == sorted(found)
-    assert {threaded.pid, threaded.child} < set(found)
-    assert os.path.exists("/proc/%d/task/%d" % (threaded.pid, (set(found) - {threaded.pid, threaded.child}).pop()))
-
-
-def test_threads_of_nobody(free_pid):
-    assert identity.threads([free_pid]) == []
-
-
 @pytest.mark.parametrize("job_id", ["12.head", "12[3].head", ""])
 def test_job_of_reads_the_environment_a_program_was_started_with(start_job, job_id):
     assert identity.job_of(start_job(job_id).pids[0]) == job_id

@@ -28,6 +28,10 @@ class Engine(object):
         """
         raise NotImplementedError
 
+    def process_ids(self, directory):
+        """Return the ids (sorted list of int) of all processes and threads of the image in directory (descriptor)."""
+        raise NotImplementedError
+
     def restore(self, directory):
         """Bring the tree in directory (path, str) back; its root becomes an orphan of this process.
 

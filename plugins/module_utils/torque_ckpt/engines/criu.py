@@ -14,6 +14,7 @@ from .base import Engine, call
 _COMMON = ["--unprivileged", "--shell-job", "--file-locks", "--ext-unix-sk", "--link-remap", "--manage-cgroups=ignore", "-v1"]
 
 _PID_IN_USE = re.compile(r"(?:Can't fork for|Unable to fork|Can't clone).*File exists|Pid \d+ do not match expected", re.IGNORECASE)
+_CORE = re.compile(r"core-([0-9]+)\.img")
 _ERROR = re.compile(r"Error \([^)]*\): (.*)")
 
 
@@ -76,6 +77,10 @@ class Criu(Engine):
                                "--leave-stopped" if stop else "--leave-running"] + _COMMON + self.options, self.timeout)
         if status != 0:
             raise HookError(ENGINE, "criu dump failed with status %d: %s; the job runs on" % (status, reason(output)))
+
+    def process_ids(self, directory):
+        """See Engine. CRIU writes one core file for each thread."""
+        return sorted(int(found.group(1)) for found in map(_CORE.fullmatch, os.listdir(directory)) if found)
 
     def restore(self, directory):
         """See Engine."""

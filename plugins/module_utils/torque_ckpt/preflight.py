@@ -1,0 +1,21 @@
+"""What must hold on this node before the checkpoint or restart hook touches anything."""
+from collections import namedtuple
+
+from . import config, privilege, store
+from .engines import registry
+
+Node = namedtuple("Node", "settings user store engine")
+"""settings: dict from config.load; user: privilege.User; store: its entry in the settings; engine: engines.base.Engine"""
+
+
+def check(call, config_path):
+    """Return the Node for a contract.Call.
+
+    :param config_path: the hooks' configuration (str)
+    :raises HookError: CONFIG, NO_USER or REFUSED
+    """
+    settings = config.load(config_path)
+    user = privilege.account(call.user, call.group)
+    place = store.configured(settings["stores"], call.directory)
+    store.check_mounted(place)
+    return Node(settings, user, place, registry.get(settings))
