@@ -8,7 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 CACHE := .cache
 COLLECTIONS := $(CURDIR)/$(CACHE)/collections
-SOURCES := $(shell git ls-files -co --exclude-standard 2>/dev/null | grep -v -e '^tests/' -e '^molecule/' -e '^docs/' -e '^Makefile')
+SOURCES := $(shell git ls-files -co --exclude-standard 2>/dev/null | while read -r file; do [ -e "$$file" ] && echo "$$file"; done)
 HOSTS := $(PYTHON) molecule/shared/hosts.py
 
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)

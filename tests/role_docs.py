@@ -31,8 +31,7 @@ def rows(options, prefix=""):
             about += " One of " + ", ".join(map(shown, option["choices"])) + "."
         default = "required" if option.get("required") else shown(option["default"]) if "default" in option else "none"
         yield "| `%s%s` | %s | %s | %s |" % (prefix, name, kind, default.replace("|", "\\|"), about.replace("|", "\\|"))
-        for row in rows(option.get("options", {}), prefix + name + "[]."):
-            yield row
+        yield from rows(option.get("options", {}), prefix + name + "[].")
 
 
 def readme(role, specs):

@@ -33,7 +33,7 @@ def interpreters():
     for path in paths:
         if re.search(r"python3(\.\d+)?$", path):
             done = subprocess.run([path, "-c", "import sys, venv, ensurepip; print(*sys.version_info[:2])"],
-                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True)
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, check=False)
             if done.returncode == 0 and tuple(map(int, done.stdout.split())) >= (3, 6):
                 found.setdefault(tuple(map(int, done.stdout.split())), path)
     return {version: found[version] for version in (min(found), max(found))}
@@ -88,7 +88,7 @@ def environment():
     path = os.path.dirname(PYTHON) + os.pathsep + os.environ["PATH"]
     found = dict(os.environ, PATH=path, PYTHONDONTWRITEBYTECODE="1", ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS),
                  CKPT_TORQUE_REPORTS=str(LOGS / "reports"))
-    done = subprocess.run(HOSTS + ["mirror"], stdout=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run(HOSTS + ["mirror"], stdout=subprocess.PIPE, universal_newlines=True, check=False)
     found["CKPT_TORQUE_MIRROR"] = done.stdout.strip()
     return found
 

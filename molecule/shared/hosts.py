@@ -58,7 +58,7 @@ CACHE = pathlib.Path(os.environ.get("CKPT_TORQUE_CACHE") or home() / ".cache/ckp
 
 
 def output(*command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
     if done.returncode:
         raise Failure("%s failed: %s" % (" ".join(command[:3]), (done.stderr or done.stdout).strip()[-600:]))
     return done.stdout
@@ -73,7 +73,7 @@ def is_cgroup2(path="/sys/fs/cgroup"):
 def namespace():
     """Where cgroup v1 and v2 are mixed, containers need a mount namespace with a plain cgroup2."""
     parent = NAMESPACE.parent
-    if subprocess.run(["nsenter", "--mount=%s" % NAMESPACE, "true"], stderr=subprocess.DEVNULL).returncode == 0:
+    if subprocess.run(["nsenter", "--mount=%s" % NAMESPACE, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
         return
     parent.mkdir(exist_ok=True)
     if not os.path.ismount(parent):
@@ -151,7 +151,7 @@ def image():
     """Return the image's tag; build it when this recipe has not been built here."""
     recipe = [SUITE, PACKAGES, RECIPE, mirror(), apt_settings()]
     tag = "localhost/ckpt-torque-host:" + hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
-    if subprocess.run(podman_command() + ["image", "exists", tag]).returncode == 0:
+    if subprocess.run(podman_command() + ["image", "exists", tag], check=False).returncode == 0:
         return tag
     say("building the host image from Debian %s packages, once (half a minute and up)" % SUITE)
     archive = CACHE / "host-image.tar"
@@ -189,7 +189,7 @@ def key():
 
 
 def inspect(name):
-    done = subprocess.run(podman_command() + ["inspect", name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    done = subprocess.run(podman_command() + ["inspect", name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     return json.loads(done.stdout)[0] if done.returncode == 0 else None
 
 
@@ -200,7 +200,8 @@ def start(group, host, tag):
     if found and found["ImageName"] == tag:
         if found["State"]["Running"]:
             return True
-        if subprocess.run(podman_command() + ["start", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0:
+        done = subprocess.run(podman_command() + ["start", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        if done.returncode == 0:
             return True
     if found:
         podman("rm", "--force", "--time=0", name)
@@ -221,7 +222,7 @@ def wait(group, host, where):
     state = "unknown"
     while time.time() < deadline:
         done = subprocess.run(podman_command() + ["exec", container(group, host), "systemctl", "is-system-running"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False)
         state = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else "unknown"
         if state in ("running", "degraded"):
             try:
@@ -266,7 +267,7 @@ def up(group):
     tag = image()
     (place(group) / "shared").mkdir(parents=True, exist_ok=True)
     key()
-    if subprocess.run(podman_command() + ["network", "exists", "ckpt-" + group]).returncode:
+    if subprocess.run(podman_command() + ["network", "exists", "ckpt-" + group], check=False).returncode:
         podman("network", "create", "ckpt-" + group)
     there = [start(group, host, tag) for host in HOSTS]
     addresses = {host: address(group, host) for host in HOSTS}
@@ -281,7 +282,7 @@ def up(group):
 def down(group):
     for host in HOSTS:
         podman("rm", "--force", "--time=0", "--ignore", container(group, host))
-    if subprocess.run(podman_command() + ["network", "exists", "ckpt-" + group]).returncode == 0:
+    if subprocess.run(podman_command() + ["network", "exists", "ckpt-" + group], check=False).returncode == 0:
         podman("network", "rm", "--force", "ckpt-" + group)
     shutil.rmtree(place(group), ignore_errors=True)
     say("the hosts of %s are gone" % group)

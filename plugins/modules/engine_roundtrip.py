@@ -159,7 +159,7 @@ class Trip(object):
     def dump(self):
         """Freeze the tree into the image, then kill it."""
         tree = identity.tree(self.root)
-        privilege.as_user(self.user, lambda: self.engine.dump(self.root, self.image, stop=True), self.engine.capabilities)
+        privilege.as_user(self.user, lambda: self.engine.dump(self.root, self.image, stop=True), self.engine.dump_capabilities)
         self.facts["counter_before"] = trial.evidence(self.output).counter
         self.facts["image_bytes"] = mom.image_bytes(self.image)
         for pid in reversed(tree):
@@ -169,7 +169,7 @@ class Trip(object):
 
     def restore(self):
         """Bring the tree back and wait until it works again."""
-        privilege.as_user(self.user, lambda: self.engine.restore(self.image), self.engine.capabilities)
+        privilege.as_user(self.user, lambda: self.engine.restore(self.image), self.engine.restore_capabilities)
         self._progress(self.facts["counter_before"] + 5, "after the restore")
 
     def finish(self):

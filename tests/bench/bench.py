@@ -76,7 +76,7 @@ def main():
         imports = {name: [python(insert + "import torque_ckpt." + name) for _turn in range(TURNS)]
                    for name in ("run", "checkpoint", "restart")}
     finally:
-        subprocess.run(["pkill", "-KILL", "-s", str(job.pid)])
+        subprocess.run(["pkill", "-KILL", "-s", str(job.pid)], check=False)
         job.wait()
         shutil.rmtree(DIRECTORY)
     engine_ms, hook_ms, start_ms = map(statistics.median, (alone, through, starts))

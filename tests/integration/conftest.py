@@ -18,7 +18,7 @@ CONFIG = "/etc/ckpt-torque/hooks.json"
 
 def hosts(*arguments):
     done = subprocess.run(["python3", str(TOP / "molecule/shared/hosts.py")] + list(arguments),
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -47,7 +47,7 @@ class Node(object):
 
     def run(self, script):
         return Result(subprocess.run(self.command + [script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                     stdin=subprocess.DEVNULL, universal_newlines=True, timeout=120))
+                                     stdin=subprocess.DEVNULL, universal_newlines=True, timeout=120, check=False))
 
     def ask(self, script):
         """Run a script that must succeed; return its output."""
@@ -72,7 +72,7 @@ class Cluster(object):
         command = ["ansible-playbook", "-i", inventory or self.inventory, "-e", json.dumps(variables), "ckpt.torque." + name]
         environment = dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"), ANSIBLE_NOCOLOR="1")
         return Result(subprocess.run(command + list(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                     universal_newlines=True, env=environment, cwd=TOP))
+                                     universal_newlines=True, env=environment, cwd=TOP, check=False))
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ def main(argv, config_path):
         call = contract.checkpoint(argv[1:])
         node = preflight.check(call, config_path)
         root = identity.root_of(node.settings["run_directory"], call, node.user.uid)
-        found = privilege.as_user(node.user, lambda: _write(call, node, root), node.engine.capabilities)
+        found = privilege.as_user(node.user, lambda: _write(call, node, root), node.engine.dump_capabilities)
         report.log("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
                    bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
     return report.guard("checkpoint", work, argv[2] if len(argv) > 2 else None)

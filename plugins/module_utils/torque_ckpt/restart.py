@@ -45,7 +45,7 @@ def _end_descendants():
 
 def _continue(call, node, started):
     """Restore the job, supervise it, end as it ends; returns only by an exception."""
-    found = privilege.as_user(node.user, lambda: _restore(call, node), node.engine.capabilities)
+    found = privilege.as_user(node.user, lambda: _restore(call, node), node.engine.restore_capabilities)
     root = identity.process(found["root"])
     if root is None or root.ppid != os.getpid():
         raise HookError(ENGINE, "criu said it restored job %s, but its process %d is not there; image kept" % (call.job_id, found["root"]))

@@ -116,7 +116,7 @@ def everyones_python(nobody):
         identity = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
         try:
             done = subprocess.run([python, "-c", "import ansible_collections.ckpt.torque.plugins.modules.engine_info"],
-                                  env={"PYTHONPATH": PYTHON_PATH}, cwd="/", capture_output=True, **identity)
+                                  env={"PYTHONPATH": PYTHON_PATH}, cwd="/", capture_output=True, **identity, check=False)
         except OSError:
             continue
         if done.returncode == 0:

@@ -80,8 +80,3 @@ def test_evidence_after_the_end(tmp_path):
 def test_result():
     assert trial.result("L1", ["node1"], False, "broken", exit_status=3, phases=[]) == {
         "level": "L1", "nodes": ["node1"], "passed": False, "cause": "broken", "exit_status": 3, "phases": []}
-
-
-def test_result_takes_the_verdict_from_nowhere_else():
-    with pytest.raises(TypeError):
-        trial.result("L1", ["node1"], False, "broken", passed=True)

@@ -13,8 +13,10 @@ class Engine(object):
 
     name = None
     """str: how configuration and manifest call it."""
-    capabilities = ()
-    """Capabilities (ints) that dump and restore need."""
+    dump_capabilities = ()
+    """Capabilities (ints) that dump needs."""
+    restore_capabilities = ()
+    """Capabilities (ints) that restore needs. An image says what the engine does with them, so as few as can be."""
 
     def version(self):
         """Return the engine's version (str)."""

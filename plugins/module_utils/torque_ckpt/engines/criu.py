@@ -1,4 +1,4 @@
-"""CRIU, run as the job's owner with CAP_CHECKPOINT_RESTORE and CAP_SYS_PTRACE (kernel >= 5.9)."""
+"""CRIU, run as the job's owner with CAP_CHECKPOINT_RESTORE, and for a dump CAP_SYS_PTRACE (kernel >= 5.9)."""
 import os
 import re
 
@@ -18,18 +18,12 @@ _CORE = re.compile(r"core-([0-9]+)\.img")
 _ERROR = re.compile(r"Error \([^)]*\): (.*)")
 
 
-def capabilities():
-    """Return the capabilities (tuple of int) that this node's CRIU needs.
-
-    CRIU drops bounding capabilities of restored processes one by one, for
-    which it needs CAP_SETPCAP where the node's own set is cut down already.
-    """
+def _is_cut_down():
+    """Whether root's bounding set lacks a capability on this node, as it does in most containers."""
     with open("/proc/self/status") as stream:
         bounding = next(int(line.split()[1], 16) for line in stream if line.startswith("CapBnd:"))
     with open("/proc/sys/kernel/cap_last_cap") as stream:
-        full = (1 << (int(stream.read()) + 1)) - 1
-    wanted = (CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE)
-    return wanted if bounding == full else wanted + (CAP_SETPCAP,)
+        return bounding != (1 << (int(stream.read()) + 1)) - 1
 
 
 def reason(output):
@@ -58,10 +52,13 @@ class Criu(Engine):
         if not os.access(path, os.X_OK):
             raise HookError(CONFIG, "criu is not at %s on this node; run the role criu" % path)
 
+    # Beyond Yama's restriction, and for processes that are not dumpable.
+    dump_capabilities = (CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE)
+
     @property
-    def capabilities(self):
-        """See Engine."""
-        return capabilities()
+    def restore_capabilities(self):
+        """See Engine. CRIU drops the bounding capabilities that a process had lost, for which it needs CAP_SETPCAP."""
+        return (CAP_CHECKPOINT_RESTORE,) + ((CAP_SETPCAP,) if _is_cut_down() else ())
 
     def version(self):
         """See Engine."""
