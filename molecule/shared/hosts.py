@@ -198,9 +198,9 @@ def start(group, host, tag):
     name = container(group, host)
     found = inspect(name)
     if found and found["ImageName"] == tag:
-        if found["State"]["Running"]:
-            return True
-        done = subprocess.run(podman_command() + ["start", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        # podman may still call a container running that died with its monitor: ask the container itself.
+        attempt = ["exec", name, "true"] if found["State"]["Running"] else ["start", name]
+        done = subprocess.run(podman_command() + attempt, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         if done.returncode == 0:
             return True
     if found:
