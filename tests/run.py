@@ -69,7 +69,7 @@ def sanity():
 def unit():
     for version, path in interpreters().items():
         yield [hook_python(version, path), "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "tests/unit/hooks"]
-    yield [PYTHON, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "tests/unit/plugins"]
+    yield [PYTHON, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "tests/unit/plugins", "tests/unit/project"]
 
 
 def integration():

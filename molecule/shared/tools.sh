@@ -10,6 +10,11 @@ declare -A package=(
 )
 export PATH=$PATH:/usr/sbin:/sbin
 
+say() { echo "tools: $*" >&2; exit 1; }
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null \
+    || ! command -v "$PYTHON" > /dev/null \
+    || say "$PYTHON is $("$PYTHON" --version 2>&1), ansible-core needs 3.11 or newer; use Debian 12 or 13, or name one: make PYTHON=python3.12"
+
 missing=()
 for program in "${!package[@]}"; do
     command -v "$program" > /dev/null || missing+=("${package[$program]}")
@@ -17,7 +22,6 @@ done
 "$PYTHON" -c 'import ensurepip, venv' 2> /dev/null || missing+=(python3-venv)
 [ ${#missing[@]} -gt 0 ] || exit 0
 
-say() { echo "tools: $*" >&2; exit 1; }
 command -v apt-get > /dev/null || say "this machine lacks ${missing[*]} and has no apt-get; use Debian 12 or 13, or install them"
 root=()
 if [ "$(id -u)" -ne 0 ]; then

@@ -1,0 +1,57 @@
+"""The test hosts say in one sentence what is missing on a machine, before they do anything."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "molecule/shared/hosts.py"
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root gets as far")
+
+
+@pytest.fixture
+def machine():
+    """A directory (pathlib.Path) that everybody can read, with the script and a bin directory of its own."""
+    top = pathlib.Path(tempfile.mkdtemp(prefix="ckpt-torque-"))
+    top.chmod(0o755)
+    shutil.copy(SCRIPT, top / "hosts.py")
+    (top / "bin").mkdir()
+    yield top
+    shutil.rmtree(top)
+
+
+def hosts(machine, *programs, user=None, **environment):
+    """Call hosts.py up with only these programs on PATH; return (exit status, what it said)."""
+    for program in programs:
+        (machine / "bin" / program).symlink_to(shutil.which(program))
+    python = os.path.realpath("/usr/bin/python3" if os.path.exists("/usr/bin/python3") else sys.executable)
+    done = subprocess.run([python, str(machine / "hosts.py"), "up", "unittest"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          universal_newlines=True, env=dict(environment, PATH=str(machine / "bin")), check=False, cwd="/",
+                          **({"user": user, "group": user, "extra_groups": []} if user else {}))
+    return done.returncode, done.stdout
+
+
+@needs_root
+def test_no_root(machine):
+    assert hosts(machine, user=65534) == (1, "hosts: test hosts need root; run this as root or install sudo\n")
+
+
+@needs_root
+def test_no_programs(machine):
+    assert hosts(machine) == (1, "hosts: mmdebstrap, openssh-client, podman, util-linux missing; "
+                                 "run: apt-get install mmdebstrap openssh-client podman util-linux\n")
+
+
+@needs_root
+def test_no_room(machine):
+    (machine / "cache").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "none", str(machine / "cache")], check=True)
+    try:
+        answer = hosts(machine, "podman", "mmdebstrap", "ssh-keygen", "nsenter", CKPT_TORQUE_CACHE=str(machine / "cache"))
+    finally:
+        subprocess.run(["umount", str(machine / "cache")], check=True)
+    assert answer == (1, "hosts: %s has 0.0 GiB free, the hosts need 3 GiB; make room or set CKPT_TORQUE_CACHE to another place\n"
+                      % (machine / "cache"))

@@ -1,0 +1,18 @@
+"""The scenario "options" changes what it says it changes."""
+import pathlib
+
+import pytest
+import yaml
+
+TOP = pathlib.Path(__file__).resolve().parents[3]
+INVENTORY = yaml.safe_load((TOP / "molecule/options/molecule.yml").read_text())["provisioner"]["inventory"]
+VALUES = [dict(group) for kind in ("group_vars", "host_vars") for group in INVENTORY[kind].values()]
+DEFAULTS = {name: value for path in TOP.glob("roles/*/defaults/main.yml") for name, value in yaml.safe_load(path.read_text()).items()}
+ONE_CHOICE = {"checkpoint_hooks_engine"}  # criu is the only engine of this release
+
+
+@pytest.mark.parametrize("name", sorted(set(DEFAULTS) - ONE_CHOICE))
+def test_every_public_variable_differs_from_its_default(name):
+    found = [values[name] for values in VALUES if name in values]
+    assert found, "%s is not set in molecule/options" % name
+    assert DEFAULTS[name] not in found
