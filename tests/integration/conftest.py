@@ -174,9 +174,9 @@ class Job(object):
 
     def move(self, node):
         """Restart on a node and see the job go on."""
-        node.ask("cd / && env -i PATH=/bin:/usr/bin setsid --fork sh -c "
+        node.ask("rm -f /tmp/%s.exit; cd / && env -i PATH=/bin:/usr/bin setsid --fork sh -c "
                  "'setsid --wait %s/restart %s 2> /tmp/%s.err; echo $? > /tmp/%s.exit' > /dev/null < /dev/null 2> /dev/null"
-                 % (HOOKS, " ".join(map(str, self.arguments())), self.id, self.id))
+                 % (self.id, HOOKS, " ".join(map(str, self.arguments())), self.id, self.id))
         self.node = node
         self.progress()
 
