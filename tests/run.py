@@ -67,8 +67,10 @@ def sanity():
 
 
 def unit():
+    pure = sorted(str(path.relative_to(TOP)) for path in TOP.glob("tests/unit/plugins/test_utils_*.py"))  # need no ansible-core
     for version, path in interpreters().items():
-        yield [hook_python(version, path), "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "tests/unit/hooks"]
+        for tests in (["tests/unit/hooks"], pure):
+            yield [hook_python(version, path), "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider"] + tests
     yield [PYTHON, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "tests/unit/plugins", "tests/unit/project"]
 
 

@@ -456,7 +456,8 @@ def test_processes_and_kill(job, program, nobody):
     job.place_script("#!/bin/sh\n")
     job.run(str(job.place / "work/stdout"), str(job.place / "work/stderr"))
     environments = ({"PBS_JOBID": "78.ckpt-test"}, {})
-    others = [subprocess.Popen([SLEEP, "600"], user=nobody.pw_uid, env=environment, start_new_session=True) for environment in environments]
+    become = ["/usr/bin/setpriv", "--reuid", str(nobody.pw_uid), "--clear-groups"]
+    others = [subprocess.Popen(become + [SLEEP, "600"], env=environment, start_new_session=True) for environment in environments]
     others.append(subprocess.Popen([SLEEP, "600"], env={"PBS_JOBID": job.job_id}, start_new_session=True))  # root's, not the user's
     try:
         assert mom.wait_until(lambda: sorted(process.name for process in job.processes()) == ["run"] + ["sleep"] * 3, 10)
