@@ -35,7 +35,7 @@ def bare(engine, user, root, turn):
         os.mkdir(place)
         engine.dump(root, place, stop=False)
 
-    took = milliseconds(lambda: privilege.as_user(user, dump, engine.capabilities))
+    took = milliseconds(lambda: privilege.as_user(user, dump, engine.dump_capabilities))
     size = sum(entry.stat().st_size for entry in os.scandir(place))
     shutil.rmtree(place)
     return took, size
