@@ -205,8 +205,9 @@ def start(group, host, tag):
             return True
     if found:
         podman("rm", "--force", "--time=0", name)
+    # A pids limit of 0 is none, as -1 is, and does not insist on the pids controller, which a mixed machine keeps in v1.
     podman("run", "--detach", "--name", name, "--hostname", host, "--network", "ckpt-" + group, "--network-alias", host,
-           "--privileged", "--systemd=always", "--pids-limit=-1", "--cgroupns=private",
+           "--privileged", "--systemd=always", "--pids-limit=0", "--cgroupns=private",
            "--volume", "%s:/shared" % (place(group) / "shared"),
            "--volume", "%s.pub:/root/.ssh/authorized_keys:ro" % key(), *limits(), tag)
     return False
