@@ -66,7 +66,22 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="session")
-def module(tmp_path_factory):
+def python_path():
+    """Where the processes find ansible and the collection (str): a copy, because a home may be closed to other users."""
+    if FOUND is None or os.geteuid() != 0:
+        yield PYTHON_PATH
+        return
+    top = pathlib.Path(tempfile.mkdtemp(prefix="ckpt-torque-test-"))
+    top.chmod(0o755)
+    shutil.copytree(pathlib.Path(FOUND.origin).parent, top / "ansible", ignore=shutil.ignore_patterns("modules"))
+    shutil.copytree(REPOSITORY / "plugins", top / "ansible_collections/ckpt/torque/plugins")
+    subprocess.run(["chmod", "-R", "go+rX", str(top)], check=True)
+    yield str(top)
+    shutil.rmtree(top)
+
+
+@pytest.fixture(scope="session")
+def module(tmp_path_factory, python_path):
     """Run a module as a process of its own: module(name, arguments, check=False, diff=False, ...) returns its answer (dict)."""
     directory = tmp_path_factory.mktemp("module")
     streams = [str(directory / name) for name in ("in", "out", "err")]
@@ -75,7 +90,7 @@ def module(tmp_path_factory):
     def starter(python):
         if python not in starters:
             starters[python] = subprocess.Popen([python, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                                env=dict(os.environ, PYTHONPATH=PYTHON_PATH, PATH="/usr/bin:/bin:/usr/sbin:/sbin"))
+                                                env=dict(os.environ, PYTHONPATH=python_path, PATH="/usr/bin:/bin:/usr/sbin:/sbin"))
         return starters[python]
 
     def run(name, arguments, check=False, diff=False, python=sys.executable, user=None, umask=0o022):
@@ -110,14 +125,14 @@ def nobody():
 
 
 @pytest.fixture(scope="session")
-def everyones_python(nobody):
+def everyones_python(nobody, python_path):
     """An interpreter (str) that an ordinary user can start and that finds ansible and the collection."""
     tried = [sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"]
     for python in tried:
         identity = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
         try:
             done = subprocess.run([python, "-c", "import ansible_collections.ckpt.torque.plugins.modules.engine_info"],
-                                  env={"PYTHONPATH": PYTHON_PATH}, cwd="/", capture_output=True, **identity, check=False)
+                                  env={"PYTHONPATH": python_path}, cwd="/", capture_output=True, **identity, check=False)
         except OSError:
             continue
         if done.returncode == 0:
