@@ -3,8 +3,8 @@ import json
 
 testinfra_hosts = ["ansible://torque_mom"]
 
-ROOMS = ["__init__", "checkpoint", "config", "contract", "errors", "identity", "manifest", "preflight", "privilege", "report",
-         "restart", "run", "store", "supervisor"]
+ROOMS = ["__init__", "checkpoint", "config", "contract", "errors", "fallback", "identity", "manifest", "preflight", "privilege", "report",
+         "restart", "run", "spool", "store", "supervisor"]
 ENGINES = ["__init__", "base", "criu", "registry"]
 
 

@@ -72,12 +72,12 @@ def record_path(run_directory, job_id):
     return os.path.join(run_directory, "jobs", job_id + ".json")
 
 
-def write_record(run_directory, job_id, leader, root):
-    """Leave root's record of a restarted job: its leader and root process (Process)."""
+def write_record(run_directory, job_id, leader, root, output=()):
+    """Leave root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str)."""
     path = record_path(run_directory, job_id)
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     with open(path + ".new", "w") as stream:
-        json.dump({"leader": [leader.pid, leader.start], "root": [root.pid, root.start]}, stream)
+        json.dump({"leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": list(output)}, stream)
     os.rename(path + ".new", path)
 
 
@@ -108,6 +108,12 @@ def _recorded(run_directory, job_id):
         if found is None or found.start != start:
             return None  # left behind by a job that is over
     return process(record["root"][0])
+
+
+def output_of(run_directory, job_id, root):
+    """Return the recorded files in the spool (list of str) of a restarted job with this root (Process)."""
+    record = read_record(run_directory, job_id)
+    return record.get("output", []) if record is not None and record["root"] == [root.pid, root.start] else []
 
 
 def _hinted(session_id):

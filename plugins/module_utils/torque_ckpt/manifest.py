@@ -8,9 +8,12 @@ import os
 import time
 
 from .errors import HookError, CANNOT_WRITE, DATA, REFUSED, TEMPORARY
+from .spool import NAMES
 
 FILE = "manifest.json"
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)
+"""Formats. 1 knew nothing of the job's output; hooks that read only that one must not restart what has some."""
 
 _NOT_LISTED = {FILE, "stats-restore"}  # the second is CRIU's note of an earlier restart; it reads it never
 
@@ -30,13 +33,14 @@ def _digest(directory, name):
             digest.update(chunk)
 
 
-def write(directory, call, user, engine, root, pids, frozen_seconds):
+def write(directory, call, user, engine, root, pids, frozen_seconds, spool=()):
     """Write the manifest of the image in directory (descriptor) and return it (dict).
 
     :param engine: {"name": str, "version": str}
     :param root: pid of the job's root process (int)
     :param pids: every process and thread id in the image (list of int)
     :param frozen_seconds: how long the engine held the job (float, seconds)
+    :param spool: which of the files are the job's output, from spool.save (list of dict)
     """
     machine = os.uname()
     files = []
@@ -58,6 +62,7 @@ def write(directory, call, user, engine, root, pids, frozen_seconds):
             "root": root,
             "pids": pids,
             "frozen_seconds": round(frozen_seconds, 6),
+            "spool": list(spool),
             "bytes": sum(entry["size"] for entry in files),
             "files": files,
         }
@@ -71,7 +76,8 @@ def write(directory, call, user, engine, root, pids, frozen_seconds):
 
 def _check_fields(found):
     """Raise KeyError or TypeError when a manifest (dict) lacks a field or has one of another type."""
-    kinds = {"job_id": str, "user": str, "uid": int, "arch": str, "node": str, "root": int, "bytes": int, "pids": list, "files": list}
+    kinds = {"job_id": str, "user": str, "uid": int, "arch": str, "node": str, "root": int, "bytes": int, "pids": list, "files": list,
+             "spool": list}
     for key, kind in kinds.items():
         if not isinstance(found[key], kind):
             raise TypeError(key)
@@ -82,6 +88,32 @@ def _check_fields(found):
             raise TypeError("files")
         if "/" in entry["name"]:
             raise ValueError(entry["name"])
+    for entry in found["spool"]:
+        if entry["name"] not in NAMES or not isinstance(entry["path"], str) or not isinstance(entry["mode"], int):
+            raise TypeError("spool")
+
+
+def read(directory, shown):
+    """Return the manifest (dict) of the image in directory (descriptor).
+
+    :param shown: the image's path, for the sentences (str)
+    :raises HookError: DATA when it is not ours, REFUSED when it is of another format
+    """
+    try:
+        with open(os.open(FILE, _READ, dir_fd=directory), "rb") as stream:
+            found = json.loads(stream.read().decode("utf-8"))
+        version = found["format"]
+        if version in READABLE:
+            found.setdefault("spool", [])
+            _check_fields(found)
+    except OSError as error:
+        raise HookError(DATA, "image %s has no readable manifest (%s); it is kept but cannot be restarted" % (shown, error.strerror))
+    except (ValueError, KeyError, TypeError):
+        raise HookError(DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % shown)
+    if version not in READABLE:
+        raise HookError(REFUSED, "image %s has manifest format %s, these hooks read %d; update the hooks on this node; image kept"
+                        % (shown, version, FORMAT))
+    return found
 
 
 def verify(directory, call, user, shown):
@@ -91,19 +123,7 @@ def verify(directory, call, user, shown):
     :returns: the manifest (dict)
     :raises HookError: DATA when the image is damaged, REFUSED when it is not this job's or not for this node
     """
-    try:
-        with open(os.open(FILE, _READ, dir_fd=directory), "rb") as stream:
-            found = json.loads(stream.read().decode("utf-8"))
-        version = found["format"]
-        if version == FORMAT:
-            _check_fields(found)
-    except OSError as error:
-        raise HookError(DATA, "image %s has no readable manifest (%s); it is kept but cannot be restarted" % (shown, error.strerror))
-    except (ValueError, KeyError, TypeError):
-        raise HookError(DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % shown)
-    if version != FORMAT:
-        raise HookError(REFUSED, "image %s has manifest format %s, these hooks read %d; update the hooks on this node; image kept"
-                        % (shown, version, FORMAT))
+    found = read(directory, shown)
     if (found["job_id"], found["uid"]) != (call.job_id, user.uid):
         raise HookError(REFUSED, "image %s belongs to job %s of %s, not to job %s of %s; image kept"
                         % (shown, found["job_id"], found["user"], call.job_id, user.name))

@@ -7,8 +7,8 @@ import os
 import signal
 import time
 
-from . import contract, identity, manifest, preflight, privilege, report, store, supervisor
-from .errors import HookError, ENGINE, USAGE
+from . import contract, fallback, identity, manifest, preflight, privilege, report, spool, store, supervisor
+from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
 def _restore(call, node):
@@ -21,6 +21,7 @@ def _restore(call, node):
         raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
                         % (shown, found["engine"]["name"], node.engine.name, found["node"]))
     manifest.check_pids_free(found)
+    spool.put_back(image, found["spool"], node.user.uid)  # before anything has the files open
     node.engine.restore(store.engine_path(image))
     return found
 
@@ -49,7 +50,9 @@ def _continue(call, node, started):
     root = identity.process(found["root"])
     if root is None or root.ppid != os.getpid():
         raise HookError(ENGINE, "criu said it restored job %s, but its process %d is not there; image kept" % (call.job_id, found["root"]))
-    identity.write_record(node.settings["run_directory"], call.job_id, identity.process(os.getpid()), root)
+    identity.write_record(node.settings["run_directory"], call.job_id, identity.process(os.getpid()), root,
+                          [entry["path"] for entry in found["spool"]])
+    report.restart_succeeded()
     report.log("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
                bytes=found["bytes"], seconds=round(time.time() - started, 3))
     status = supervisor.supervise(root.pid)
@@ -65,8 +68,9 @@ def main(argv, config_path):
     """
     def work():
         started = time.time()
+        report.restart_failed(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
         call = contract.restart(argv[1:])
-        node = preflight.check(call, config_path)
+        node = fallback.insist(lambda: preflight.check(call, config_path))
         if os.getsid(0) != os.getpid():
             raise HookError(USAGE, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted")
         supervisor.block_signals()
@@ -74,7 +78,9 @@ def main(argv, config_path):
         os.chdir("/")
         try:
             return _continue(call, node, started)
-        except BaseException:
+        except BaseException as error:
             _end_descendants()
+            if isinstance(error, HookError) and fallback.is_needed():
+                fallback.keep(node.settings["run_directory"], call, error)
             raise
-    return report.guard("restart", work, argv[2] if len(argv) > 2 else None)
+    return report.guard("restart", work, argv[2] if len(argv) > 2 else None, report.restart_failed)

@@ -45,6 +45,30 @@ def check_mounted(store):
                         % (store["path"], ascii(found[:80]), store["id"]))
 
 
+def give_job_directory(store, directory, user):
+    """As root: make a job's directory (str) that lies in the store (dict) itself, where its user may make none, and give it to him.
+
+    A directory deeper in the store is the user's own to make. What root cannot make, under root_squash, the user's attempt explains.
+    """
+    parent, name = os.path.split(directory)
+    if parent != store["path"].rstrip("/"):
+        return
+    opened = []
+    try:
+        opened.append(os.open(parent, _DIRECTORY))
+        if os.fstat(opened[0]).st_mode & 0o022:  # whoever can write here could put something else in its place
+            return
+        os.mkdir(name, 0o700, dir_fd=opened[0])
+        opened.append(os.open(name, _DIRECTORY, dir_fd=opened[0]))
+        os.fchmod(opened[1], 0o711)  # pbs_mom must be able to stat the image, also as nobody
+        os.fchown(opened[1], user.uid, user.gid)
+    except OSError:
+        pass
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
 def open_job_directory(store, directory, create=False):
     """Return a descriptor (int) of a job's directory beneath store (dict); the caller closes it.
 

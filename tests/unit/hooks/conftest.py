@@ -119,7 +119,7 @@ def somebody():
     return privilege.User("somebody", os.geteuid(), os.getegid(), "/")
 
 
-def _lead(job_id, programs, user, ready, life):
+def _lead(job_id, programs, user, output, ready, life):
     """Be a session leader with the programs (copies of the shell) as children, as the run hook starts them."""
     os.setsid()
     os.environ.pop("PBS_JOBID", None)
@@ -127,6 +127,9 @@ def _lead(job_id, programs, user, ready, life):
         os.environ["PBS_JOBID"] = job_id
     if user is not None:
         privilege.become(user)
+    if output is not None:
+        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 1)
+        os.write(1, b"line 1\n")
     supervisor.block_signals()
     for number, program in enumerate(programs):
         if os.fork() == 0:
@@ -144,14 +147,14 @@ def start_job():
     """Return a function that starts a Job; its processes end with the test."""
     started, descriptors = [], []
 
-    def start(job_id="12.head", programs=("/bin/sh",), user=None):
+    def start(job_id="12.head", programs=("/bin/sh",), user=None, output=None):
         ready, ready_in = os.pipe()
         life, life_in = os.pipe()
         leader = os.fork()
         if leader == 0:
             try:
                 os.close(life_in)
-                _lead(job_id, programs, user, ready_in, life)
+                _lead(job_id, programs, user, output, ready_in, life)
             finally:
                 os._exit(1)
         os.close(ready_in)
@@ -176,8 +179,8 @@ def start_job():
 @pytest.fixture
 def hook():
     """Return a function that calls a hook as a program, with pbs_mom's environment, and returns its Answer."""
-    def call(name, arguments, config="/nonexistent/hooks.json", leader=True, **options):
-        environment = {"PATH": "/bin:/usr/bin"}
+    def call(name, arguments, config="/nonexistent/hooks.json", leader=True, variables=(), **options):
+        environment = dict({"PATH": "/bin:/usr/bin"}, **dict(variables))
         if "LD_LIBRARY_PATH" in os.environ:  # some interpreters need it
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         code = "import sys; sys.path.insert(0, %r); from torque_ckpt.%s import main; sys.exit(main(sys.argv, %r))"
@@ -238,14 +241,18 @@ class Site(object):
         """Return what pbs_mom passes to restart (list of str)."""
         return [session, "12.head", user or self.user.name, "-", directory or self.directory, name]
 
-    def publish(self, name, root, pids, engine="criu"):
-        """Make an image as the checkpoint hook does it; its one file is pages.img."""
+    def publish(self, name, root, pids, engine="criu", output=None):
+        """Make an image as the checkpoint hook does it; its one file is pages.img, and stdout with output's (path, bytes)."""
         def work():
             call = contract.restart(self.arguments(name=name))
             directory = store.open_job_directory({"path": self.store, "id": "main"}, self.directory)
             draft = store.Draft(directory, name)
             os.write(os.open("pages.img", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=draft.descriptor), b"memory")
-            manifest.write(draft.descriptor, call, self.user, {"name": engine, "version": "1"}, root, pids, 0.5)
+            saved = []
+            if output is not None:
+                os.write(os.open("stdout", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=draft.descriptor), output[1])
+                saved = [{"name": "stdout", "path": output[0], "mode": 0o600}]
+            manifest.write(draft.descriptor, call, self.user, {"name": engine, "version": "1"}, root, pids, 0.5, saved)
             draft.publish()
         privilege.as_user(self.user, work)
 
@@ -259,6 +266,16 @@ class Site(object):
                 with open(os.path.join(place, name), "rb") as stream:
                     found[os.path.relpath(os.path.join(place, name), self.directory)] = stream.read()
         return found
+
+
+@pytest.fixture
+def mom(open_directory):
+    """The home (str) of a pbs_mom: mom_priv, where it starts the root hooks, and spool beside it."""
+    home = os.path.join(os.path.realpath(open_directory), "mom")
+    os.makedirs(os.path.join(home, "mom_priv"))
+    os.mkdir(os.path.join(home, "spool"))
+    os.chmod(os.path.join(home, "spool"), 0o1777)
+    return home
 
 
 @pytest.fixture

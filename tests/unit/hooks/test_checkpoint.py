@@ -1,13 +1,26 @@
+import json
 import os
 import signal
 
 import pytest
 
-from torque_ckpt import errors, store
+from torque_ckpt import errors, identity, spool, store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the checkpoint hook is root's")
 
 ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1", "15", "-"]
+
+WITNESSED = """
+case $1 in
+dump)
+    echo memory > $5/pages.img
+    [ $7 = --action-script ] || exit 1
+    echo "size $(stat -c %s $CKPT_TORQUE_WATCHED) of $CKPT_TORQUE_WATCHED"
+    echo "line 2" >> $CKPT_TORQUE_WATCHED
+    ;;
+--version) echo 'Version: 4.1.1' ;;
+esac
+"""
 
 STOPPING = """
 case $1 in
@@ -37,8 +50,8 @@ def test_without_a_configuration(hook):
         "run the role checkpoint_hooks on this node\n")
 
 
-def checkpoint(hook, site, session="-", signal_number="15", **values):
-    return hook("checkpoint", site.arguments(session=str(session), **values) + [signal_number, "-"], site.config)
+def checkpoint(hook, site, session="-", signal_number="15", cwd=None, **values):
+    return hook("checkpoint", site.arguments(session=str(session), **values) + [signal_number, "-"], site.config, cwd=cwd)
 
 
 @needs_root
@@ -182,3 +195,80 @@ def test_job_directory_of_another_user(hook, site, start_job, state_of):
     assert checkpoint(hook, site, job.leader) == (errors.CANNOT_WRITE, "", "cannot create image ckpt.12.head.2: Permission denied\n")
     assert state_of(job.pids[0]) == "S"
     assert site.content() == {}
+
+
+# The job's output travels with the image
+
+@needs_root
+def test_hold_takes_the_output_along(hook, site, mom, program, start_job):
+    output = mom + "/spool/12.head.OU"
+    job = start_job(user=site.user, output=output)
+    program(STOPPING)
+    assert checkpoint(hook, site, job.leader, cwd=mom + "/mom_priv") == (0, "", "")
+    content = site.content()
+    assert content["ckpt.12.head.2/stdout"] == b"line 1\n"
+    found = json.loads(content["ckpt.12.head.2/manifest.json"].decode())
+    assert found["spool"] == [{"name": "stdout", "path": output, "mode": 0o600}]
+    assert [entry["name"] for entry in found["files"]] == ["pages.img", "stdout"]
+
+
+@needs_root
+def test_output_elsewhere_stays_where_it_is(hook, site, mom, program, start_job):
+    job = start_job(user=site.user, output=site.directory + "/job.o12")
+    program(STOPPING)
+    assert checkpoint(hook, site, job.leader, cwd=mom + "/mom_priv") == (0, "", "")
+    content = site.content()
+    assert json.loads(content["ckpt.12.head.2/manifest.json"].decode())["spool"] == []
+    assert "ckpt.12.head.2/stdout" not in content
+
+
+@needs_root
+def test_job_that_goes_on_leaves_what_it_wrote_after_the_image(hook, site, mom, program, start_job):
+    output = mom + "/spool/12.head.OU"
+    job = start_job(user=site.user, output=output)
+    program(WITNESSED)
+    assert checkpoint(hook, site, job.leader, "0", cwd=mom + "/mom_priv") == (0, "", "")
+    assert site.content()["ckpt.12.head.2/stdout"] == b"line 1\n"
+    with open(output) as stream:
+        assert stream.read() == "line 1\nline 2\n"
+
+
+@needs_root
+def test_engine_that_does_not_say_how_long_the_output_was(hook, site, mom, program, start_job, state_of):
+    output = mom + "/spool/12.head.OU"
+    job = start_job(user=site.user, output=output)
+    program(WITNESSED.replace("size", "SIZE"))
+    assert checkpoint(hook, site, job.leader, "0", cwd=mom + "/mom_priv") == (
+        errors.ENGINE, "", "the engine did not say how long the job's output %s was when it made the image\n" % output)
+    assert state_of(job.pids[0]) == "S"
+    assert site.content() == {}
+
+
+@needs_root
+@pytest.mark.parametrize("signal_number", ["0", "15"])
+def test_no_witness_without_output(hook, site, mom, program, start_job, signal_number):
+    job = start_job(user=site.user)
+    program('[ $1 = --version ] && echo "Version: 4.1.1" && exit\necho "$*" > $5/pages.img\n')
+    assert checkpoint(hook, site, job.leader, signal_number, cwd=mom + "/mom_priv") == (0, "", "")
+    assert b"--action-script" not in site.content()["ckpt.12.head.2/pages.img"]
+
+
+@needs_root
+def test_witness_says_the_sizes(hook, tmp_path):
+    (tmp_path / "12.head.OU").write_text("line 1\n")
+    variables = {spool.WATCHED: str(tmp_path / "12.head.OU")}
+    assert hook("checkpoint", [], variables=variables) == (0, "size 7 of %s/12.head.OU\n" % tmp_path, "")
+
+
+@needs_root
+def test_output_of_a_restarted_job_is_known_from_the_record(hook, site, mom, program, start_job):
+    """The restart hook's own stdout is not the job's."""
+    output = mom + "/spool/12.head.OU"
+    job = start_job(user=site.user)
+    with open(output, "w") as stream:
+        stream.write("line 1\n")
+    os.chown(output, site.user.uid, -1)
+    identity.write_record(site.run_directory, "12.head", identity.process(job.leader), identity.process(job.pids[0]), [output])
+    program(STOPPING)
+    assert checkpoint(hook, site, cwd=mom + "/mom_priv") == (0, "", "")
+    assert site.content()["ckpt.12.head.2/stdout"] == b"line 1\n"

@@ -179,11 +179,13 @@ def test_record_is_written_read_and_dropped(start_job, tmp_path):
     directory = str(tmp_path / "run")
     assert identity.read_record(directory, "12.head") is None
     identity.write_record(directory, "12.head", leader, root)
-    assert identity.read_record(directory, "12.head") == {"leader": [leader.pid, leader.start], "root": [root.pid, root.start]}
+    assert identity.read_record(directory, "12.head") == {"leader": [leader.pid, leader.start], "root": [root.pid, root.start],
+                                                            "output": []}
     assert identity.read_record(directory, "13.head") is None
     assert os.listdir(os.path.join(directory, "jobs")) == ["12.head.json"]
-    identity.write_record(directory, "12.head", root, leader)
-    assert identity.read_record(directory, "12.head") == {"leader": [root.pid, root.start], "root": [leader.pid, leader.start]}
+    identity.write_record(directory, "12.head", root, leader, ["/spool/12.head.OU"])
+    assert identity.read_record(directory, "12.head") == {"leader": [root.pid, root.start], "root": [leader.pid, leader.start],
+                                                            "output": ["/spool/12.head.OU"]}
     identity.drop_record(directory, "12.head")
     assert os.listdir(os.path.join(directory, "jobs")) == []
     identity.drop_record(directory, "12.head")
@@ -203,7 +205,7 @@ def test_record_that_cannot_be_written_leaves_the_older_one(tmp_path):
     identity.write_record(str(tmp_path), "12.head", me, me)
     with pytest.raises(TypeError):
         identity.write_record(str(tmp_path), "12.head", me, me._replace(start=object()))
-    assert identity.read_record(str(tmp_path), "12.head") == {"leader": [me.pid, me.start], "root": [me.pid, me.start]}
+    assert identity.read_record(str(tmp_path), "12.head") == {"leader": [me.pid, me.start], "root": [me.pid, me.start], "output": []}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff"])
@@ -211,6 +213,28 @@ def test_damaged_record_is_none(tmp_path, content):
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "12.head.json").write_bytes(content)
     assert identity.read_record(str(tmp_path), "12.head") is None
+
+
+def test_recorded_output(start_job, tmp_path):
+    job = start_job()
+    leader, root = identity.process(job.leader), identity.process(job.pids[0])
+    assert identity.output_of(str(tmp_path), "12.head", root) == []
+    identity.write_record(str(tmp_path), "12.head", leader, root, ["/spool/12.head.OU"])
+    assert identity.output_of(str(tmp_path), "12.head", root) == ["/spool/12.head.OU"]
+    assert identity.output_of(str(tmp_path), "13.head", root) == []
+
+
+def test_recorded_output_of_an_earlier_run_does_not_count(start_job, tmp_path):
+    me = identity.process(os.getpid())
+    identity.write_record(str(tmp_path), "12.head", me, me._replace(start=me.start - 1), ["/spool/12.head.OU"])
+    assert identity.output_of(str(tmp_path), "12.head", me) == []
+
+
+def test_record_of_hooks_that_knew_no_output(tmp_path):
+    me = identity.process(os.getpid())
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "12.head.json").write_text(json.dumps({"leader": [1, 1], "root": [me.pid, me.start]}))
+    assert identity.output_of(str(tmp_path), "12.head", me) == []
 
 
 # The root process, as root_of finds and proves it

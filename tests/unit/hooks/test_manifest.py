@@ -64,9 +64,9 @@ def test_written_manifest_says_what_the_image_is(image):
     machine = os.uname()
     assert re.match(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$", found.pop("created"))
     assert found == {
-        "format": 1, "job_id": "12.head", "user": "alice", "uid": 1001, "name": "ckpt.12.head.1",
+        "format": 2, "job_id": "12.head", "user": "alice", "uid": 1001, "name": "ckpt.12.head.1",
         "engine": {"name": "criu", "version": "4.1"}, "node": machine.nodename, "kernel": machine.release, "arch": machine.machine,
-        "root": 7, "pids": [7, 8], "frozen_seconds": 0.123457, "bytes": sum(map(len, FILES.values())),
+        "root": 7, "pids": [7, 8], "frozen_seconds": 0.123457, "spool": [], "bytes": sum(map(len, FILES.values())),
         "files": [{"name": name, "size": len(FILES[name]), "sha256": hashlib.sha256(FILES[name]).hexdigest()} for name in sorted(FILES)],
     }
 
@@ -171,18 +171,40 @@ def test_manifest_that_is_not_ours(image, content):
     assert image.refusal() == (errors.DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % SHOWN)
 
 
-@pytest.mark.parametrize("number", [0, 2, 10, "1", None])
+@pytest.mark.parametrize("number", [0, 3, 10, "1", None])
 def test_manifest_of_another_format(image, number):
     image.write()
     image.edit(format=number)
     assert image.refusal() == (
-        errors.REFUSED, "image %s has manifest format %s, these hooks read 1; update the hooks on this node; image kept" % (SHOWN, number))
+        errors.REFUSED, "image %s has manifest format %s, these hooks read 2; update the hooks on this node; image kept" % (SHOWN, number))
 
 
 def test_a_newer_format_is_refused_whatever_else_it_says(image):
-    image.put(manifest.FILE, b'{"format": 2}')
+    image.put(manifest.FILE, b'{"format": 3}')
     assert image.refusal() == (
-        errors.REFUSED, "image %s has manifest format 2, these hooks read 1; update the hooks on this node; image kept" % SHOWN)
+        errors.REFUSED, "image %s has manifest format 3, these hooks read 2; update the hooks on this node; image kept" % SHOWN)
+
+
+def test_image_of_hooks_that_knew_no_output(image):
+    image.write()
+    with open(os.path.join(image.path, manifest.FILE)) as stream:
+        found = json.load(stream)
+    del found["spool"]
+    with open(os.path.join(image.path, manifest.FILE), "w") as stream:
+        json.dump(dict(found, format=1), stream)
+    assert image.verify()["spool"] == []
+
+
+def test_output_is_named_in_the_manifest(image):
+    output = [{"name": "stdout", "path": "/spool/12.head.OU", "mode": 0o600}]
+    assert image.write(spool=output)["spool"] == output
+    assert image.verify()["spool"] == output
+
+
+@pytest.mark.parametrize("change", [{"name": "manifest.json"}, {"name": "../stdout"}, {"path": 7}, {"mode": "600"}])
+def test_output_that_is_not_ours(image, change):
+    image.write(spool=[dict({"name": "stdout", "path": "/spool/12.head.OU", "mode": 0o600}, **change)])
+    assert image.refusal() == (errors.DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % SHOWN)
 
 
 def test_image_of_another_job(image):

@@ -108,3 +108,49 @@ def test_log_cannot_be_forged(monkeypatch):
     monkeypatch.setattr(report.syslog, "syslog", lines.append)
     report.log("restart", origin="n1\nhook=restart outcome=restarted")
     assert lines == ["hook=restart origin=n1\\nhook=restart outcome=restarted"]
+
+
+# What pbs_mom is told of a restart
+
+@pytest.mark.parametrize("code, temporary", [
+    (errors.USAGE, False), (errors.DATA, False), (errors.NO_INPUT, False), (errors.NO_USER, False), (errors.GONE, False),
+    (errors.ENGINE, False), (errors.SYSTEM, False), (errors.CANNOT_WRITE, False), (errors.TEMPORARY, True), (errors.REFUSED, False),
+    (errors.CONFIG, True)])
+def test_verdict(code, temporary):
+    assert report.is_temporary(code) == temporary
+    assert report.verdict(code, "why") == "%s failure of the restart: why" % ("Temporary" if temporary else "Permanent")
+
+
+def test_guard_tells(lines, capsys):
+    told = []
+    report.guard("restart", raising(HookError(errors.DATA, "one\ntwo")), "12.head", lambda *facts: told.append(facts))
+    assert told == [(errors.DATA, "one two")]
+
+
+def test_guard_tells_nothing_of_a_success(lines):
+    assert report.guard("restart", lambda: 0, "12.head", raising(AssertionError)) == 0
+
+
+def test_told_and_taken_back(monkeypatch, tmp_path):
+    monkeypatch.setenv(report.STATUS, str(tmp_path / "12.head.RS"))
+    report.restart_failed(errors.SYSTEM, "a long first sentence")
+    report.restart_failed(errors.TEMPORARY, "why")
+    assert (tmp_path / "12.head.RS").read_text() == "Temporary failure of the restart: why\n"
+    for _again in range(2):
+        report.restart_succeeded()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_told_through_no_link(monkeypatch, tmp_path, lines):
+    (tmp_path / "12.head.RS").symlink_to(tmp_path / "other")
+    monkeypatch.setenv(report.STATUS, str(tmp_path / "12.head.RS"))
+    report.restart_failed(errors.SYSTEM, "why")
+    assert not (tmp_path / "other").exists()
+    assert lines == ["hook=restart outcome=not told path=%s reason=Too many levels of symbolic links" % (tmp_path / "12.head.RS")]
+
+
+def test_pbs_mom_without_the_patch(monkeypatch, lines):
+    monkeypatch.delenv(report.STATUS, raising=False)
+    report.restart_failed(errors.SYSTEM, "why")
+    report.restart_succeeded()
+    assert lines == []

@@ -1,9 +1,10 @@
 import json
 import os
+import threading
 
 import pytest
 
-from torque_ckpt import errors, identity, store
+from torque_ckpt import errors, identity, report, store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
 
@@ -30,8 +31,8 @@ def test_without_a_configuration(hook):
         "run the role checkpoint_hooks on this node\n")
 
 
-def restart(hook, site, leader=True, **values):
-    return hook("restart", site.arguments(**dict({"name": "ckpt.12.head.1"}, **values)), site.config, leader)
+def restart(hook, site, leader=True, variables=(), **values):
+    return hook("restart", site.arguments(**dict({"name": "ckpt.12.head.1"}, **values)), site.config, leader, variables)
 
 
 @needs_root
@@ -190,3 +191,105 @@ def test_failure_after_the_restore_leaves_nothing_of_the_tree(hook, site, progra
     assert hook("restart", site.arguments(), site.config).code == errors.ENGINE
     with open(site.directory + "/pid") as stream:
         assert identity.process(int(stream.read())) is None
+
+
+# The job's output
+
+@needs_root
+def test_output_is_put_back_before_the_restore(hook, site, mom, program, free_pid):
+    output = mom + "/spool/12.head.OU"
+    with open(output, "w"):
+        os.chown(output, site.user.uid, site.user.gid)  # as pbs_mom makes it
+    site.publish("ckpt.12.head.1", free_pid, [free_pid], output=(output, b"line 1\n"))
+    program('echo "at the restore: $(cat %s)"\nexit 1\n' % output)
+    refused(hook, site, errors.ENGINE, "criu restore failed with status 1: at the restore: line 1; the image is kept")
+
+
+@needs_root
+def test_output_that_cannot_be_put_back(hook, site, mom, program, free_pid):
+    output = mom + "/nowhere/12.head.OU"
+    site.publish("ckpt.12.head.1", free_pid, [free_pid], output=(output, b"line 1\n"))
+    refused(hook, site, errors.SYSTEM, "cannot put back the job's output %s: No such file or directory; image kept" % output)
+
+
+@needs_root
+def test_image_that_is_damaged_leaves_the_output_alone(hook, site, mom, free_pid):
+    output = mom + "/spool/12.head.OU"
+    site.publish("ckpt.12.head.1", free_pid, [free_pid], output=(output, b"line 1\n"))
+    with open(site.directory + "/ckpt.12.head.1/stdout", "w") as stream:
+        stream.write("line 2\n")
+    refused(hook, site, errors.DATA,
+            "image %s/ckpt.12.head.1 is damaged: stdout has another content than was written; take an older image" % site.directory)
+    assert not os.path.exists(output)
+
+
+# What pbs_mom is told
+
+@pytest.fixture
+def told(open_directory):
+    """The path (str) that a pbs_mom with the patch restart-status gives."""
+    return os.path.join(open_directory, "12.head.RS")
+
+
+def verdict(hook, site, told):
+    answer = restart(hook, site, variables={report.STATUS: told})
+    with open(told) as stream:
+        text = stream.read()
+    assert os.stat(told).st_mode == 0o100600
+    return answer.code, text
+
+
+@needs_root
+def test_a_lasting_failure_holds_the_job(hook, site, image, told):
+    os.unlink(os.path.join(image, "pages.img"))
+    assert verdict(hook, site, told) == (
+        errors.DATA, "Permanent failure of the restart: image %s is damaged: pages.img: No such file or directory; "
+        "take an older image\n" % image)
+
+
+@needs_root
+def test_a_process_id_in_use_queues_the_job(hook, site, start_job, told):
+    pid = start_job().pids[0]
+    site.publish("ckpt.12.head.1", pid, [pid])
+    assert verdict(hook, site, told) == (
+        errors.TEMPORARY, "Temporary failure of the restart: process id %d of the image is in use on this node (by 'sh'); "
+        "try again later or on another node\n" % pid)
+
+
+@needs_root
+def test_a_store_that_is_not_mounted_queues_the_job(hook, site, image, told):
+    os.unlink(os.path.join(site.store, store.MARKER))
+    code, text = verdict(hook, site, told)
+    assert code == errors.CONFIG
+    assert text.startswith("Temporary failure of the restart: store %s is not usable on this node: " % site.store)
+
+
+@needs_root
+def test_a_malformed_call_holds_the_job(hook, site, told):
+    answer = hook("restart", ["x"], site.config, variables={report.STATUS: told})
+    with open(told) as stream:
+        assert stream.read() == "Permanent failure of the restart: " + answer.stderr
+
+
+@needs_root
+def test_a_hook_that_is_killed_holds_the_job(hook, site, image, program, told, wait_until):
+    """It has said so before it could be killed."""
+    program("exec sleep 60\n")
+    site.configure(engine_timeout=2)
+    seen = []
+
+    def look():
+        wait_until(lambda: os.path.exists(told) and os.path.getsize(told))
+        with open(told) as stream:
+            seen.append(stream.read())
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    restart(hook, site, variables={report.STATUS: told})
+    watcher.join()
+    assert seen == ["Permanent failure of the restart: the restart hook was killed before the job ran; image kept\n"]
+
+
+@needs_root
+def test_nobody_to_tell(hook, site, image):
+    answer = restart(hook, site, variables={report.STATUS: "/nonexistent/12.head.RS"})
+    assert answer == (errors.ENGINE, "", "criu restore failed with status 1: it would not; the image is kept\n")

@@ -49,6 +49,54 @@ def test_configured_refuses_a_directory_elsewhere(directory):
     assert caught.value.code == errors.REFUSED
 
 
+# Root makes the job's directory where users may not
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: directories are given away")
+
+
+def found(path):
+    """Owner and mode of a path as (uid, gid, octal str), None when it is not there."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_uid, status.st_gid, "%o" % (status.st_mode & 0o7777)
+
+
+@needs_root
+def test_root_gives_the_user_a_directory_in_the_store_itself(place, somebody):
+    before = descriptors()
+    store.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
+    assert found(place["path"] + "/12.head.CK") == (somebody.uid, somebody.gid, "711")
+    assert descriptors() == before
+
+
+@needs_root
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_a_directory_deeper_in_the_store_is_the_users_to_make(place, somebody, slash):
+    os.mkdir(place["path"] + "/alice")
+    store.give_job_directory(dict(place, path=place["path"] + slash), place["path"] + "/alice/12.head.CK", somebody)
+    assert os.listdir(place["path"] + "/alice") == []
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o1777, 0o775, 0o757])
+def test_root_makes_nothing_where_others_can_write(place, somebody, mode):
+    os.chmod(place["path"], mode)
+    store.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
+    assert found(place["path"] + "/12.head.CK") is None
+
+
+@needs_root
+@pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc", path), lambda path: open(path, "w").close()])
+def test_what_is_there_already_is_not_given_away(place, somebody, make):
+    make(place["path"] + "/12.head.CK")
+    before = found(place["path"] + "/12.head.CK")
+    store.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
+    assert found(place["path"] + "/12.head.CK") == before
+    assert os.stat("/etc").st_uid == 0
+
+
 # Whether it is there
 
 @pytest.mark.parametrize("content", ["main\n", "main", "  main \n\n"])

@@ -22,10 +22,11 @@ class Engine(object):
         """Return the engine's version (str)."""
         raise NotImplementedError
 
-    def dump(self, root, directory, stop):
-        """Write the tree under root (pid) into directory (path, str).
+    def dump(self, root, directory, stop, witness=None):
+        """Write the tree under root (pid) into directory (path, str); return what the witness printed (str), perhaps among other lines.
 
         :param stop: leave the tree stopped (True) or running (False)
+        :param witness: program to run while the tree stands still (path, str) or None
         :raises HookError: ENGINE; the tree runs on then
         """
         raise NotImplementedError

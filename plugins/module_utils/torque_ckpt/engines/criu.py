@@ -68,12 +68,13 @@ class Criu(Engine):
             raise HookError(ENGINE, "%s --version failed: %s" % (self.path, reason(output)))
         return found.group(1)
 
-    def dump(self, root, directory, stop):
+    def dump(self, root, directory, stop, witness=None):
         """See Engine."""
-        status, output = call([self.path, "dump", "-t", str(root), "-D", directory,
-                               "--leave-stopped" if stop else "--leave-running"] + _COMMON + self.options, self.timeout)
+        status, output = call([self.path, "dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"]
+                              + (["--action-script", witness] if witness else []) + _COMMON + self.options, self.timeout)
         if status != 0:
             raise HookError(ENGINE, "criu dump failed with status %d: %s; the job runs on" % (status, reason(output)))
+        return output
 
     def process_ids(self, directory):
         """See Engine. CRIU writes one core file for each thread."""

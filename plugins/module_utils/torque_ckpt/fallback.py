@@ -1,0 +1,143 @@
+"""Keeping a job whose restart failed, on a pbs_mom without the patch restart-status.
+
+There the end of the restart hook is the end of the job, and an empty file replaces the job's output. So the hook does not
+end: it leaves a note, has its own job held and waits. pbs_mom calls the checkpoint hook, which finds the note, publishes
+the image that could not be restarted under the new name, too, and ends the restart hook: the job is held. For this, root
+on the nodes must be a manager or operator of the server. The checkpoint hook can do nothing where its own preconditions
+do not hold (store not mounted, say); there the restart hook waits until they do.
+"""
+import json
+import os
+import time
+
+from . import identity, manifest, privilege, report, spool, store
+from .engines.base import call as run
+from .errors import HookError, CANNOT_WRITE, GONE
+
+PATIENCE = 60
+"""How long one of TORQUE's commands, or a hold, may take (seconds)."""
+
+PAUSE = 10
+"""How long to wait before looking at the preconditions again (seconds)."""
+
+
+def _commands():
+    """Return the directory of TORQUE's commands (str), or None when our parent is no pbs_mom beside which they are."""
+    try:
+        mom = os.readlink("/proc/%d/exe" % os.getppid())
+    except OSError:
+        return None
+    found = os.path.join(os.path.dirname(os.path.dirname(mom)), "bin")
+    return found if os.path.basename(mom) == "pbs_mom" and os.access(os.path.join(found, "qhold"), os.X_OK) else None
+
+
+def is_needed():
+    """Whether this restart hook belongs to a pbs_mom without the patch."""
+    return report.STATUS not in os.environ and _commands() is not None
+
+
+def insist(check):
+    """Return what check() returns; where the fallback is needed, wait until it fails no more."""
+    while True:
+        try:
+            return check()
+        except HookError as error:
+            if not is_needed():
+                raise
+            report.log("restart", outcome="waiting", code=error.code, sentence=repr(error.sentence))
+        time.sleep(PAUSE)
+
+
+def _path(run_directory, job_id):
+    return os.path.join(run_directory, "jobs", job_id + ".failed")
+
+
+def note(run_directory, job_id):
+    """Return the note (dict: "hook", "name") that a restart hook which still waits left for this job, or None."""
+    try:
+        with open(_path(run_directory, job_id)) as stream:
+            found = json.load(stream)
+    except (OSError, ValueError):
+        return None
+    hook = identity.process(found["hook"][0])
+    return found if hook is not None and hook.start == found["hook"][1] else None
+
+
+def drop_note(run_directory, job_id):
+    """Remove the note, if there is one."""
+    try:
+        os.unlink(_path(run_directory, job_id))
+    except OSError:
+        pass
+
+
+def _explain(commands, job_id, sentence, temporary):
+    """When the job is held: put the sentence into its comment, in the place of pbs_mom's own; queue it again if temporary."""
+    status, said = 0, ""
+    while status == 0 and "job_state = C" not in said:
+        time.sleep(0.5)
+        status, said = run([os.path.join(commands, "qstat"), "-f", job_id], PATIENCE)
+        if "job_state = H" in said:
+            run([os.path.join(commands, "qalter"), "-W", 'comment="%s"' % sentence.replace('"', "'"), job_id], PATIENCE)
+            if temporary:
+                run([os.path.join(commands, "qrls"), job_id], PATIENCE)
+            return
+
+
+def keep(run_directory, call, error):
+    """Have the job of this restart hook held. Returns only when the server refuses that; held, the hook is killed.
+
+    :param call: contract.Call
+    :param error: why the restart failed (HookError); if that is temporary, the job is queued again then
+    """
+    commands = _commands()
+    privilege.reset_signals()  # there is no job to hand them on to
+    report.log("restart", job=call.job_id, outcome="failed", code=error.code, sentence=repr(error.sentence))
+    path = _path(run_directory, call.job_id)
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    with open(path, "w") as stream:
+        json.dump({"hook": [os.getpid(), identity.process(os.getpid()).start], "name": call.name}, stream)
+    if os.fork() == 0:
+        try:
+            os.setsid()  # it outlives this hook
+            _explain(commands, call.job_id, report.verdict(error.code, error.sentence), report.is_temporary(error.code))
+        finally:
+            os._exit(0)
+    while True:
+        status, said = run([os.path.join(commands, "qhold"), call.job_id], PATIENCE)
+        if status != 0:
+            break
+        time.sleep(PATIENCE)  # should the checkpoint hook fail, try again
+    report.log("restart", job=call.job_id, outcome="not kept", said=said.strip())
+    drop_note(run_directory, call.job_id)
+
+
+def _publish(directory, image, shown, name):
+    """Publish an image (descriptor) under another name, too."""
+    draft = store.Draft(directory, name)
+    try:
+        for entry in os.listdir(image):
+            os.link(entry, entry, src_dir_fd=image, dst_dir_fd=draft.descriptor, follow_symlinks=False)
+        draft.publish()
+    except OSError as error:
+        draft.discard()
+        raise HookError(CANNOT_WRITE, "cannot give image %s the name %s: %s; image kept" % (shown, name, error.strerror))
+    except HookError:
+        draft.discard()
+        raise
+
+
+def present(call, node, name):
+    """As the user: publish the image name (str) under the name that pbs_mom now asks for, too."""
+    shown = os.path.join(call.directory, name)
+    if call.signal == 0:
+        raise HookError(GONE, "job %s does not run: its restart failed and it is about to be held; nothing was done" % call.job_id)
+    directory = store.open_job_directory(node.store, call.directory)
+    image = store.open_image(directory, name, shown)
+    found = manifest.read(image, shown)
+    if name != call.name:  # pbs_mom's names count seconds
+        _publish(directory, image, shown, call.name)
+    try:
+        spool.put_back(image, found["spool"], node.user.uid)  # or pbs_mom delivers an empty file over the job's output
+    except HookError:
+        pass

@@ -1,0 +1,234 @@
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from torque_ckpt import contract, errors, fallback, identity, manifest, preflight, report
+from torque_ckpt.errors import HookError
+
+HOOKS = os.path.dirname(os.path.dirname(fallback.__file__))
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
+
+RESTART = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt import restart, fallback; fallback.PAUSE = 0.05; " \
+    "sys.exit(restart.main(sys.argv, sys.argv.pop(1)))"
+
+
+@pytest.fixture
+def torque(open_directory):
+    """A TORQUE (str, its prefix) whose pbs_mom is a shell and whose commands note their arguments in the file "called"."""
+    prefix = os.path.join(os.path.realpath(open_directory), "torque")
+    os.makedirs(prefix + "/sbin")
+    os.makedirs(prefix + "/bin")
+    shutil.copy(os.path.realpath("/bin/sh"), prefix + "/sbin/pbs_mom")
+    command(prefix, "qhold")
+    command(prefix, "qalter")
+    command(prefix, "qrls")
+    command(prefix, "qstat", "grep -q -- ended %s/called && echo '    job_state = H'" % prefix)
+    open(prefix + "/called", "w").close()
+    return prefix
+
+
+def command(prefix, name, text="exit 0"):
+    with open(prefix + "/bin/" + name, "w") as stream:
+        stream.write('#!/bin/sh\n[ %s = qstat ] || echo "%s $*" >> %s/called\n%s\n' % (name, name, prefix, text))
+    os.chmod(prefix + "/bin/" + name, 0o755)
+
+
+def called(prefix):
+    with open(prefix + "/called") as stream:
+        return stream.read().splitlines()
+
+
+@pytest.fixture
+def mom(torque, site):
+    """A pbs_mom without the patch that has called the restart hook for the image ckpt.12.head.1."""
+    started = []
+
+    def start():
+        environment = {"PATH": "/bin:/usr/bin"}
+        if "LD_LIBRARY_PATH" in os.environ:
+            environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+        line = [sys.executable, "-IS", "-c", RESTART, HOOKS, site.config] + site.arguments(name="ckpt.12.head.1")
+        process = subprocess.Popen([torque + "/sbin/pbs_mom", "-c", 'setsid "$@" & wait $!; echo "ended $?" >> %s/called' % torque, "mom"]
+                                   + line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        started.append(process)
+        return process
+    yield start
+    for process in started:
+        for pid in identity.tree(process.pid)[::-1]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        process.wait()
+        process.stdout.close()
+
+
+def damage(site):
+    with open(site.directory + "/ckpt.12.head.1/pages.img", "wb") as stream:
+        stream.write(b"MEMORY")
+
+
+def checkpoint(hook, site, number="15", name="ckpt.12.head.2"):
+    return hook("checkpoint", site.arguments(name=name) + [number, "-"], site.config)
+
+
+@needs_root
+def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, free_pid, wait_until):
+    output = os.path.dirname(torque) + "/12.head.OU"
+    with open(output, "w"):
+        os.chown(output, site.user.uid, -1)
+    site.publish("ckpt.12.head.1", free_pid, [free_pid], output=(output, b"line 1\n"))
+    damage(site)
+    mom()
+    wait_until(lambda: called(torque) == ["qhold 12.head"])
+    before = site.content()
+    session = fallback.note(site.run_directory, "12.head")["hook"][0]
+    assert checkpoint(hook, site) == (0, "", "")
+    for found in filter(None, [identity.process(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()]):
+        if found.session == session:  # as pbs_mom does
+            os.kill(found.pid, signal.SIGKILL)
+    wait_until(lambda: len(called(torque)) == 3)
+    assert called(torque)[1:] == [
+        "ended 137", 'qalter -W comment="Permanent failure of the restart: image %s/ckpt.12.head.1 is damaged: pages.img has another '
+        'content than was written; take an older image" 12.head' % site.directory]
+    after = site.content()
+    for entry in ("pages.img", "stdout", manifest.FILE):
+        assert after["ckpt.12.head.1/" + entry] == after["ckpt.12.head.2/" + entry] == before["ckpt.12.head.1/" + entry]
+    with open(output) as stream:
+        assert stream.read() == "line 1\n"
+    assert os.listdir(site.run_directory + "/jobs") == []
+
+
+@needs_root
+def test_a_temporary_failure_queues_the_job_again(hook, site, torque, mom, start_job, wait_until):
+    pid = start_job().pids[0]
+    site.publish("ckpt.12.head.1", pid, [pid])
+    mom()
+    wait_until(lambda: called(torque) == ["qhold 12.head"])
+    assert checkpoint(hook, site, name="ckpt.12.head.1") == (0, "", "")  # in the same second as the image
+    wait_until(lambda: len(called(torque)) == 4)
+    assert called(torque)[2].startswith('qalter -W comment="Temporary failure of the restart: process id %d ' % pid)
+    assert called(torque)[3] == "qrls 12.head"
+    assert os.listdir(site.directory) == ["ckpt.12.head.1"]
+
+
+@needs_root
+def test_a_job_that_may_not_be_held_ends(site, torque, mom, free_pid, wait_until):
+    site.publish("ckpt.12.head.1", free_pid, [free_pid])
+    damage(site)
+    command(torque, "qhold", "echo Unauthorized Request >&2; exit 159")
+    command(torque, "qstat", "exit 153")
+    mom()
+    wait_until(lambda: called(torque) == ["qhold 12.head", "ended %d" % errors.DATA])
+    assert os.listdir(site.run_directory + "/jobs") == []
+
+
+@needs_root
+def test_a_periodic_checkpoint_meanwhile_is_refused(hook, site, torque, mom, free_pid, wait_until):
+    site.publish("ckpt.12.head.1", free_pid, [free_pid])
+    damage(site)
+    mom()
+    wait_until(lambda: called(torque) == ["qhold 12.head"])
+    before = site.content()
+    assert checkpoint(hook, site, "0") == (
+        errors.GONE, "", "job 12.head does not run: its restart failed and it is about to be held; nothing was done\n")
+    assert site.content() == before
+    assert called(torque) == ["qhold 12.head"]
+
+
+@needs_root
+def test_a_job_that_is_deleted_meanwhile_ends(site, torque, mom, free_pid, wait_until):
+    site.publish("ckpt.12.head.1", free_pid, [free_pid])
+    damage(site)
+    process = mom()
+    wait_until(lambda: called(torque) == ["qhold 12.head"])
+    with open(site.run_directory + "/jobs/12.head.failed") as stream:
+        hook = json.load(stream)["hook"][0]
+    assert identity.process(hook).ppid == process.pid
+    os.kill(hook, signal.SIGTERM)
+    wait_until(lambda: "ended 143" in called(torque))
+    assert fallback.note(site.run_directory, "12.head") is None
+
+
+@needs_root
+def test_the_hook_waits_for_a_store_that_is_away(site, torque, mom, free_pid, wait_until):
+    site.publish("ckpt.12.head.1", free_pid, [free_pid])
+    damage(site)
+    os.rename(site.store, site.store + ".away")
+    process = mom()
+    wait_until(lambda: len(identity.tree(process.pid)) == 2)
+    wait_until(lambda: called(torque) == [] and identity.process(identity.tree(process.pid)[1]).state == "S")
+    os.rename(site.store + ".away", site.store)
+    wait_until(lambda: called(torque) == ["qhold 12.head"])
+
+
+# The parts
+
+def test_no_fallback_below_something_else_than_pbs_mom(monkeypatch):
+    monkeypatch.delenv(report.STATUS, raising=False)
+    assert not fallback.is_needed()
+
+
+def test_no_fallback_below_a_pbs_mom_with_the_patch(monkeypatch, torque):
+    monkeypatch.setattr(fallback.os, "readlink", lambda _path: torque + "/sbin/pbs_mom")
+    monkeypatch.delenv(report.STATUS, raising=False)
+    assert fallback.is_needed()
+    monkeypatch.setenv(report.STATUS, "/x")
+    assert not fallback.is_needed()
+    monkeypatch.delenv(report.STATUS)
+    os.unlink(torque + "/bin/qhold")
+    assert not fallback.is_needed()
+
+
+def test_insisting_ends_with_success_or_where_it_is_not_needed(monkeypatch):
+    answers = [HookError(errors.CONFIG, "no"), HookError(errors.CONFIG, "no"), "yes"]
+
+    def check():
+        answer = answers.pop(0)
+        if isinstance(answer, HookError):
+            raise answer
+        return answer
+    monkeypatch.setattr(fallback, "PAUSE", 0)
+    monkeypatch.setattr(report, "log", lambda *_hook, **_facts: None)
+    monkeypatch.setattr(fallback, "is_needed", lambda: True)
+    assert fallback.insist(check) == "yes"
+    monkeypatch.setattr(fallback, "is_needed", lambda: False)
+    answers.append(HookError(errors.CONFIG, "no"))
+    with pytest.raises(HookError):
+        fallback.insist(check)
+
+
+@pytest.mark.parametrize("content", ["", "{"])
+def test_note_that_is_damaged(tmp_path, content):
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "12.head.failed").write_text(content)
+    assert fallback.note(str(tmp_path), "12.head") is None
+    fallback.drop_note(str(tmp_path), "12.head")
+    fallback.drop_note(str(tmp_path), "12.head")
+    assert list((tmp_path / "jobs").iterdir()) == []
+
+
+def test_note_of_a_hook_that_has_ended(tmp_path):
+    me = identity.process(os.getpid())
+    (tmp_path / "jobs").mkdir()
+    for start, there in ((me.start, True), (me.start + 1, False)):
+        (tmp_path / "jobs" / "12.head.failed").write_text(json.dumps({"hook": [me.pid, start], "name": "ckpt.12.head.1"}))
+        assert (fallback.note(str(tmp_path), "12.head") is not None) == there
+
+
+@needs_root
+def test_name_that_is_taken(site, free_pid):
+    for name in ("ckpt.12.head.1", "ckpt.12.head.2"):
+        site.publish(name, free_pid, [free_pid])
+    before = site.content()
+    call = contract.checkpoint(site.arguments(name="ckpt.12.head.2") + ["15", "-"])
+    with pytest.raises(HookError) as caught:
+        fallback.present(call, preflight.check(call, site.config), "ckpt.12.head.1")
+    assert str(caught.value) == "cannot publish image ckpt.12.head.2: Directory not empty"
+    assert site.content() == before
