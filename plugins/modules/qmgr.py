@@ -1,0 +1,242 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+
+DOCUMENTATION = r"""
+module: qmgr
+short_description: Give TORQUE's server, queues and nodes the attributes they should have
+version_added: 0.2.0
+description:
+  - Takes server, queues and nodes as data, reads the live ones with one C(qmgr) process, runs the commands that make
+    the difference in a second one and reads again to see that they worked. Nothing to do costs one process.
+  - Attributes and objects that are not named are left alone, unless O(purge) says otherwise.
+  - Values are compared by meaning. V(1gb) is V(1048576kb), V(3600) is V(01:00:00), V(yes) is V(True), and a list is a
+    set; only C(route_destinations) has an order.
+  - What TORQUE only reports, such as C(total_jobs), is refused, and so are C(state) and C(note) of a node, which belong
+    to M(ckpt.torque.pbs_node).
+  - A queue or node with jobs is not deleted; TORQUE itself would purge the jobs of a node. This is looked at before
+    anything is changed.
+  - The server's access lists, managers and operators are set last, as they can shut out whoever sets them.
+author:
+  - ckpt.torque contributors (@ckpt-torque)
+extends_documentation_fragment:
+  - ckpt.torque.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  server:
+    description:
+      - Attributes of the server by name. V(null) unsets one.
+      - Resources are written C(resources_default.walltime) or as a dictionary in C(resources_default).
+    type: dict
+    default: {}
+  queues:
+    description:
+      - Attributes of queues by queue name, as in O(server). A queue that is not there is created.
+      - V(absent) in place of the attributes deletes a queue.
+    type: dict
+    default: {}
+  nodes:
+    description:
+      - Attributes of nodes by node name, as in O(queues). The server must be able to resolve a new one.
+      - Two names that differ in case or domain only are refused.
+    type: dict
+    default: {}
+  purge:
+    description: The kinds of which everything that is not named is deleted.
+    type: list
+    elements: str
+    choices: [queues, nodes]
+    default: []
+  qmgr_path:
+    description:
+      - Where C(qmgr) is, by absolute path.
+      - Looked for in C(/opt/torque/current/bin) and then in E(PATH) when it is not given.
+    type: path
+  timeout:
+    description:
+      - How long C(qmgr) may take to read, in seconds.
+      - To make the changes it gets one second more for each command.
+    type: int
+    default: 60
+"""
+
+EXAMPLES = r"""
+- name: One queue whose jobs can be checkpointed, two nodes
+  ckpt.torque.qmgr:
+    server:
+      default_queue: batch
+      scheduling: true
+      managers: [root@head.example.org, alice@head.example.org]
+    queues:
+      batch:
+        queue_type: execution
+        checkpoint_defaults: enabled
+        resources_default: {walltime: "01:00:00"}
+        enabled: true
+        started: true
+      old: absent
+    nodes:
+      node1: {np: 16, properties: [big, gpu]}
+      node2: {np: 8}
+
+- name: No other nodes than these
+  ckpt.torque.qmgr:
+    nodes: "{{ dict(groups['torque_mom'] | product([{}])) }}"
+    purge: [nodes]
+"""
+
+RETURN = r"""
+commands:
+  description: The C(qmgr) commands that make the difference, in order.
+  returned: always, once the live state has been read
+  type: list
+  elements: str
+  sample: ["set queue batch started = True"]
+executed:
+  description: Those that were done; empty in check mode.
+  returned: always, once the live state has been read
+  type: list
+  elements: str
+before:
+  description: The live values of what is managed, as TORQUE writes them.
+  returned: success
+  type: dict
+  contains:
+    server:
+      description: The server's attributes that were named.
+      type: dict
+    queues:
+      description: Attributes by queue name.
+      type: dict
+    nodes:
+      description: Attributes by node name.
+      type: dict
+  sample: {nodes: {}, queues: {batch: {started: "False"}}, server: {}}
+after:
+  description: The same as it is now, or in check mode as it would be.
+  returned: success
+  type: dict
+  sample: {nodes: {}, queues: {batch: {started: "True"}}, server: {}}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.ckpt.torque.plugins.module_utils import qmgr
+from ansible_collections.ckpt.torque.plugins.module_utils.qmgr import QmgrError
+
+PLURAL = {"server": "server", "queue": "queues", "node": "nodes"}
+
+
+class Server(object):
+    """The TORQUE server, through qmgr.
+
+    :param path: of qmgr (str)
+    :param timeout: seconds to read (int)
+    :param run: like module_utils.qmgr.run
+    """
+
+    def __init__(self, path, timeout, run=qmgr.run):
+        self.path = path
+        self.timeout = timeout
+        self.run = run
+
+    def read(self, kinds):
+        """Return the live state (dict) of the kinds (iterable of str).
+
+        The server comes last: qmgr complains of a list that is empty, and its status is the last command's.
+        """
+        commands = ["list %s @default" % kind for kind in kinds if kind != "server"] + ["list server"]
+        status, output, error = self.run([self.path], "".join(line + "\n" for line in commands), self.timeout)
+        state = qmgr.parse(output)
+        if status != 0 or not state["server"]:
+            raise QmgrError("the TORQUE server does not answer qmgr on this host: %s; see that pbs_server runs, that trqauthd "
+                            "runs here (TORQUE 4 and later), and that server_name names the server"
+                            % (qmgr.complaint(error) or "it printed nothing (status %d)" % status))
+        return state
+
+    def execute(self, commands):
+        """Run the commands (list of str); stop at the first that fails.
+
+        :returns: (those that were done, None or a sentence on the one that failed)
+        """
+        try:
+            status, output, error = self.run([self.path, "-a", "-e"], "".join(line + "\n" for line in commands),
+                                             self.timeout + len(commands))
+        except QmgrError as failure:
+            return [], "%s; how many of %d commands were done is not known: run again, it does what is left" % (
+                failure, len(commands))
+        if status == 0:
+            return commands, None
+        failed = max(qmgr.echoed(output, commands) - 1, 0)
+        cause = qmgr.complaint(error) or "status %d" % status
+        return commands[:failed], "qmgr refused '%s': %s%s; %d of %d commands had been done; mend the cause and run again" % (
+            commands[failed], cause, advice(cause), failed, len(commands))
+
+
+def advice(cause):
+    """Return what to know (str, may be empty) about a complaint of qmgr (str)."""
+    if "Unauthorized" in cause or "insufficient permission" in cause:
+        return " (only root on the server's host and the server's managers may do this)"
+    if "Unknown node" in cause:
+        return " (the server's host must resolve a new node's name)"
+    if "Bad ACL entry" in cause:
+        return " (each host by the name that the server's host resolves it to)"
+    return ""
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "server": {"type": "dict", "default": {}},
+            "queues": {"type": "dict", "default": {}},
+            "nodes": {"type": "dict", "default": {}},
+            "purge": {"type": "list", "elements": "str", "choices": ["queues", "nodes"], "default": []},
+            "qmgr_path": {"type": "path"},
+            "timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    told = {}  # what is known when something fails
+    try:
+        for plural in params["purge"]:
+            if not params[plural]:
+                raise QmgrError("purge of %s with no %s named would delete every one; name those that stay; nothing was changed"
+                                % (plural, plural))
+        goal = qmgr.wanted(params["server"], params["queues"], params["nodes"])
+        purge = [kind for kind in qmgr.KINDS if PLURAL[kind] in params["purge"]]
+        path = params["qmgr_path"] or module.get_bin_path("qmgr", opt_dirs=["/opt/torque/current/bin"])
+        if not path:
+            raise QmgrError("qmgr is neither in /opt/torque/current/bin nor in PATH; run the role torque_client or set qmgr_path")
+        server = Server(path, params["timeout"])
+        state = server.read([kind for kind in qmgr.KINDS if goal[kind]])
+        changes = qmgr.plan(state, goal, purge)
+        commands = [line for change in changes for line in change.lines()]
+        told = {"commands": commands, "executed": []}
+        after = qmgr.apply(state, changes)
+        if commands and not module.check_mode:
+            told["executed"], failure = server.execute(commands)
+            if failure:
+                raise QmgrError(failure)
+            after = server.read([kind for kind in qmgr.KINDS if goal[kind]])
+            left = [line for change in qmgr.plan(after, goal, purge) for line in change.lines()]
+            if left:
+                raise QmgrError("qmgr did all commands, yet TORQUE holds on to another value; this is left to do: %s; "
+                                "write what TORQUE shows in its place" % "; ".join(left))
+    except QmgrError as error:
+        module.fail_json(msg=str(error), changed=bool(told.get("executed")), **told)
+    views = [qmgr.managed(each, goal, purge) for each in (state, after)]
+    before, after = [{PLURAL[kind]: view[kind] for kind in qmgr.KINDS} for view in views]
+    for view in (before, after):
+        view["server"] = view["server"].get("", {})
+    diff = {"before_header": "qmgr", "after_header": "qmgr", "before": qmgr.render(views[0]), "after": qmgr.render(views[1])}
+    module.exit_json(changed=bool(commands), before=before, after=after, diff=diff, **told)
+
+
+if __name__ == "__main__":
+    main()
