@@ -21,10 +21,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
-demo: tools runtime collection ## make three hosts, run site.yml, prove levels L1 and L2, leave the hosts up
+demo: tools runtime collection ## make three hosts, run site.yml, prove levels L1 to L3, leave the hosts up
 	@echo "==> test hosts"
 	@$(HOSTS) up demo
-	@echo "==> site.yml: install CRIU, store and hooks"
+	@echo "==> site.yml: install CRIU, store, hooks and TORQUE (built once, about 8 minutes on 2 cores)"
 	@$(VENV)/bin/ansible-playbook -i "$$($(HOSTS) inventory demo)" playbooks/site.yml
 	@echo "==> validate.yml: prove it"
 	@$(VENV)/bin/ansible-playbook -i "$$($(HOSTS) inventory demo)" \

@@ -6,6 +6,7 @@
 The output of a part goes to .cache/test/PART.log and is shown when the part
 fails (all of it, as it comes, with V=1).
 """
+import functools
 import glob
 import json
 import os
@@ -100,7 +101,15 @@ def environment():
                  CKPT_TORQUE_REPORTS=str(LOGS / "reports"))
     done = subprocess.run(HOSTS + ["mirror"], stdout=subprocess.PIPE, universal_newlines=True, check=False)
     found["CKPT_TORQUE_MIRROR"] = done.stdout.strip()
+    found["TORQUE_SOURCE"] = torque_source() or "none"
+    found["CKPT_TORQUE_L3"] = "true" if torque_source() else "false"  # for molecule's inventories
     return found
+
+
+@functools.lru_cache(maxsize=None)
+def torque_source():
+    """Return where TORQUE's source is (str), empty when it is nowhere to be had; then hosts.py says so."""
+    return subprocess.run(HOSTS + ["torque"], stdout=subprocess.PIPE, universal_newlines=True, check=False).stdout.strip()
 
 
 def counts(log):
@@ -129,7 +138,8 @@ def run(part, variables):
                 passed = False
                 stream.write("%s\n" % error)
                 break
-            print("    %s" % " ".join(os.path.basename(word) if word == command[0] else word for word in command)[:110], flush=True)
+            shown = command[len(as_root()):] if command[:1] == ["sudo"] else command
+            print("    %s" % " ".join([os.path.basename(shown[0])] + shown[1:])[:110], flush=True)
             process = subprocess.Popen(command, cwd=TOP, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                        stdin=subprocess.DEVNULL, universal_newlines=True, errors="replace")
             for line in process.stdout:
@@ -158,13 +168,14 @@ def levels():
         results = [result for result, source in found.get(level, [])]
         if results and all(result["passed"] for result in results):
             engine = results[0]["engine"]
-            yield "%s %s: proven with %s %s, %d round trips, longest way %s" % (
-                level, meaning, engine["name"], engine["version"], len(results),
+            torque = "TORQUE %s and " % results[0]["torque"] if "torque" in results[0] else ""
+            yield "%s %s: proven with %s%s %s, %d round trips, longest way %s" % (
+                level, meaning, torque, engine["name"], engine["version"], len(results),
                 max((" > ".join(result["nodes"]) for result in results), key=len))
         elif results:
             yield "%s %s: NOT proven: %s" % (level, meaning, "; ".join(result["cause"] for result in results if not result["passed"]))
-        elif level == "L3":
-            yield "%s %s: not proven: this release does not install TORQUE" % (level, meaning)
+        elif level == "L3" and not torque_source():
+            yield "%s %s: not proven: there is no TORQUE source; name a tarball in TORQUE_SOURCE" % (level, meaning)
         else:
             yield "%s %s: NOT proven: no round trip was run" % (level, meaning)
 

@@ -5,13 +5,15 @@
   python3 hosts.py down --all    remove those of every group
   python3 hosts.py inventory NAME   print where the group's inventory is
   python3 hosts.py mirror        print the Debian mirror that apt uses here
+  python3 hosts.py torque        print TORQUE's source, or say on stderr that there is none
   python3 hosts.py podman ...    call podman the way the hosts are run
 
 The image is built once from Debian packages, through this machine's own apt
 configuration, and kept under a tag made from its recipe. Settings, by
 environment: CKPT_TORQUE_CACHE (default ~/.cache/ckpt-torque), CKPT_TORQUE_SUITE
 (Debian suite of the hosts, default trixie), CKPT_TORQUE_MIRROR (default: the
-one apt uses here).
+one apt uses here), TORQUE_VERSION (default 6.1.3), TORQUE_SOURCE (a tarball, or none;
+default: CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz, then upstream's).
 """
 import hashlib
 import json
@@ -25,8 +27,12 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 HOSTS = {"head": ["torque_server", "torque_client", "checkpoint_store"], "node1": ["torque_mom"], "node2": ["torque_mom"]}
+TORQUE = os.environ.get("TORQUE_VERSION") or "6.1.3"
+UPSTREAM = "https://github.com/adaptivecomputing/torque/archive/refs/heads/%s.tar.gz" % TORQUE
 SUITE = os.environ.get("CKPT_TORQUE_SUITE", "trixie")
 PACKAGES = ["systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "python3-apt", "iproute2", "procps", "ca-certificates"]
 USERS = {"alice": 1500, "bob": 1501}
@@ -112,17 +118,42 @@ def limits():
 def preflight():
     if os.geteuid() != 0:
         if shutil.which("sudo"):
-            os.execvp("sudo", ["sudo", "--preserve-env=CKPT_TORQUE_CACHE,CKPT_TORQUE_SUITE,CKPT_TORQUE_MIRROR",
+            os.execvp("sudo", ["sudo", "--preserve-env=CKPT_TORQUE_CACHE,CKPT_TORQUE_SUITE,CKPT_TORQUE_MIRROR,TORQUE_SOURCE,TORQUE_VERSION",
                                sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
         raise Failure("test hosts need root; run this as root or install sudo")
     missing = sorted(package for command, package in NEEDED.items() if not shutil.which(command))
     if missing:
         raise Failure("%s missing; run: apt-get install %s" % (", ".join(missing), " ".join(missing)))
     CACHE.mkdir(parents=True, exist_ok=True)
+    if os.environ.get("SUDO_UID"):  # the playbooks keep sources and artifacts there, as the user
+        os.chown(CACHE, int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]))
     free = shutil.disk_usage(CACHE).free
     if free < ROOM:
         raise Failure("%s has %.1f GiB free, the hosts need %.0f GiB; make room or set CKPT_TORQUE_CACHE to another place"
                       % (CACHE, free / (1 << 30), ROOM / (1 << 30)))
+
+
+# -- TORQUE's source -------------------------------------------------------
+
+def torque_source():
+    """Where TORQUE's source is (str, a path or an address); empty when it is nowhere to be had."""
+    named = os.environ.get("TORQUE_SOURCE")
+    if named == "none":
+        return ""
+    if named:
+        if not re.match("[a-z]+://", named) and not os.path.isfile(named):
+            raise Failure("TORQUE_SOURCE %s is not a file; name a tarball of TORQUE %s, or unset it" % (named, TORQUE))
+        return named if "://" in named else os.path.abspath(named)
+    kept = CACHE / "sources" / ("torque-%s.tar.gz" % TORQUE)
+    if kept.is_file():
+        return str(kept)
+    try:
+        with urllib.request.urlopen(urllib.request.Request(UPSTREAM, method="HEAD"), timeout=10):
+            return UPSTREAM
+    except (OSError, urllib.error.URLError):
+        say("no TORQUE source, so level L3 cannot be proven; put a tarball of TORQUE %s at %s or name one in TORQUE_SOURCE"
+            % (TORQUE, kept))
+        return ""
 
 
 # -- the image -------------------------------------------------------------
@@ -242,13 +273,20 @@ def wait(group, host, where):
 
 
 def write_inventory(group, addresses):
+    source = torque_source()
     variables = {
+        "torque_enabled": bool(source),
+        "torque_version": TORQUE,
+        "torque_source": source,
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(key()),
         "ansible_ssh_common_args": "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR",
         "ansible_python_interpreter": "/usr/bin/python3",
         "checkpoint_store_users": sorted(USERS),
         "validate_user": "alice",
+        # Where CAP_SYS_RESOURCE is missing a service cannot raise its limits.
+        "torque_server_limits": {"LimitNOFILE": 4096},
+        "torque_mom_limits": {"LimitNOFILE": 4096, "LimitMEMLOCK": None},
     }
     groups = {}
     for host, names in HOSTS.items():
@@ -295,6 +333,9 @@ def main(arguments):
         return 0
     if arguments == ["mirror"]:
         print(mirror())
+        return 0
+    if arguments == ["torque"]:
+        print(torque_source())
         return 0
     preflight()
     if arguments[:1] == ["podman"]:

@@ -65,6 +65,7 @@ class Cluster(object):
         hosts("up", GROUP)
         self.inventory = hosts("inventory", GROUP)
         found = json.loads(pathlib.Path(self.inventory).read_text())["all"]
+        self.torque = found["vars"]["torque_enabled"]
         self.nodes = {name: Node(name, found["vars"], entry["ansible_host"]) for name, entry in found["hosts"].items()}
 
     def playbook(self, name, *arguments, inventory=None, **variables):

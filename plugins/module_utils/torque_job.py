@@ -1,0 +1,86 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""A job as its owner sees it through TORQUE's commands; all of TORQUE is behind one injected runner."""
+
+import re
+import time
+
+
+class JobError(Exception):
+    """A command of TORQUE failed, or a job did not come to the state awaited; the text is the cause."""
+
+
+def attributes(text):
+    """Return the attributes (dict of str) that "qstat -f" says of one job; a line that starts with a tab continues the one before."""
+    found, name = {}, None
+    for line in text.split("\n"):
+        if line.startswith("\t") and name:
+            found[name] += line[1:]  # cut anywhere, before a space too
+            continue
+        parts = re.match(r" {4}(\S+) = (.*)$", line)
+        if parts:
+            name = parts.group(1)
+            found[name] = parts.group(2)
+        else:
+            name = None
+    return found
+
+
+def node_of(exec_host):
+    """Return the first node (str) of an exec_host value such as "node1/0+node2/0", empty when there is none."""
+    return exec_host.split("+")[0].split("/")[0]
+
+
+class Commands(object):
+    """TORQUE's commands, as root or as the job's owner.
+
+    :param run: run(argv, user) -> (exit status, stdout, stderr); user (str) is whom to be
+    :param directory: where the commands are (str)
+    """
+
+    def __init__(self, run, directory):
+        self.run = run
+        self.directory = directory
+
+    def __call__(self, user, name, *arguments):
+        """Run a command; return its stdout (str).
+
+        :raises JobError: with the command line and what it said
+        """
+        status, output, error = self.run(["%s/%s" % (self.directory, name)] + list(arguments), user)
+        if status != 0:
+            words = " ".join((error or output).split())
+            raise JobError("%s exited %d: %s" % (" ".join((name,) + arguments), status, words or "it said nothing"))
+        return output
+
+    def job(self, job_id):
+        """Return the job's attributes (dict of str), empty when the server does not know it any more."""
+        status, output, error = self.run(["%s/qstat" % self.directory, "-f", job_id], "root")
+        if status == 0:
+            return attributes(output)
+        if "Unknown Job Id" in error:
+            return {}
+        raise JobError("qstat -f %s exited %d: %s" % (job_id, status, " ".join(error.split())))
+
+
+def wait_for_state(commands, job_id, states, timeout, clock=time.time, sleep=time.sleep):
+    """Wait until the job is in one of the states (str of letters); return its attributes (dict of str).
+
+    A held job may not be released while the server still cleans up after it (substate 42 to 59), so "H" means at rest.
+
+    :param timeout: seconds
+    :raises JobError: when it ended otherwise or the time is over
+    """
+    deadline = clock() + timeout
+    while True:
+        job = commands.job(job_id)
+        state = job.get("job_state", "C" if not job else "?")
+        if state in states:
+            return job
+        if state == "C":
+            raise JobError("job %s ended (exit status %s) instead of coming to state %s: %s"
+                           % (job_id, job.get("exit_status", "unknown"), " or ".join(states), job.get("comment", "no comment")))
+        if clock() >= deadline:
+            raise JobError("job %s is in state %s, not %s, after %d seconds; its comment: %s"
+                           % (job_id, state, " or ".join(states), timeout, job.get("comment", "none")))
+        sleep(0.1)

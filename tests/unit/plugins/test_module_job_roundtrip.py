@@ -1,0 +1,522 @@
+"""job_roundtrip: the way of a job through TORQUE's commands, and that the judge takes nothing for granted.
+
+The server is a few lines of shell that keep the job's attributes in files; "another node" is a word to it, and an image is the stopped
+job. The user, the job, its processes and its output are real.
+"""
+
+import os
+import re
+import signal
+
+import pytest
+
+from ansible_collections.ckpt.torque.plugins.module_utils import mom
+from ansible_collections.ckpt.torque.plugins.modules import job_roundtrip
+
+NODE = os.uname().nodename
+COMMANDS = ("qsub", "qstat", "qhold", "qrls", "qchkpt", "qalter", "qdel")
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the job is an ordinary user's")
+
+# What all commands know. The job is 12.head; files in attributes/ are what qstat says.
+LIB = """\
+cd {server}
+put() {{ echo "$2" > new.$$ && mv new.$$ "attributes/$1"; }}
+end() {{ kill -s KILL -- "-$(cat session)" 2>/dev/null; put exit_status 271; put job_state C; }}
+start() {{ setsid sh job >/dev/null 2>&1 </dev/null & }}
+image() {{
+    number=$(($(cat number 2>/dev/null || echo 0) + 1))
+    echo $number > number
+    mkdir "{images}/ckpt.12.head.$number"
+    head -c 3000 /dev/zero > "{images}/ckpt.12.head.$number/pages"
+    echo '{{"engine": {{"name": "shell", "version": "1.0"}}}}' > "{images}/ckpt.12.head.$number/manifest.json"
+    put checkpoint_dir {images}
+    put checkpoint_name ckpt.12.head.$number
+    put comment "image $number"
+}}
+"""
+JOB = """\
+echo $$ > session
+PATH={bin}:$PATH
+if [ "$(cat options)" = "-j oe" ]; then bash "$(cat script)" >> OU 2>&1; else bash "$(cat script)" >> OU 2>> ER; fi
+put exit_status $?
+put resources_used.walltime 00:01:05
+sh deliver "$(cat out)" "$(cat err)"
+put job_state C
+"""
+GOOD = {
+    "job": JOB,
+    "deliver": 'cp OU "$1"; [ ! -e ER ] || cp ER "$2"\n',
+    "qsub": """\
+echo "$*" > argv
+env | sort > environment
+while [ $# -gt 1 ]; do
+    case $1 in
+        -o) echo "$2" > out ;;
+        -e) echo "$2" > err ;;
+        -l) put exec_host "${{2#nodes=}}/0" ;;
+        -j) echo "$1 $2" > options ;;
+    esac
+    shift 2
+done
+echo "$1" > script
+start
+put job_state R
+echo 12.head
+""",
+    "qstat": """\
+[ "$1" != --version ] || {{ echo "Version: 6.1.3"; echo "Commit: none"; exit 0; }}
+# The state first: what belongs to it was written before.
+state=$(cat attributes/job_state 2>/dev/null) || {{ echo "qstat: Unknown Job Id Error $2" >&2; exit 153; }}
+echo "Job Id: $2"
+(cd attributes && awk 'FILENAME != "job_state" {{ print "    " FILENAME " = " $0 }}' *)
+echo "    job_state = $state"
+""",
+    "qchkpt": "image\n",
+    "qhold": 'kill -s STOP -- "-$(cat session)"\nimage\nput job_state H\n',
+    "qalter": 'echo "${{2#nodes=}}" > wanted\n',
+    "qrls": 'put exec_host "$(cat wanted)/0"\nput job_state R\nkill -s CONT -- "-$(cat session)"\n',
+    "qdel": "end\n",
+}
+
+
+class Stage:
+    """A server with its commands, a store and a user's directory; calls the module with them."""
+
+    def __init__(self, module, program, python, place, user):
+        self.module, self.program, self.python, self.place, self.user = module, program, python, place, user
+        self.bin, self.server, self.work = place / "bin", place / "server", place / "work"
+        self.images = place / "store" / "12.head.CK"
+        for path in (self.bin, self.images.parent, self.images, self.server, self.server / "attributes", self.work):
+            path.mkdir()
+            path.chmod(0o755)
+        for path in (self.images, self.server, self.server / "attributes", self.work):
+            os.chown(path, user.pw_uid, user.pw_gid)
+        for name in ("calls", "options", "session"):
+            (self.server / name).write_text("")
+            os.chown(self.server / name, user.pw_uid, user.pw_gid)
+        program(self.bin / "python3", '#!/bin/sh\nexec %s "$@"\n' % python)  # MOM's environment, where a job finds its programs
+        self.use(**GOOD)
+
+    def use(self, **parts):
+        """Put commands and other parts of the server (by name, their text) in the place of the good ones."""
+        names = {"bin": self.bin, "server": self.server, "images": self.images}
+        for name, text in parts.items():
+            head = LIB if name not in COMMANDS else "#!/bin/sh\n%s[ %s = qstat ] || echo \"$(id -un): %s $*\" >> calls\n" % (
+                LIB, name, name)
+            self.program((self.bin if name in COMMANDS else self.server) / name, (head + text).format(**names))
+
+    def __call__(self, *path, check=False, caller=None, **changed):
+        arguments = {"path": list(path), "user": self.user.pw_name, "work_path": str(self.work), "torque_path": str(self.bin),
+                     "timeout": 10}
+        return self.module("job_roundtrip", dict(arguments, **changed), check=check, python=self.python, user=caller)
+
+    def calls(self):
+        """Return who called which command (list of str), qstat and the arguments of qsub left out."""
+        return [re.sub("qsub .*", "qsub", line) for line in (self.server / "calls").read_text().splitlines()]
+
+    def state(self):
+        return (self.server / "attributes" / "job_state").read_text().strip()
+
+    def left(self):
+        """Return what is left of the job in the user's directory and the store (list of str), but for the images' directory."""
+        return sorted(os.path.join(directory, name) for top in (self.work, self.images.parent)
+                      for directory, subdirectories, names in os.walk(top) for name in subdirectories + names
+                      if os.path.join(directory, name) != str(self.images))
+
+    def kill(self):
+        """End the job behind the server's back."""
+        os.killpg(int((self.server / "session").read_text()), signal.SIGKILL)
+
+
+@pytest.fixture
+def stage(module, program, everyones_python, place, nobody, processes_naming):
+    """A Stage; in the end no process of its job may be left."""
+    yield Stage(module, program, everyones_python, place, nobody)
+    try:
+        assert mom.wait_until(lambda: not processes_naming(place), 5), "processes of the job are left"
+    finally:
+        for pid in processes_naming(place):
+            os.kill(pid, signal.SIGKILL)
+
+
+def steps_done(answer):
+    return [phase["step"] for phase in answer["phases"]]
+
+
+def judged(answer):
+    """Return the verdict and the cause."""
+    return answer["passed"], answer["cause"]
+
+
+@pytest.mark.parametrize("text, number", [
+    ("00:00:05", 5), ("01:02:03", 3723), ("100:00:00", 360000), ("90", 90), ("2:30", 150), ("", None), ("-1", None), ("1:2:3:4", None),
+    ("1:", None), ("x", None),
+])
+def test_seconds(text, number):
+    assert job_roundtrip.seconds(text) == number
+
+
+# what is refused
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("path, changed, cause", [
+    ([], {}, "the path holds no node"),
+    (["node1"], {"timeout": 0}, "timeout is 0, but must be at least 1 (second)"),
+    (["node1"], {"timeout": -5}, "timeout is -5, but must be at least 1 (second)"),
+], ids=["path", "zero", "negative"])
+def test_bad_arguments(stage, path, changed, cause, check):
+    answer = stage(*path, check=check, **changed)
+    assert (answer.get("failed"), answer["msg"]) == (True, "%s: job_roundtrip: %s; nothing was done" % (NODE, cause))
+    assert stage.calls() == []
+
+
+def test_check_mode_submits_nothing(stage):
+    answer = stage("node1", "node2", check=True, user="no_such_user", torque_path="/nonexistent")
+    del answer["invocation"]
+    assert answer == {"changed": False, "level": "L3", "nodes": ["node1", "node2"], "passed": None,
+                      "cause": "check mode: no job is submitted", "counters": [], "comments": [], "phases": []}
+    assert (stage.calls(), os.listdir(stage.work)) == ([], [])
+
+
+def test_ordinary_user_is_refused(stage, nobody):
+    answer = stage("node1", caller=nobody)
+    assert answer["failed"] is True
+    assert answer["msg"] == "%s: job_roundtrip must run as root to submit as another user; use become" % NODE
+    assert stage.calls() == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command_that_is_missing(stage, name):
+    (stage.bin / name).unlink()
+    answer = stage("node1")
+    assert answer["failed"] is True
+    assert answer["msg"] == ("%s: job_roundtrip: %s has no %s; install TORQUE's commands here or correct torque_path; nothing was done"
+                             % (NODE, stage.bin, name))
+    assert stage.calls() == []
+
+
+def test_commands_that_are_missing_or_not_executable(stage):
+    (stage.bin / "qsub").chmod(0o644)
+    (stage.bin / "qdel").unlink()
+    assert stage("node1")["msg"].startswith("%s: job_roundtrip: %s has no qsub, qdel; install" % (NODE, stage.bin))
+
+
+@pytest.mark.parametrize("user, cause", [
+    ("no_such_user", "user no_such_user is not known on this node; compare the account database with the other nodes"),
+    ("root", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"),
+])
+def test_user_who_will_not_do(stage, user, cause):
+    answer = stage("node1", user=user)
+    assert (answer.get("failed"), answer["msg"]) == (True, "%s: job_roundtrip: %s; nothing was done" % (NODE, cause))
+    assert (stage.calls(), os.listdir(stage.work)) == ([], [])
+
+
+# what passes
+
+def test_job_that_moves(stage):
+    answer = stage("node1", "node2", "node2")
+    assert judged(answer) == (True, "")
+    assert (answer["level"], answer["nodes"], answer["changed"]) == ("L3", ["node1", "node2", "node2"], False)
+    assert (answer["job_id"], answer["exit_status"], answer["walltime"], answer["torque"]) == ("12.head", 7, 65, "6.1.3")
+    assert answer["engine"] == {"name": "shell", "version": "1.0"}
+    assert answer["image_bytes"] == 3000 + len('{"engine": {"name": "shell", "version": "1.0"}}\n')
+    assert answer["comments"] == ["image 1", "image 2", "image 3"]
+    assert [(phase["step"], phase["node"]) for phase in answer["phases"]] == [
+        ("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("release", "node2"), ("hold", "node2"), ("release", "node2"),
+        ("finish", "node2")]
+    first, second, third, last = answer["counters"]
+    assert answer["phases"][0]["counter"] >= 10
+    assert first >= 10 and first + 10 <= second and second + 10 <= third and third + 10 <= last
+    assert [phase["counter"] for phase in answer["phases"] if phase["step"] == "hold"] == [second, third]
+    assert answer["phases"][-1]["counter"] == last == answer["output_lines"] - 1
+    assert all(phase["seconds"] > 0 for phase in answer["phases"])
+    assert stage.calls() == [
+        "nobody: qsub", "nobody: qchkpt 12.head", "nobody: qhold 12.head", "root: qalter -l nodes=node2 12.head", "nobody: qrls 12.head",
+        "nobody: qhold 12.head", "root: qalter -l nodes=node2 12.head", "nobody: qrls 12.head"]
+    assert (stage.left(), stage.images.exists()) == ([], False)
+
+
+def test_without_continue(stage):
+    answer = stage("node1", "node2", continued=False)
+    assert judged(answer) == (True, "")
+    assert steps_done(answer) == ["submit", "hold", "release", "finish"]
+    assert (len(answer["counters"]), answer["comments"]) == (2, ["image 1"])
+    assert stage.left() == []
+
+
+def test_without_a_move(stage):
+    answer = stage("node1", continued=False)
+    assert judged(answer) == (True, "")
+    assert (steps_done(answer), answer["nodes"], answer["comments"]) == (["submit", "finish"], ["node1"], [])
+    assert "engine" not in answer and "image_bytes" not in answer
+    assert stage.left() == []
+
+
+def test_what_is_submitted(stage, nobody):
+    """Nothing of root's environment reaches the user: "qsub -V" would hand it to the job."""
+    assert judged(stage("node1", continued=False, qsub_options=["-q", "long queue"])) == (True, "")
+    work = re.fullmatch(r"-N validate -c enabled -l nodes=node1 -o (%s/validate-\d+-\d+)/stdout -e \1/stderr -q long queue \1/job\.sh\n"
+                        % stage.work, (stage.server / "argv").read_text())
+    assert work
+    found = dict(line.split("=", 1) for line in (stage.server / "environment").read_text().splitlines())
+    assert {name: value for name, value in found.items() if name not in ("PWD", "OLDPWD", "_", "SHLVL")} == {
+        "HOME": nobody.pw_dir, "LC_ALL": "C", "LOGNAME": "nobody", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "USER": "nobody"}
+    assert found["OLDPWD"] == "/"
+
+
+def test_environment_of_roots_commands(stage):
+    stage.use(qchkpt="exit 1\n", qdel="echo \"$HOME\" > home\nend\n")
+    assert stage("node1")["passed"] is False
+    assert (stage.server / "home").read_text().strip() == os.environ.get("HOME", "")
+
+
+def test_output_in_one_file(stage):
+    answer = stage("node1", "node2", qsub_options=["-j", "oe"])
+    assert judged(answer) == (True, "")
+    assert answer["output_lines"] == answer["counters"][-1] + 3
+    assert not (stage.server / "ER").exists()
+
+
+def test_directory_with_a_name_for_the_shell(stage, nobody):
+    """And closed to all but its owner, as root is where root is squashed."""
+    other = stage.place / "it's a $(touch x)"
+    other.mkdir(mode=0o700)
+    os.chown(other, nobody.pw_uid, nobody.pw_gid)
+    assert judged(stage("node1", "node2", work_path=str(other))) == (True, "")
+    assert os.listdir(other) == []
+
+
+def test_work_of_the_job_is_closed_to_others(stage):
+    stage.use(qsub='ls -ld "${{6%/stdout}}" > ls; ls -ld "${{8%/stdout}}" >> ls; exit 1\n')
+    stage("node1")
+    assert re.search(r"^drwx------ .* nobody ", (stage.server / "ls").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("text, version", [
+    ("echo Version: 6.1.3.h5; echo Commit: 1", "6.1.3.h5"), ("echo version: 2.5.13 >&2", "2.5.13"), ("exit 1", None),
+])
+def test_version(stage, text, version):
+    stage.use(qstat=GOOD["qstat"].replace("echo \"Version: 6.1.3\"; echo \"Commit: none\"", text))
+    answer = stage("node1", continued=False)
+    assert (judged(answer), answer.get("torque")) == ((True, ""), version)
+
+
+def test_images_beside_those_of_other_jobs(stage):
+    """A server that names the directory of all jobs' images."""
+    stage.use(qchkpt="image\nput checkpoint_dir %s/\n" % stage.images.parent)
+    (stage.images.parent / "13.head.CK").mkdir()
+    answer = stage("node1")
+    assert judged(answer) == (True, "")
+    assert (stage.left(), stage.images.exists()) == ([str(stage.images.parent / "13.head.CK")], False)
+
+
+def test_directory_of_images_that_is_not_empty(stage):
+    """Root removes an empty directory and nothing else."""
+    (stage.images / "other").mkdir()
+    (stage.images / "other" / "file").write_text("root's\n")
+    assert judged(stage("node1")) == (True, "")
+    assert (stage.images / "other" / "file").read_text() == "root's\n"
+
+
+@pytest.mark.parametrize("attribute, value", [("resources_used.walltime", None), ("resources_used.walltime", "soon")])
+def test_walltime_that_is_none(stage, attribute, value):
+    stage.use(job=JOB.replace("put resources_used.walltime 00:01:05", "put %s %s" % (attribute, value) if value else ":"))
+    answer = stage("node1", continued=False)
+    assert (answer["passed"], answer["walltime"]) == (True, None)
+
+
+# what fails, step by step
+
+@pytest.mark.parametrize("parts, steps, cause", [
+    ({"qsub": "echo qsub: no default queue >&2; exit 174\n"}, "",
+     r"node1: submit: qsub -N validate .*/job\.sh exited 174: qsub: no default queue"),
+    ({"qsub": GOOD["qsub"].replace("${{2#nodes=}}", "node9")}, "", "node1: submit: the job runs on node9, not on node1"),
+    ({"qsub": GOOD["qsub"].replace("${{2#nodes=}}/0", "")}, "", "node1: submit: the job runs on no node, not on node1"),
+    ({"qsub": GOOD["qsub"].replace("job_state R", "job_state Q")}, "",
+     "node1: submit: job 12.head is in state Q, not R, after 1 seconds; its comment: none"),
+    ({"qsub": GOOD["qsub"].replace("start\n", "put comment 'no script'; put exit_status 254\n").replace("job_state R", "job_state C")}, "",
+     r"node1: submit: job 12.head ended \(exit status 254\) instead of coming to state R: no script"),
+    ({"job": "echo $$ > session\nput comment waiting\nexec sleep 600 # {server}\n"}, "",
+     r"node1: submit: the job made no progress on node1 \(counter 0, state R, waited 1 seconds at most\): waiting"),
+    ({"qchkpt": "echo qchkpt: not checkpointable >&2; exit 170\n"}, "submit",
+     "node1: continue: qchkpt 12.head exited 170: qchkpt: not checkpointable"),
+    ({"qchkpt": "put comment 'hook failed'\n"}, "submit", "node1: continue: there is no image 1 seconds after qchkpt: hook failed"),
+    ({"qchkpt": ":\n"}, "submit", "node1: continue: there is no image 1 seconds after qchkpt: no comment"),
+    ({"qchkpt": "image\nkill -s STOP -- -$(cat session)\n"}, "submit",
+     r"node1: continue: the job made no progress on node1 \(counter \d+, state R, waited 1 seconds at most\): image 1"),
+    ({"qchkpt": "image\nrm {images}/*/manifest.json\n"}, "submit",
+     r"node1: continue: the image {images}/ckpt\.12\.head\.1 has no manifest that can be read"),
+    ({"qhold": "echo qhold: Server could not connect to MOM 12.head >&2; exit 170\n"}, "submit",
+     "node1: hold: qhold 12.head exited 170: qhold: Server could not connect to MOM 12.head"),
+    ({"qhold": "put comment 'no room on the store'\n"}, "submit",
+     "node1: hold: job 12.head is in state R, not H, after 1 seconds; its comment: no room on the store"),
+    ({"qhold": "image\n"}, "submit", "node1: hold: job 12.head is in state R, not H, after 1 seconds; its comment: image 1"),
+    ({"qhold": "put comment killed; end\n"}, "submit",
+     r"node1: hold: job 12.head ended \(exit status 271\) instead of coming to state H: killed"),
+    ({"qhold": "put comment 'held only'\nrm attributes/checkpoint_name\nput job_state H\n"}, "submit",
+     "node1: hold: the server names no image: held only"),
+    ({"qhold": GOOD["qhold"] + "rm {images}/*/manifest.json\n"}, "submit",
+     r"node1: hold: the image {images}/ckpt\.12\.head\.1 has no manifest that can be read"),
+    ({"qhold": GOOD["qhold"] + "echo '{{}}' > {images}/ckpt.12.head.1/manifest.json\n"}, "submit",
+     r"node1: hold: the image {images}/ckpt\.12\.head\.1 has no manifest that can be read"),
+    ({"qhold": GOOD["qhold"] + "echo '[]' > {images}/ckpt.12.head.1/manifest.json\n"}, "submit",
+     r"node1: hold: the image {images}/ckpt\.12\.head\.1 has no manifest that can be read"),
+    ({"qalter": "echo qalter: Unauthorized Request >&2; exit 159\n"}, "submit hold",
+     "node2: release: qalter -l nodes=node2 12.head exited 159: qalter: Unauthorized Request"),
+    ({"qrls": "exit 1\n"}, "submit hold", "node2: release: qrls 12.head exited 1: it said nothing"),
+    ({"qrls": GOOD["qrls"].replace("$(cat wanted)", "node1")}, "submit hold", "node2: release: the job runs on node1, not on node2"),
+    ({"qrls": "put job_state Q\nput comment 'allocated nodes must match checkpoint location'\n"}, "submit hold",
+     "node2: release: job 12.head is in state Q, not R, after 1 seconds; its comment: allocated nodes must match checkpoint location"),
+    ({"qrls": GOOD["qrls"].replace("kill -s CONT", ": ")}, "submit hold",
+     r"node2: release: the job made no progress on node2 \(counter \d+, state R, waited 1 seconds at most\): image 1"),
+    ({"deliver": ": no copy\n"}, "submit", r"node1: finish: the output that TORQUE delivered has no end \(0 lines\)"),
+    ({"deliver": "sed 5d OU > \"$1\"; cp ER \"$2\"\n"}, "submit",
+     r"node1: finish: the output that TORQUE delivered is not whole: counter 6 follows 4 \(gap\)"),
+    ({"deliver": "sed 5p OU > \"$1\"; cp ER \"$2\"\n"}, "submit",
+     r"node1: finish: the output that TORQUE delivered is not whole: counter 5 follows 5 \(repeat\)"),
+    ({"deliver": "sed '$d' OU > \"$1\"; cp ER \"$2\"\n"}, "submit",
+     r"node1: finish: the output that TORQUE delivered has no end \(\d+ lines\)"),
+    ({"deliver": "printf %s \"$(cat OU)\" > \"$1\"; cp ER \"$2\"\n"}, "submit",
+     "node1: finish: the output that TORQUE delivered is not whole: the last line is cut off"),
+    ({"deliver": "cp OU \"$1\"\n"}, "submit",
+     r"node1: finish: the job's stderr is \[\], expected \['job starts', 'job ends with 7'\]"),
+    ({"deliver": "cp OU \"$1\"; sed 1p ER > \"$2\"\n"}, "submit",
+     r"node1: finish: the job's stderr is \['job starts', 'job starts', 'job ends with 7'\], expected \['job starts', 'job ends with 7'\]"),
+    ({"job": JOB.replace("put exit_status $?", "put exit_status 0")}, "submit",
+     "node1: finish: the job's exit status is 0, expected 7"),
+    ({"job": JOB.replace("put exit_status $?", "")}, "submit",
+     "node1: finish: the server keeps no completed jobs, so the exit status cannot be known; set keep_completed"),
+    ({"job": JOB.replace("put job_state C", "rm attributes/job_state")}, "submit",
+     "node1: finish: the server keeps no completed jobs, so the exit status cannot be known; set keep_completed"),
+], ids=[
+    "qsub", "wrong node", "no node", "queued", "ended", "no progress",
+    "qchkpt", "no image", "no image, silent", "stopped", "no manifest of qchkpt",
+    "qhold", "not held", "image, but not held", "killed", "held without an image", "no manifest", "no engine", "list as a manifest",
+    "qalter", "qrls", "wrong node after release", "queued after release", "no progress after release",
+    "no output", "gap", "repeat", "no end", "cut line", "no stderr", "more stderr", "exit status", "no exit status", "gone"])
+def test_step_that_fails(stage, parts, steps, cause):
+    """The cause says what TORQUE said; the job, its files and its images are removed."""
+    stage.use(**parts)
+    step = cause.split(": ")[1]
+    answer = stage("node1", *[] if step == "finish" else ["node2"], continued=step == "continue", timeout=1)
+    assert answer["passed"] is False
+    assert re.fullmatch(cause.format(images=stage.images), answer["cause"]), answer["cause"]
+    assert steps_done(answer) == steps.split()
+    assert stage.left() == []
+    submitted = "qsub -N" not in cause
+    assert ("job_id" in answer) == submitted
+    assert ("root: qdel 12.head" in stage.calls()) == (submitted and step != "finish" and "ended" not in cause)
+
+
+def test_nodes_are_those_the_job_was_on(stage):
+    stage.use(qrls=GOOD["qrls"].replace("$(cat wanted)", "node9"))
+    assert stage("node1", "node2", timeout=1)["nodes"] == ["node1"]
+    stage.use(qsub="exit 1\n")
+    assert stage("node1", "node2", timeout=1)["nodes"] == ["node1", "node2"]
+
+
+@pytest.mark.parametrize("state", ["C", "H"], ids=["ended", "held"])
+def test_job_that_stops_early(stage, state):
+    """Nobody waits for the progress of a job that has ended, or was held because its restart failed: 300 seconds would end this test."""
+    stage.use(qstat=GOOD["qstat"] + "[ -e said ] || {{ put comment 'no such file'; put job_state %s; : > said; }}\n" % state,
+              job="echo $$ > session\nexec sleep 600 # {server}\n")
+    answer = stage("node1", timeout=300)
+    if state == "C":
+        stage.kill()
+    assert judged(answer) == (False, "node1: submit: the job made no progress on node1 (counter 0, state %s, waited 300 seconds at most): "
+                              "no such file" % state)
+    assert ("root: qdel 12.head" in stage.calls()) == (state == "H")
+
+
+def test_job_that_starts_anew(stage):
+    """The worst a restart can do: all looks well, and the work done so far is lost."""
+    stage.use(qrls=GOOD["qrls"].replace("kill -s CONT", "kill -s KILL") + "start\n")
+    answer = stage("node1", "node2", continued=False)
+    number = answer["counters"][0]
+    assert answer["passed"] is False
+    assert re.fullmatch(r"node2: finish: the output that TORQUE delivered is not whole: counter 1 follows \d+ \(repeat\); "
+                        r"line \d+ comes from another process: its secret is [0-9a-f]{16}, was [0-9a-f]{16}", answer["cause"]), number
+    assert steps_done(answer) == ["submit", "hold", "release"]
+
+
+# the end
+
+def test_directory_that_is_missing(stage):
+    answer = stage("node1", work_path=str(stage.work / "none"))
+    assert judged(answer) == (False, "node1: submit: there is no directory %s/none for the job's output; add nobody to "
+                              "checkpoint_store_users or name a work_path" % stage.work)
+    assert (stage.calls(), answer["phases"], "job_id" in answer) == ([], [], False)
+
+
+def test_directory_that_is_not_the_users(stage):
+    os.chown(stage.work, 0, 0)
+    answer = stage("node1")
+    assert answer["passed"] is False
+    assert re.fullmatch(r"node1: submit: PermissionError: \[Errno 13\] Permission denied: '%s/validate-\d+-\d+'" % stage.work,
+                        answer["cause"])
+    assert stage.calls() == []
+
+
+def test_job_that_cannot_be_deleted(stage):
+    """Both causes are told, and the files are removed all the same."""
+    stage.use(qhold="exit 1\n", qdel="echo qdel: Unauthorized Request >&2; exit 159\n")
+    answer = stage("node1", "node2")
+    stage.kill()
+    assert judged(answer) == (False, "node1: hold: qhold 12.head exited 1: it said nothing; "
+                              "clean: qdel 12.head exited 159: qdel: Unauthorized Request")
+    assert (stage.left(), stage.images.exists()) == ([], False)
+
+
+def test_job_that_does_not_go_away(stage):
+    stage.use(qhold="exit 1\n", qdel=":\n")
+    answer = stage("node1", "node2", continued=False, timeout=1)
+    stage.kill()
+    assert judged(answer) == (False, "node1: hold: qhold 12.head exited 1: it said nothing; clean: job 12.head is still there "
+                              "after 1 seconds; look at its node, then use qdel -p")
+
+
+def test_job_that_does_not_end(stage):
+    """qdel refuses a job that is about to end."""
+    stage.use(deliver="put job_state E; exec sleep 600 # {server}\n")
+    answer = stage("node1", continued=False, timeout=1)
+    stage.kill()
+    assert judged(answer) == (False, "node1: finish: job 12.head is in state E, not C, after 1 seconds; its comment: none; "
+                              "clean: job 12.head is still there after 1 seconds; look at its node, then use qdel -p")
+    assert stage.calls() == ["nobody: qsub"]
+
+
+def test_job_that_takes_its_time_to_go(stage):
+    stage.use(qhold="exit 1\n", qdel="put job_state E\n(sleep 0.3; end) >/dev/null 2>&1 &\n")
+    answer = stage("node1", "node2", continued=False)
+    assert judged(answer) == (False, "node1: hold: qhold 12.head exited 1: it said nothing")
+    assert stage.state() == "C"
+
+
+def test_trouble_after_a_good_end(stage):
+    """The job did well, but what is left must not go unnoticed."""
+    stage.use(qstat=GOOD["qstat"] +
+              "[ ! -e over ] || {{ echo qstat: gone >&2; exit 1; }}\n[ $(cat attributes/job_state) != C ] || : > over\n")
+    answer = stage("node1", continued=False)
+    assert judged(answer) == (False, "clean: qstat -f 12.head exited 1: qstat: gone")
+    assert (steps_done(answer), answer["exit_status"]) == (["submit", "finish"], 7)
+    assert stage.left() == []
+
+
+@pytest.mark.parametrize("name, cause", [
+    ("qstat", "node1: submit: qstat -f 12.head {words}; clean: qstat -f 12.head {words}"),
+    ("qhold", "node1: hold: qhold 12.head {words}"),
+])
+def test_command_that_hangs(stage, name, cause):
+    """A server that answers nobody, as one with a lost lock."""
+    stage.use(**{name: "exec sleep 600 # {server}\n"})
+    answer = stage("node1", "node2", continued=False, timeout=1)
+    if name == "qstat":
+        stage.kill()
+    assert judged(answer) == (False, cause.format(words="exited 124: it did not answer within 1 seconds"))
+
+
+def test_language_of_the_commands(stage):
+    """A sentence that is looked for must not be translated."""
+    stage.use(qstat="[ \"$LC_ALL\" = C ] || {{ echo inconnu >&2; exit 153; }}\n" + GOOD["qstat"])
+    assert judged(stage("node1", continued=False)) == (True, "")
