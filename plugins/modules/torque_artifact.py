@@ -100,7 +100,8 @@ import zlib
 
 from ansible.module_utils.basic import AnsibleModule
 
-MANIFEST, LINK = "ckpt-torque.json", "current"
+MANIFEST = "ckpt-torque.json"
+LINK = "current"
 
 
 def read(path):
