@@ -332,8 +332,7 @@ def main():
         module.fail_json(msg="there is no directory %s; install TORQUE's MOM first or correct path; nothing was changed" % directory,
                          faults=[])
 
-    right = status is not None and stat.S_ISREG(status.st_mode) and (
-        status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (0, 0, 0o644)
+    right = status is not None and (status.st_mode, status.st_uid, status.st_gid) == (stat.S_IFREG | 0o644, 0, 0)
     changed = before != after or not right
     directives_changed = mom_config.changes(before, after)
     result = {"changed": changed, "changed_directives": directives_changed, "restart_required": restart,

@@ -32,7 +32,7 @@ def test_converged_nodes_cost(cluster):
         assert done.changed(name) == 0
     if cluster.torque:
         assert executions == {"head": 18, "node1": 10, "node2": 10}
-        assert tasks == {"head": 26, "node1": 25, "node2": 25}
+        assert tasks == {"head": 27, "node1": 25, "node2": 25}
     else:
         assert executions == {"head": 8, "node1": 6, "node2": 6}
         assert tasks == {"head": 7, "node1": 25, "node2": 25}

@@ -268,6 +268,19 @@ def test_drift_of_the_server_is_repaired_by_one_change(cluster, drift, command):
     assert cluster.playbook("site", "--limit", "head").changed("head") == 0
 
 
+def test_server_rests_after_a_mail(qsub, cluster):
+    """An unpatched pbs_server keeps a CPU busy for ever once sendmail has ended."""
+    job = qsub("exit 0", "-m", "abe")
+    job.wait("C")
+    script = "cat /proc/$(pgrep -x pbs_server)/stat | cut -d' ' -f14,15; cut -d' ' -f1 /proc/uptime"
+    time.sleep(2)
+    before = cluster.nodes["head"].ask(script).split()
+    time.sleep(5)
+    after = cluster.nodes["head"].ask(script).split()
+    used = (sum(map(int, after[:2])) - sum(map(int, before[:2]))) / 100
+    assert used < (float(after[2]) - float(before[2])) / 10, "pbs_server used %.2f s of CPU" % used
+
+
 def test_foreign_objects_are_left_alone(cluster):
     head = cluster.nodes["head"]
     head.ask("%s/qmgr -c 'create queue theirs queue_type=execution'" % BIN)
@@ -284,6 +297,9 @@ def test_foreign_objects_are_left_alone(cluster):
     ({"torque_build_options": ["--enable-blcr"]},
      "--enable-blcr would tie pbs_mom to libcr; the patch engine-neutral gives the server what it needs: leave the option out; "
      "nothing was done."),
+    ({"torque_build_prefix": "/opt/torque/"},
+     "torque_build_prefix (/opt/torque/) must be an absolute path of plain characters at least two levels deep, without a slash at its "
+     "end; nothing was done."),
     ({"torque_source": "/nowhere/torque.tar.gz", "torque_build_options": ["--enable-x"]},
      "torque_source /nowhere/torque.tar.gz is not on the controller; put the tarball there or name a URL; nothing was done."),
 ])

@@ -112,6 +112,7 @@ def test_what_pbs_mom_must_do(mom, version, before, after, names, restart, reloa
     mom(version=version, **before)
     answer = mom(version=version, **after)
     assert (answer["changed_directives"], answer["restart_required"], answer["reload_sufficient"]) == (names, restart, reload_)
+    assert os.listdir(str(mom.path.parent)) == ["config"]
 
 
 @pytest.mark.parametrize("spoil", ["mode", "owner", "group", "comment", "link"])
@@ -197,7 +198,8 @@ def test_data_that_pbs_mom_would_not_go_by(mom, arguments, reason):
     ({"version": "newest"}, "'newest' is not a version; name one such as 6.1.3 or 6.1.3.h5"),
 ])
 def test_data_that_cannot_be_written(mom, arguments, reason):
-    refused(mom, "cannot write %s: %s; correct it; nothing was changed" % (mom.path, reason), **arguments)
+    answer = refused(mom, "cannot write %s: %s; correct it; nothing was changed" % (mom.path, reason), **arguments)
+    assert answer["faults"] == [reason]
 
 
 def test_option_without_a_value_may_be_a_directive(mom):
@@ -234,6 +236,7 @@ def test_no_mom(mom, tmp_path):
     assert mom(path=str(path), check=True)["changed"] is True
     answer = mom(path=str(path))
     assert answer["failed"] is True
+    assert answer["faults"] == []
     assert answer["msg"] == "there is no directory %s; install TORQUE's MOM first or correct path; nothing was changed" % path.parent
 
 
@@ -241,6 +244,7 @@ def test_path_that_is_a_directory(mom):
     mom.path.mkdir()
     answer = mom()
     assert answer["failed"] is True
+    assert answer["faults"] == []
     assert answer["msg"] == "cannot read %s: Is a directory; correct path and become root; nothing was changed" % mom.path
 
 
@@ -299,6 +303,7 @@ def test_bytes_that_are_no_text(mom):
     (0o646, 0, "it belongs to user 0 with mode 0646, and pbs_mom takes only what is root's and writable by nobody else"),
     (0o644, 11, "it belongs to user 11 with mode 0644, and pbs_mom takes only what is root's and writable by nobody else"),
     (0o600, 10, None),
+    (0o755, 10, None),
 ])
 def test_file_that_pbs_mom_refuses(mom, mode, owner, fault):
     mom.path.write_text("$loglevel 7\n")
@@ -314,4 +319,5 @@ def test_file_that_pbs_mom_refuses(mom, mode, owner, fault):
 def test_nothing_to_check(mom):
     answer = mom(state="checked")
     assert answer["failed"] is True
+    assert answer["faults"] == []
     assert answer["msg"] == "there is no file %s; correct path or write it with state present; nothing was changed" % mom.path
