@@ -402,8 +402,8 @@ def main():
     version = re.search(r"[Vv]ersion: *(\S+)", " ".join(run([params["torque_path"] + "/qstat", "--version"], "root")[1:]))
     if version:
         trip.facts["torque"] = version.group(1)
-    module.exit_json(changed=False, **trial.result("L3", trip.facts.pop("nodes") or params["path"], not cause, cause,
-                                                   phases=trip.phases.done, **trip.facts))
+    nodes = trip.facts.pop("nodes") or params["path"]
+    module.exit_json(changed=False, **trial.result("L3", nodes, not cause, cause, phases=trip.phases.done, **trip.facts))
 
 
 if __name__ == "__main__":

@@ -179,13 +179,13 @@ def test_record_is_written_read_and_dropped(start_job, tmp_path):
     directory = str(tmp_path / "run")
     assert identity.read_record(directory, "12.head") is None
     identity.write_record(directory, "12.head", leader, root)
-    assert identity.read_record(directory, "12.head") == {"leader": [leader.pid, leader.start], "root": [root.pid, root.start],
-                                                            "output": []}
+    wanted = {"leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": []}
+    assert identity.read_record(directory, "12.head") == wanted
     assert identity.read_record(directory, "13.head") is None
     assert os.listdir(os.path.join(directory, "jobs")) == ["12.head.json"]
     identity.write_record(directory, "12.head", root, leader, ["/spool/12.head.OU"])
-    assert identity.read_record(directory, "12.head") == {"leader": [root.pid, root.start], "root": [leader.pid, leader.start],
-                                                            "output": ["/spool/12.head.OU"]}
+    wanted = {"leader": [root.pid, root.start], "root": [leader.pid, leader.start], "output": ["/spool/12.head.OU"]}
+    assert identity.read_record(directory, "12.head") == wanted
     identity.drop_record(directory, "12.head")
     assert os.listdir(os.path.join(directory, "jobs")) == []
     identity.drop_record(directory, "12.head")

@@ -198,8 +198,6 @@ def test_place_is_open_to_users_whatever_the_archive_says_of_it(host):
     assert oct(os.stat(host.place).st_mode) == "0o40755"
 
 
-
-
 @needs_root
 @pytest.mark.parametrize("refuse", [False, True], ids=["as it is", "as in Python 3.14"])
 def test_filter_of_later_pythons(host, monkeypatch, recwarn, refuse):
