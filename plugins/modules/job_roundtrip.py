@@ -178,7 +178,8 @@ class Trip(object):
         self.work = os.path.join(self.parent, "validate-%d-%d" % (time.time(), os.getpid()))
         self.job_id, self.place = None, None
         self.phases = trial.Phases()
-        self.facts = {"nodes": [], "counters": [], "comments": []}
+        self.nodes = []
+        self.facts = {"counters": [], "comments": []}
 
     def file(self, name):
         """Return the text of a file in the job's directory, read as its owner."""
@@ -215,7 +216,7 @@ class Trip(object):
         where = torque_job.node_of(job.get("exec_host", ""))
         if where != node:
             raise trial.TrialError("the job runs on %s, not on %s" % (where or "no node", node))
-        self.facts["nodes"].append(node)
+        self.nodes.append(node)
         self.progress(node, counter)
 
     def progress(self, node, counter):
@@ -402,8 +403,8 @@ def main():
     version = re.search(r"[Vv]ersion: *(\S+)", " ".join(run([params["torque_path"] + "/qstat", "--version"], "root")[1:]))
     if version:
         trip.facts["torque"] = version.group(1)
-    nodes = trip.facts.pop("nodes") or params["path"]
-    module.exit_json(changed=False, **trial.result("L3", nodes, not cause, cause, phases=trip.phases.done, **trip.facts))
+    module.exit_json(changed=False, **trial.result("L3", trip.nodes or params["path"], not cause, cause,
+                                                   phases=trip.phases.done, **trip.facts))
 
 
 if __name__ == "__main__":
