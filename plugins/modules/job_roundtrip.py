@@ -179,6 +179,7 @@ class Trip(object):
         self.job_id, self.place = None, None
         self.phases = trial.Phases()
         self.nodes = []
+        self.imaged = 0  # when the last image was seen
         self.facts = {"counters": [], "comments": []}
 
     def file(self, name):
@@ -253,6 +254,7 @@ class Trip(object):
 
     def look(self, job):
         """Look at the image that the server names."""
+        self.imaged = time.time()
         self.facts["comments"].append(job.get("comment", ""))
         if "checkpoint_name" not in job:
             raise trial.TrialError("the server names no image: %s" % job.get("comment", "no comment"))
@@ -322,12 +324,17 @@ class Trip(object):
             except OSError:
                 pass
 
+    def rest(self):
+        """Let a second pass since the last image: pbs_mom names images by the second, and no image replaces another."""
+        time.sleep(max(0, self.imaged + 1.1 - time.time()))
+
     def steps(self, continued):
         """Yield the steps: name, node, work."""
         yield "submit", self.path[0], self.submit
         if continued:
             yield "continue", self.path[0], self.go_on
         for before, node in zip(self.path, self.path[1:]):
+            self.rest()
             yield "hold", before, self.hold
             yield "release", node, functools.partial(self.release, node)
         yield "finish", self.path[-1], self.finish

@@ -48,7 +48,7 @@ def test_manifest(job, node1):
     tree = node1.ask("root=$(pgrep -P %d); echo $root; pgrep -P $root; pgrep -P $(pgrep -P $root); true" % held.session)
     held.hold()
     found = json.loads(node1.ask("cat %s/%s/manifest.json" % (held.directory, held.name())))
-    assert (found["format"], found["job_id"], found["user"], found["uid"], found["node"]) == (1, held.id, "alice", 1500, "node1")
+    assert (found["format"], found["job_id"], found["user"], found["uid"], found["node"]) == (2, held.id, "alice", 1500, "node1")
     assert found["engine"]["name"] == "criu"
     assert found["pids"] == sorted(map(int, tree.split()))
     assert found["kernel"] == node1.ask("uname -r")
