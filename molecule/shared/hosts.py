@@ -22,6 +22,7 @@ import pathlib
 import pwd
 import re
 import resource
+import secrets
 import shutil
 import socket
 import subprocess
@@ -219,6 +220,15 @@ def key():
     return path
 
 
+def manifest_key():
+    """The secret that the hooks of all groups prove images with."""
+    path = CACHE / "manifest-key"
+    if not path.exists():
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex(32))
+    return path.read_text()
+
+
 def inspect(name):
     done = subprocess.run(podman_command() + ["inspect", name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     return json.loads(done.stdout)[0] if done.returncode == 0 else None
@@ -283,6 +293,8 @@ def write_inventory(group, addresses):
         "ansible_ssh_common_args": "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR",
         "ansible_python_interpreter": "/usr/bin/python3",
         "checkpoint_store_users": sorted(USERS),
+        "checkpoint_hooks_keys": [{"id": "hosts", "secret": manifest_key()}],
+        "checkpoint_hooks_restart_backoff": 1,
         "validate_user": "alice",
         # Where CAP_SYS_RESOURCE is missing a service cannot raise its limits.
         "torque_server_limits": {"LimitNOFILE": 4096},

@@ -37,6 +37,10 @@ options:
     description: Texts by path; relative paths are in O(path).
     type: dict
     default: {}
+  secrets:
+    description: Texts by absolute path that root alone may read; never shown, not even in the difference.
+    type: dict
+    default: {}
   executables:
     description: Which of O(files) can be executed.
     type: list
@@ -174,7 +178,8 @@ def uncompiled(package):
 def refuse(module, root, package):
     """End with a sentence when the parameters would do harm."""
     params = module.params
-    lost = sorted(name for name in params["files"] if params["path"] is None and not os.path.isabs(name))
+    lost = sorted([name for name in params["files"] if params["path"] is None and not os.path.isabs(name)]
+                  + [name for name in params["secrets"] if not os.path.isabs(name)])
     if lost:
         module.fail_json(msg="%s is not an absolute path; name it in full or name a path; nothing was changed" % ", ".join(lost))
     if params["path"] is None:
@@ -195,6 +200,7 @@ def main():
             "path": {"type": "path"},
             "package": {"type": "str"},
             "files": {"type": "dict", "default": {}},
+            "secrets": {"type": "dict", "default": {}, "no_log": True},
             "executables": {"type": "list", "elements": "str", "default": []},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "contents": {"type": "dict", "default": {}},
@@ -211,6 +217,8 @@ def main():
     wanted = {os.path.join(package, name): (text, 0o644) for name, text in params["contents"].items()}
     for name, text in params["files"].items():
         wanted[os.path.join(root, name)] = (text, 0o755 if name in params["executables"] else 0o644)
+    for name, text in params["secrets"].items():
+        wanted[name] = (text, 0o600)
 
     removed = strays(root, set(wanted)) if whole and os.path.isdir(root) else []
     diffs = [{"before_header": path, "after_header": path, "after": "",
@@ -221,7 +229,8 @@ def main():
         present = "" if gone else difference(path, text, mode)
         if present is not None:
             written.append(path)
-            diffs.append({"before_header": path, "after_header": path, "before": present, "after": text})
+            shown = ("(secret)\n", "(another secret)\n") if path in params["secrets"] else (present, text)
+            diffs.append({"before_header": path, "after_header": path, "before": shown[0], "after": shown[1]})
     wrong = directories(root) if whole else []
     compiling = whole and bool(written or removed or uncompiled(package))
     if not module.check_mode:

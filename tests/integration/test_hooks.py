@@ -48,7 +48,7 @@ def test_manifest(job, node1):
     tree = node1.ask("root=$(pgrep -P %d); echo $root; pgrep -P $root; pgrep -P $(pgrep -P $root); true" % held.session)
     held.hold()
     found = json.loads(node1.ask("cat %s/%s/manifest.json" % (held.directory, held.name())))
-    assert (found["format"], found["job_id"], found["user"], found["uid"], found["node"]) == (2, held.id, "alice", 1500, "node1")
+    assert (found["format"], found["job_id"], found["user"], found["uid"], found["node"]) == (3, held.id, "alice", 1500, "node1")
     assert found["engine"]["name"] == "criu"
     assert found["pids"] == sorted(map(int, tree.split()))
     assert found["kernel"] == node1.ask("uname -r")
@@ -250,6 +250,20 @@ def test_restart_with_damaged_image(job, node1, node2):
     held.move(node2)
 
 
+def test_restart_of_an_image_that_its_owner_forged(job, node1, node2):
+    """He can write every file of it, but not what only root can."""
+    held = job(node1)
+    held.hold()
+    image = "%s/%s" % (held.directory, held.name())
+    node1.ask("cp -a %s %s.good" % (image, image))
+    node1.ask("cd %s && sed -i 's/\"root\": [0-9]*/\"root\": 1/' manifest.json" % image)
+    done = held.restart(node2)
+    assert (done.code, done.err) == (77, "image %s has a manifest that root's hooks did not write, or that was changed since; "
+                                         "take an older image\n" % image)
+    node1.ask("rm -rf {0} && mv {0}.good {0}".format(image))
+    held.move(node2)
+
+
 def test_restart_of_another_jobs_image(job, node1, node2):
     first, second = job(node1), job(node1)
     first.hold()
@@ -278,7 +292,7 @@ def test_restart_where_the_process_id_is_taken(job, node1, node2):
     before = held.images_digest()
     done = held.restart(node2)
     assert (done.code, done.err) == (75, "process id %d of the image is in use on this node (by 'sleep'); "
-                                         "try again later or on another node\n" % taken)
+                                         "try again later or on another node (attempt 1 of 5)\n" % taken)
     assert held.images_digest() == before
     node2.ask("kill %d; while kill -0 %d 2> /dev/null; do sleep 0.1; done" % (taken, taken))
     held.move(node2)

@@ -18,6 +18,9 @@ DEFAULTS = {
     "checkpoint_hooks_criu_options": [],
     "checkpoint_hooks_engine_timeout": 3600,
     "checkpoint_hooks_run_directory": "/run/ckpt-torque",
+    "checkpoint_hooks_key_path": "/etc/ckpt-torque/manifest.key",
+    "checkpoint_hooks_restart_attempts": 5,
+    "checkpoint_hooks_restart_backoff": 10,
 }
 
 

@@ -78,7 +78,16 @@ def test_configuration(host, settings):
         "criu_options": settings["checkpoint_hooks_criu_options"],
         "engine_timeout": settings["checkpoint_hooks_engine_timeout"],
         "run_directory": settings["checkpoint_hooks_run_directory"],
+        "key_path": settings["checkpoint_hooks_key_path"],
+        "restart_attempts": settings["checkpoint_hooks_restart_attempts"],
+        "restart_backoff": settings["checkpoint_hooks_restart_backoff"],
     }
+
+
+def test_keys_are_roots_alone(host, settings):
+    file = host.file(settings["checkpoint_hooks_key_path"])
+    assert (file.user, file.group, file.mode) == ("root", "root", 0o600)
+    assert json.loads(file.content_string) == {"keys": settings["checkpoint_hooks_keys"]}
 
 
 def test_node_sees_the_store(host, settings):

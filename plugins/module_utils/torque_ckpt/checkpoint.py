@@ -7,7 +7,7 @@ import os
 import signal
 import time
 
-from . import contract, fallback, identity, manifest, preflight, privilege, report, spool, store
+from . import contract, fallback, identity, key, manifest, preflight, privilege, report, spool, store
 
 
 def _signal_all(pids, number):
@@ -42,8 +42,9 @@ def _write(call, node, root, output, hook):
         raise
     try:
         saved = spool.save(draft.descriptor, output, spool.sizes(printed) if watch else None, node.user.uid)
-        found = manifest.write(draft.descriptor, call, node.user, {"name": node.engine.name, "version": node.engine.version()},
-                               root.pid, node.engine.process_ids(draft.descriptor), frozen, saved)
+        facts = {"engine": {"name": node.engine.name, "version": node.engine.version()}, "root": root.pid,
+                 "pids": node.engine.process_ids(draft.descriptor), "frozen_seconds": round(frozen, 6), "spool": saved}
+        found = manifest.write(draft.descriptor, call, node.user, facts, key.ask_to_seal)
         draft.publish()
     except BaseException:
         if hold:
@@ -68,9 +69,10 @@ def main(argv, config_path):
         started = time.time()
         call = contract.checkpoint(argv[1:])
         node = preflight.check(call, config_path)
+        answer = key.answer(node.keys, call, node.user)
         failed = fallback.note(node.settings["run_directory"], call.job_id)
         if failed:
-            privilege.as_user(node.user, lambda: fallback.present(call, node, failed["name"]))
+            privilege.as_user(node.user, lambda: fallback.present(call, node, failed["name"]), answer=answer)
             fallback.drop_note(node.settings["run_directory"], call.job_id)
             _signal_all([failed["hook"][0]], signal.SIGKILL)
             report.log("checkpoint", job=call.job_id, outcome="held", image=failed["name"])
@@ -79,7 +81,8 @@ def main(argv, config_path):
         # A restart hook does not have the job's output open as the run hook has.
         output = identity.output_of(node.settings["run_directory"], call.job_id, root) or spool.find(root.ppid, spool.directory())
         store.give_job_directory(node.store, call.directory, node.user)
-        found = privilege.as_user(node.user, lambda: _write(call, node, root, output, argv[0]), node.engine.dump_capabilities)
+        found = privilege.as_user(node.user, lambda: _write(call, node, root, output, argv[0]), node.engine.dump_capabilities,
+                                  answer)
         report.log("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
                    bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
     return report.guard("checkpoint", work, argv[2] if len(argv) > 2 else None)

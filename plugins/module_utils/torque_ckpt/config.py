@@ -7,6 +7,9 @@ keys (all optional but "stores"):
   criu_options    list of str, []; appended to every dump and restore
   engine_timeout  int, seconds, 3600; a slower engine call is killed
   run_directory   str, "/run/ckpt-torque"; root's records of restarted jobs
+  key_path        str, "/etc/ckpt-torque/manifest.key"; see key.py
+  restart_attempts  int, 5; so many restarts in a row may fail on this node for a passing reason, then the job is held
+  restart_backoff   int, seconds, 10; pause after the first of them, doubled after each further one
 """
 import json
 import os
@@ -21,7 +24,13 @@ DEFAULTS = {
     "criu_options": [],
     "engine_timeout": 3600,
     "run_directory": "/run/ckpt-torque",
+    "key_path": "/etc/ckpt-torque/manifest.key",
+    "restart_attempts": 5,
+    "restart_backoff": 10,
 }
+
+_LEAST = {"engine_timeout": (1, "seconds"), "restart_attempts": (1, "attempts"), "restart_backoff": (0, "seconds")}
+"""The smallest value of each number, and what it counts."""
 
 
 def _wrong(path, why):
@@ -59,9 +68,10 @@ def load(path, owner=0):
             raise _wrong(path, "names a store that is not a path and an id")
     if not all(isinstance(option, str) for option in values["criu_options"]):
         raise _wrong(path, "sets criu_options to something that is not text")
-    if isinstance(values["engine_timeout"], bool) or values["engine_timeout"] < 1:
-        raise _wrong(path, "sets engine_timeout to something that is not a number of seconds")
-    for name in [values["criu_path"], values["run_directory"]] + [store["path"] for store in values["stores"]]:
+    for key, (least, unit) in _LEAST.items():
+        if isinstance(values[key], bool) or values[key] < least:
+            raise _wrong(path, "sets %s to something that is not a number of %s" % (key, unit))
+    for name in [values["criu_path"], values["run_directory"], values["key_path"]] + [store["path"] for store in values["stores"]]:
         if not os.path.isabs(name):
             raise _wrong(path, "names %s, which is not an absolute path" % ascii(name))
     return values

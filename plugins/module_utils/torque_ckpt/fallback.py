@@ -10,7 +10,7 @@ import json
 import os
 import time
 
-from . import identity, manifest, privilege, report, spool, store
+from . import identity, key, manifest, report, spool, store
 from .engines.base import call as run
 from .errors import HookError, CANNOT_WRITE, GONE
 
@@ -91,7 +91,6 @@ def keep(run_directory, call, error):
     :param error: why the restart failed (HookError); if that is temporary, the job is queued again then
     """
     commands = _commands()
-    privilege.reset_signals()  # there is no job to hand them on to
     report.log("restart", job=call.job_id, outcome="failed", code=error.code, sentence=repr(error.sentence))
     path = _path(run_directory, call.job_id)
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
@@ -112,11 +111,16 @@ def keep(run_directory, call, error):
     drop_note(run_directory, call.job_id)
 
 
-def _publish(directory, image, shown, name):
-    """Publish an image (descriptor) under another name, too."""
+def _publish(directory, image, shown, found, name):
+    """Publish an image (descriptor) with this manifest (dict) under another name, too."""
     draft = store.Draft(directory, name)
     try:
-        for entry in os.listdir(image):
+        try:
+            key.ask_to_prove(found, shown)
+            manifest.put(draft.descriptor, found, name, key.ask_to_seal)
+        except HookError:
+            pass  # its restart failed for that, perhaps; its old manifest says what there is to say
+        for entry in set(os.listdir(image)) - set(os.listdir(draft.descriptor)):
             os.link(entry, entry, src_dir_fd=image, dst_dir_fd=draft.descriptor, follow_symlinks=False)
         draft.publish()
     except OSError as error:
@@ -136,7 +140,7 @@ def present(call, node, name):
     image = store.open_image(directory, name, shown)
     found = manifest.read(image, shown)
     if name != call.name:  # pbs_mom's names count seconds
-        _publish(directory, image, shown, call.name)
+        _publish(directory, image, shown, found, call.name)
     try:
         spool.put_back(image, found["spool"], node.user.uid)  # or pbs_mom delivers an empty file over the job's output
     except HookError:

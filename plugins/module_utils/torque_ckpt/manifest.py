@@ -1,92 +1,92 @@
 """What an image is, and whether it is whole.
 
-manifest.json lies beside the engine's files and is written last.
+manifest.json lies beside the engine's files and is written last. Root seals
+it with a key that only root has, so that nobody else can write one or change it.
 """
-import hashlib
+import errno
 import json
 import os
+import stat
 import time
 
-from .errors import HookError, CANNOT_WRITE, DATA, REFUSED, TEMPORARY
+from . import digest, fit
+from .errors import HookError, CANNOT_WRITE, DATA, REFUSED, SYSTEM, TEMPORARY
 from .spool import NAMES
 
 FILE = "manifest.json"
-FORMAT = 2
-READABLE = (1, 2)
-"""Formats. 1 knew nothing of the job's output; hooks that read only that one must not restart what has some."""
+FORMAT = 3
+"""Format 3 is sealed, hashes in chunks (digest.py) and knows the node (fit.py). Those before it could be written by anybody."""
 
 _NOT_LISTED = {FILE, "stats-restore"}  # the second is CRIU's note of an earlier restart; it reads it never
 
-_CHUNK = 1 << 20
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def _digest(directory, name):
-    digest = hashlib.sha256()
-    with open(os.open(name, _READ, dir_fd=directory), "rb", buffering=0) as stream:
-        size = 0
-        while True:
-            chunk = stream.read(_CHUNK)
-            if not chunk:
-                return size, digest.hexdigest()
-            size += len(chunk)
-            digest.update(chunk)
+def _digest(directory, name, target=None):
+    """Return (size, hash) of a file of the image, which becomes the content of target (descriptor or None)."""
+    source = os.open(name, _READ, dir_fd=directory)
+    try:
+        if not stat.S_ISREG(os.fstat(source).st_mode):
+            raise OSError(0, "Not a regular file")
+        return digest.of(source, target)
+    finally:
+        os.close(source)
 
 
-def write(directory, call, user, engine, root, pids, frozen_seconds, spool=()):
+def write(directory, call, user, facts, seal):
     """Write the manifest of the image in directory (descriptor) and return it (dict).
 
-    :param engine: {"name": str, "version": str}
-    :param root: pid of the job's root process (int)
-    :param pids: every process and thread id in the image (list of int)
-    :param frozen_seconds: how long the engine held the job (float, seconds)
-    :param spool: which of the files are the job's output, from spool.save (list of dict)
+    :param facts: what else it says (dict): at least
+        engine          {"name": str, "version": str}
+        root            pid of the job's root process (int)
+        pids            every process and thread id in the image (list of int)
+        frozen_seconds  how long the engine held the job (float, seconds)
+        spool           which of the files are the job's output, from spool.save (list of dict)
+    :param seal: called with the manifest (dict), returns it with the fields that prove it (key.ask_to_seal)
     """
-    machine = os.uname()
     files = []
     try:
         for name in sorted(os.listdir(directory)):
-            size, digest = _digest(directory, name)
-            files.append({"name": name, "size": size, "sha256": digest})
-        found = {
-            "format": FORMAT,
-            "job_id": call.job_id,
-            "user": user.name,
-            "uid": user.uid,
-            "name": call.name,
-            "engine": engine,
-            "node": machine.nodename,
-            "kernel": machine.release,
-            "arch": machine.machine,
-            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "root": root,
-            "pids": pids,
-            "frozen_seconds": round(frozen_seconds, 6),
-            "spool": list(spool),
-            "bytes": sum(entry["size"] for entry in files),
-            "files": files,
-        }
+            size, tree = _digest(directory, name)
+            files.append({"name": name, "size": size, "sha256_tree": tree})
+        found = dict(
+            facts, format=FORMAT, job_id=call.job_id, user=user.name, uid=user.uid, name=call.name,
+            created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), bytes=sum(entry["size"] for entry in files), files=files,
+            **fit.node())
+        return put(directory, found, call.name, seal)
+    except OSError as error:
+        raise _unwritten(call.name, error)
+
+
+def _unwritten(name, error):
+    return HookError(CANNOT_WRITE, "cannot write the manifest of image %s: %s" % (name, error.strerror))
+
+
+def put(directory, found, name, seal):
+    """Seal a manifest (dict) for an image of this name (str) and lay it into directory (descriptor); return it as it was sealed."""
+    found = seal(dict(found, name=name))
+    try:
         with open(os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory), "w") as stream:
             json.dump(found, stream, indent=1, sort_keys=True)
             stream.write("\n")
     except OSError as error:
-        raise HookError(CANNOT_WRITE, "cannot write the manifest of image %s: %s" % (call.name, error.strerror))
+        raise _unwritten(name, error)
     return found
 
 
 def _check_fields(found):
     """Raise KeyError or TypeError when a manifest (dict) lacks a field or has one of another type."""
-    kinds = {"job_id": str, "user": str, "uid": int, "arch": str, "node": str, "root": int, "bytes": int, "pids": list, "files": list,
-             "spool": list}
+    kinds = {"job_id": str, "user": str, "uid": int, "name": str, "arch": str, "node": str, "root": int, "bytes": int, "pids": list,
+             "files": list, "spool": list, "cpu": list}
     for key, kind in kinds.items():
         if not isinstance(found[key], kind):
             raise TypeError(key)
     if not all(isinstance(pid, int) for pid in found["pids"]) or not isinstance(found["engine"]["name"], str):
         raise TypeError("pids or engine")
     for entry in found["files"]:
-        if not (isinstance(entry["name"], str) and isinstance(entry["size"], int) and isinstance(entry["sha256"], str)):
+        if not (isinstance(entry["name"], str) and isinstance(entry["size"], int) and isinstance(entry["sha256_tree"], str)):
             raise TypeError("files")
-        if "/" in entry["name"]:
+        if "/" in entry["name"] or entry["name"] in _NOT_LISTED:
             raise ValueError(entry["name"])
     for entry in found["spool"]:
         if entry["name"] not in NAMES or not isinstance(entry["path"], str) or not isinstance(entry["mode"], int):
@@ -103,48 +103,83 @@ def read(directory, shown):
         with open(os.open(FILE, _READ, dir_fd=directory), "rb") as stream:
             found = json.loads(stream.read().decode("utf-8"))
         version = found["format"]
-        if version in READABLE:
-            found.setdefault("spool", [])
+        if version == FORMAT:
             _check_fields(found)
     except OSError as error:
         raise HookError(DATA, "image %s has no readable manifest (%s); it is kept but cannot be restarted" % (shown, error.strerror))
     except (ValueError, KeyError, TypeError):
         raise HookError(DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % shown)
-    if version not in READABLE:
-        raise HookError(REFUSED, "image %s has manifest format %s, these hooks read %d; update the hooks on this node; image kept"
-                        % (shown, version, FORMAT))
+    if version != FORMAT:
+        raise HookError(REFUSED, "image %s has manifest format %s, these hooks read %d; restart it on a node whose hooks made it; "
+                        "image kept" % (shown, ascii(version), FORMAT))
     return found
 
 
-def verify(directory, call, user, shown):
-    """Read the manifest of the image in directory (descriptor) and prove the image whole and this job's.
+def verify(directory, call, user, shown, prove):
+    """Read the manifest of the image in directory (descriptor) and prove that the image is this job's and can go on on this node.
 
     :param shown: the image's path, for the sentences (str)
+    :param prove: called with the manifest and shown; raises HookError when root did not seal it (key.ask_to_prove)
     :returns: the manifest (dict)
-    :raises HookError: DATA when the image is damaged, REFUSED when it is not this job's or not for this node
+    :raises HookError: DATA when it is damaged, REFUSED when it is not this job's or not for this node
     """
     found = read(directory, shown)
+    prove(found, shown)
     if (found["job_id"], found["uid"]) != (call.job_id, user.uid):
         raise HookError(REFUSED, "image %s belongs to job %s of %s, not to job %s of %s; image kept"
                         % (shown, found["job_id"], found["user"], call.job_id, user.name))
-    if found["arch"] != os.uname().machine:
-        raise HookError(REFUSED, "image %s is for %s, this node is %s; restart it on a node like %s; image kept"
-                        % (shown, found["arch"], os.uname().machine, found["node"]))
+    if found["name"] != call.name:
+        raise HookError(REFUSED, "image %s was made as %s and has been given another's name since; restart it under its own; image kept"
+                        % (shown, found["name"]))
+    fit.check(found, shown)
+    return found
+
+
+def check_files(directory, found, shown, private=None, is_memory=None):
+    """Prove that the files of the image in directory (descriptor) are those of its manifest (dict).
+
+    :param shown: the image's path, for the sentences (str)
+    :param private: where to put the engine's files while they are read, so that nobody can change them afterwards (descriptor);
+        the job's output stays where it is, memory is linked to
+    :param is_memory: says of a file's name whether it holds nothing but memory of the job's processes, which their owner may change
+        anyhow, and which is too much to copy
+    :raises HookError: DATA when one is not
+    """
+    data = {entry["name"] for entry in found["spool"]}
     unknown = sorted(set(os.listdir(directory)) - {entry["name"] for entry in found["files"]} - _NOT_LISTED)
     if unknown:
         raise HookError(DATA, "image %s is damaged: %s is not in its manifest; take an older image" % (shown, ascii(unknown[0])))
     for entry in found["files"]:
+        name = entry["name"]
+        copied = private is not None and name not in data and not is_memory(name)
+        target = _copy_of(private, name) if copied else None
         try:
-            size, digest = _digest(directory, entry["name"])
+            size, tree = _digest(directory, name, target)
         except OSError as error:
-            raise HookError(DATA, "image %s is damaged: %s: %s; take an older image" % (shown, entry["name"], error.strerror))
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # of the copy
+                raise _uncopied(name, error, TEMPORARY)
+            raise HookError(DATA, "image %s is damaged: %s: %s; take an older image" % (shown, name, error.strerror))
+        finally:
+            if copied:
+                os.close(target)
         if size != entry["size"]:
             raise HookError(DATA, "image %s is damaged: %s has %d bytes, expected %d; take an older image"
-                            % (shown, entry["name"], size, entry["size"]))
-        if digest != entry["sha256"]:
-            raise HookError(DATA, "image %s is damaged: %s has another content than was written; take an older image"
-                            % (shown, entry["name"]))
-    return found
+                            % (shown, name, size, entry["size"]))
+        if tree != entry["sha256_tree"]:
+            raise HookError(DATA, "image %s is damaged: %s has another content than was written; take an older image" % (shown, name))
+        if private is not None and is_memory(name):
+            os.symlink(os.path.join(shown, name), name, dir_fd=private)
+
+
+def _copy_of(private, name):
+    try:
+        return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=private)
+    except OSError as error:
+        raise _uncopied(name, error, SYSTEM)
+
+
+def _uncopied(name, error, code):
+    return HookError(code, "cannot copy %s of the image to a private place of this node: %s; image kept" % (name, error.strerror))
 
 
 def check_pids_free(found):

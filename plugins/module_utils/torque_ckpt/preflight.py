@@ -1,11 +1,12 @@
 """What must hold on this node before the checkpoint or restart hook touches anything."""
 from collections import namedtuple
 
-from . import config, privilege, store
+from . import config, key, privilege, store
 from .engines import registry
 
-Node = namedtuple("Node", "settings user store engine")
-"""settings: dict from config.load; user: privilege.User; store: its entry in the settings; engine: engines.base.Engine"""
+Node = namedtuple("Node", "settings user store engine keys")
+"""settings: dict from config.load; user: privilege.User; store: its entry in the settings; engine: engines.base.Engine;
+keys: list from key.load"""
 
 
 def check(call, config_path):
@@ -18,4 +19,4 @@ def check(call, config_path):
     user = privilege.account(call.user, call.group)
     place = store.configured(settings["stores"], call.directory)
     store.check_mounted(place)
-    return Node(settings, user, place, registry.get(settings))
+    return Node(settings, user, place, registry.get(settings), key.load(settings["key_path"]))

@@ -95,39 +95,76 @@ def reset_signals():
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-def as_user(user, work, capabilities=()):
+_parent = {}
+"""In a child of as_user: the files "questions" and "answers" (pipes)."""
+
+
+def ask(question):
+    """In the work of as_user: have its answer function, which runs as root, answer a question; return the answer.
+
+    :param question: must fit into JSON, as the answer does
+    :raises HookError: the one that the answer function raised
+    """
+    _parent["questions"].write(json.dumps({"question": question}) + "\n")
+    _parent["questions"].flush()
+    return _unpack(json.loads(_parent["answers"].readline()))
+
+
+def _pack(work):
+    """Return what became of work() as a dict that fits into JSON."""
+    try:
+        return {"result": work()}
+    except HookError as error:
+        return {"code": error.code, "sentence": error.sentence}
+    except Exception as error:  # pylint: disable=broad-except
+        return {"code": SYSTEM, "sentence": "%s: %s" % (type(error).__name__, error)}
+
+
+def _unpack(found):
+    if "sentence" in found:
+        raise HookError(found["code"], found["sentence"])
+    return found["result"]
+
+
+def as_user(user, work, capabilities=(), answer=None):
     """Run work() in a child that is the user's; return what it returns.
 
     :param work: callable without arguments; its result must fit into JSON
+    :param answer: called here with what work passes to ask(), for what only root can know
     :raises HookError: the one that work raised, or SYSTEM when the child died
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # inherited as ignored, it would take the child's status away
-    reader, writer = os.pipe()
+    from_child, to_parent = os.pipe()
+    from_parent, to_child = os.pipe()
     pid = os.fork()
     if pid == 0:
         status = 1
         try:
-            os.close(reader)
-            try:
-                become(user, capabilities)
-                answer = {"result": work()}
-            except HookError as error:
-                answer = {"code": error.code, "sentence": error.sentence}
-            except Exception as error:  # pylint: disable=broad-except
-                answer = {"code": SYSTEM, "sentence": "%s: %s" % (type(error).__name__, error)}
-            with os.fdopen(writer, "w") as stream:
-                stream.write(json.dumps(answer))
+            os.close(from_child)
+            os.close(to_child)
+            with os.fdopen(to_parent, "w") as said, os.fdopen(from_parent) as heard:
+                _parent.update(questions=said, answers=heard)
+
+                def become_and_work():
+                    become(user, capabilities)
+                    return work()
+                said.write(json.dumps(_pack(become_and_work)))
             status = 0
         finally:
             os._exit(status)
-    os.close(writer)
-    with os.fdopen(reader) as stream:
-        text = stream.read()
+    os.close(to_parent)
+    os.close(from_parent)
+    found = {}
+    with os.fdopen(from_child) as said, os.fdopen(to_child, "w") as told:
+        for line in said:
+            try:
+                found = json.loads(line)
+            except ValueError:  # it was killed while it spoke
+                break
+            if "question" in found:
+                told.write(json.dumps(_pack(lambda asked=found["question"]: answer(asked))) + "\n")
+                told.flush()
     status = os.waitpid(pid, 0)[1]
-    try:
-        answer = json.loads(text)
-    except ValueError:
+    if "result" not in found and "sentence" not in found:
         raise HookError(SYSTEM, "the part of the hook that runs as %s died with wait status %d" % (user.name, status))
-    if "sentence" in answer:
-        raise HookError(answer["code"], answer["sentence"])
-    return answer["result"]
+    return _unpack(found)

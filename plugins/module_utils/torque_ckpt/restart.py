@@ -7,22 +7,26 @@ import os
 import signal
 import time
 
-from . import contract, fallback, identity, manifest, preflight, privilege, report, spool, store, supervisor
+from . import attempts, config, contract, fallback, identity, key, manifest, preflight, private, privilege, report, spool, store, supervisor
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
-def _restore(call, node):
-    """As the user: open, verify and restore through one and the same descriptor. Returns the manifest (dict)."""
+def _restore(call, node, place):
+    """As the user: open and verify the image, restore what was verified, from a place (descriptor) where nobody can change it.
+
+    Returns the manifest (dict).
+    """
     shown = os.path.join(call.directory, call.name)
     directory = store.open_job_directory(node.store, call.directory)
     image = store.open_image(directory, call.name, shown)
-    found = manifest.verify(image, call, node.user, shown)
+    found = manifest.verify(image, call, node.user, shown, key.ask_to_prove)
     if found["engine"]["name"] != node.engine.name:
         raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
                         % (shown, found["engine"]["name"], node.engine.name, found["node"]))
     manifest.check_pids_free(found)
+    manifest.check_files(image, found, shown, place, node.engine.is_memory)
     spool.put_back(image, found["spool"], node.user.uid)  # before anything has the files open
-    node.engine.restore(store.engine_path(image))
+    node.engine.restore(store.engine_path(place))
     return found
 
 
@@ -46,18 +50,47 @@ def _end_descendants():
 
 def _continue(call, node, started):
     """Restore the job, supervise it, end as it ends; returns only by an exception."""
-    found = privilege.as_user(node.user, lambda: _restore(call, node), node.engine.restore_capabilities)
+    place = private.Place(node.settings["run_directory"], node.user)
+    try:
+        found = privilege.as_user(node.user, lambda: _restore(call, node, place.descriptor), node.engine.restore_capabilities,
+                                  key.answer(node.keys, call, node.user))
+    finally:
+        place.remove()
     root = identity.process(found["root"])
     if root is None or root.ppid != os.getpid():
         raise HookError(ENGINE, "criu said it restored job %s, but its process %d is not there; image kept" % (call.job_id, found["root"]))
     identity.write_record(node.settings["run_directory"], call.job_id, identity.process(os.getpid()), root,
                           [entry["path"] for entry in found["spool"]])
     report.restart_succeeded()
+    attempts.forget(node.settings["run_directory"], call.job_id)
     report.log("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
                bytes=found["bytes"], seconds=round(time.time() - started, 3))
     status = supervisor.supervise(root.pid)
     identity.drop_record(node.settings["run_directory"], call.job_id)
     supervisor.end_as(status)
+
+
+def _try(call, config_path, started):
+    """Restart the job; returns only by an exception."""
+    node = fallback.insist(lambda: preflight.check(call, config_path))
+    if os.getsid(0) != os.getpid():
+        raise HookError(USAGE, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted")
+    supervisor.block_signals()
+    privilege.become_subreaper()
+    os.chdir("/")
+    try:
+        _continue(call, node, started)
+    except BaseException:
+        _end_descendants()
+        raise
+
+
+def _settings(config_path):
+    """Return the configuration (dict), also where its being wrong is what failed."""
+    try:
+        return config.load(config_path)
+    except HookError:
+        return config.DEFAULTS
 
 
 def main(argv, config_path):
@@ -70,17 +103,13 @@ def main(argv, config_path):
         started = time.time()
         report.restart_failed(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
         call = contract.restart(argv[1:])
-        node = fallback.insist(lambda: preflight.check(call, config_path))
-        if os.getsid(0) != os.getpid():
-            raise HookError(USAGE, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted")
-        supervisor.block_signals()
-        privilege.become_subreaper()
-        os.chdir("/")
         try:
-            return _continue(call, node, started)
-        except BaseException as error:
-            _end_descendants()
-            if isinstance(error, HookError) and fallback.is_needed():
-                fallback.keep(node.settings["run_directory"], call, error)
-            raise
+            _try(call, config_path, started)
+        except HookError as error:
+            privilege.reset_signals()  # there is no job to hand them on to
+            settings = _settings(config_path)
+            error = attempts.judge(settings, call.job_id, error)
+            if fallback.is_needed():
+                fallback.keep(settings["run_directory"], call, error)
+            raise error
     return report.guard("restart", work, argv[2] if len(argv) > 2 else None, report.restart_failed)

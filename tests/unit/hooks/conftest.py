@@ -15,7 +15,7 @@ import pytest
 HOOKS = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../plugins/module_utils"))
 sys.path.insert(0, HOOKS)
 
-from torque_ckpt import contract, identity, manifest, privilege, store, supervisor  # noqa: E402
+from torque_ckpt import contract, identity, key, manifest, privilege, store, supervisor  # noqa: E402
 
 LIMIT = 30
 """Seconds after which something that should have happened is taken for hung."""
@@ -213,6 +213,7 @@ class Site(object):
     config     str: path of the configuration
     store      str: path of the store
     directory  str: where the images of job 12.head live; the user's own
+    key        str: path of the file with the key
     """
 
     def __init__(self, path, user):
@@ -227,12 +228,16 @@ class Site(object):
         os.chown(self.directory, user.uid, user.gid)
         with open(os.path.join(self.store, store.MARKER), "w") as stream:
             stream.write("main\n")
+        self.key = os.path.join(path, "manifest.key")
+        with open(self.key, "w") as stream:
+            json.dump({"keys": [{"id": "first", "secret": "17" * 32}]}, stream)
+        os.chmod(self.key, 0o600)
         self.configure()
 
     def configure(self, **settings):
         """Write the configuration."""
         values = {"stores": [{"path": self.store, "id": "main"}], "criu_path": self.criu, "engine_timeout": LIMIT,
-                  "run_directory": self.run_directory}
+                  "run_directory": self.run_directory, "key_path": self.key, "restart_backoff": 0}
         with open(self.config, "w") as stream:
             json.dump(dict(values, **settings), stream)
         os.chmod(self.config, 0o644)
@@ -243,8 +248,9 @@ class Site(object):
 
     def publish(self, name, root, pids, engine="criu", output=None):
         """Make an image as the checkpoint hook does it; its one file is pages.img, and stdout with output's (path, bytes)."""
+        call = contract.restart(self.arguments(name=name))
+
         def work():
-            call = contract.restart(self.arguments(name=name))
             directory = store.open_job_directory({"path": self.store, "id": "main"}, self.directory)
             draft = store.Draft(directory, name)
             os.write(os.open("pages.img", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=draft.descriptor), b"memory")
@@ -252,9 +258,10 @@ class Site(object):
             if output is not None:
                 os.write(os.open("stdout", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=draft.descriptor), output[1])
                 saved = [{"name": "stdout", "path": output[0], "mode": 0o600}]
-            manifest.write(draft.descriptor, call, self.user, {"name": engine, "version": "1"}, root, pids, 0.5, saved)
+            facts = {"engine": {"name": engine, "version": "1"}, "root": root, "pids": pids, "frozen_seconds": 0.5, "spool": saved}
+            manifest.write(draft.descriptor, call, self.user, facts, key.ask_to_seal)
             draft.publish()
-        privilege.as_user(self.user, work)
+        privilege.as_user(self.user, work, answer=key.answer(key.load(self.key), call, self.user))
 
     def content(self):
         """Return all that is in the job's directory: paths and bytes (dict)."""

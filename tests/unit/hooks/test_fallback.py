@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from torque_ckpt import contract, errors, fallback, identity, manifest, preflight, report
+from torque_ckpt import contract, errors, fallback, identity, key, manifest, preflight, privilege, report
 from torque_ckpt.errors import HookError
 
 HOOKS = os.path.dirname(os.path.dirname(fallback.__file__))
@@ -98,7 +98,8 @@ def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, 
         "ended 137", 'qalter -W comment="Permanent failure of the restart: image %s/ckpt.12.head.1 is damaged: pages.img has another '
         'content than was written; take an older image" 12.head' % site.directory]
     after = site.content()
-    for entry in ("pages.img", "stdout", manifest.FILE):
+    assert json.loads(after["ckpt.12.head.2/" + manifest.FILE].decode())["name"] == "ckpt.12.head.2"
+    for entry in ("pages.img", "stdout"):
         assert after["ckpt.12.head.1/" + entry] == after["ckpt.12.head.2/" + entry] == before["ckpt.12.head.1/" + entry]
     with open(output) as stream:
         assert stream.read() == "line 1\n"
@@ -228,7 +229,8 @@ def test_name_that_is_taken(site, free_pid):
         site.publish(name, free_pid, [free_pid])
     before = site.content()
     call = contract.checkpoint(site.arguments(name="ckpt.12.head.2") + ["15", "-"])
+    node = preflight.check(call, site.config)
     with pytest.raises(HookError) as caught:
-        fallback.present(call, preflight.check(call, site.config), "ckpt.12.head.1")
+        privilege.as_user(node.user, lambda: fallback.present(call, node, "ckpt.12.head.1"), answer=key.answer(node.keys, call, node.user))
     assert str(caught.value) == "cannot publish image ckpt.12.head.2: Directory not empty"
     assert site.content() == before

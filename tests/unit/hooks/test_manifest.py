@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import json
 import os
@@ -6,13 +7,23 @@ import threading
 
 import pytest
 
-from torque_ckpt import contract, errors, manifest, privilege
+from torque_ckpt import contract, digest, errors, fit, key, manifest, privilege
 from torque_ckpt.errors import HookError
 
 SHOWN = "/shared/ckpt/12.head.CK/ckpt.12.head.1"
 ALICE = privilege.User("alice", 1001, 100, "/home/alice")
 CALL = contract.Call(4711, "12.head", "alice", None, "/shared/ckpt/12.head.CK", "ckpt.12.head.1", None, None)
+KEYS = [("first", b"s" * 32)]
+FACTS = {"engine": {"name": "criu", "version": "4.1"}, "root": 7, "pids": [7, 8], "frozen_seconds": 0.25, "spool": []}
 FILES = {"core-7.img": b"registers", "empty.img": b"", "pages-1.img": bytes(bytearray(range(256))) * 8193}
+
+
+def seal(body):
+    return key.seal(KEYS, body)
+
+
+def prove(found, shown):
+    key.check(KEYS, found, shown)
 
 
 class Image(object):
@@ -30,19 +41,20 @@ class Image(object):
             stream.write(content)
 
     def write(self, **change):
-        values = dict({"engine": {"name": "criu", "version": "4.1"}, "root": 7, "pids": [7, 8], "frozen_seconds": 0.25}, **change)
-        return manifest.write(self.descriptor, CALL, ALICE, **values)
+        return manifest.write(self.descriptor, CALL, ALICE, dict(FACTS, **change), seal)
 
-    def verify(self, **change):
-        return manifest.verify(self.descriptor, CALL._replace(**change), ALICE, SHOWN)
+    def verify(self, private=None, **change):
+        found = manifest.verify(self.descriptor, CALL._replace(**change), ALICE, SHOWN, prove)
+        manifest.check_files(self.descriptor, found, SHOWN, private, lambda name: name.startswith("pages"))
+        return found
 
     def edit(self, **change):
-        """Change the manifest behind its back."""
+        """Put another manifest in the place of this one, sealed as it must be."""
         path = os.path.join(self.path, manifest.FILE)
         with open(path) as stream:
             found = json.load(stream)
         with open(path, "w") as stream:
-            json.dump(dict(found, **change), stream)
+            json.dump(seal(dict(found, **change)), stream)
 
     def refusal(self, **change):
         with pytest.raises(HookError) as caught:
@@ -59,16 +71,20 @@ def image(tmp_path):
 
 # Writing
 
+def leaf(content):
+    return hashlib.sha256(content).digest()
+
+
 def test_written_manifest_says_what_the_image_is(image):
-    found = image.write(frozen_seconds=0.12345678)
-    machine = os.uname()
+    found = image.write(generation=3)
     assert re.match(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$", found.pop("created"))
-    assert found == {
-        "format": 2, "job_id": "12.head", "user": "alice", "uid": 1001, "name": "ckpt.12.head.1",
-        "engine": {"name": "criu", "version": "4.1"}, "node": machine.nodename, "kernel": machine.release, "arch": machine.machine,
-        "root": 7, "pids": [7, 8], "frozen_seconds": 0.123457, "spool": [], "bytes": sum(map(len, FILES.values())),
-        "files": [{"name": name, "size": len(FILES[name]), "sha256": hashlib.sha256(FILES[name]).hexdigest()} for name in sorted(FILES)],
-    }
+    assert re.match(r"[0-9a-f]{64}$", found.pop("mac"))
+    assert found == dict(
+        FACTS, format=3, job_id="12.head", user="alice", uid=1001, name="ckpt.12.head.1", generation=3, key="first",
+        bytes=sum(map(len, FILES.values())), files=[
+            {"name": name, "size": len(FILES[name]), "sha256_tree": hashlib.sha256(leaf(FILES[name]) if FILES[name] else b"").hexdigest()}
+            for name in sorted(FILES)], **fit.node())
+    assert found["kernel"] == os.uname().release and found["node"] == os.uname().nodename
 
 
 def test_manifest_lies_beside_the_files_and_is_the_users_alone(image):
@@ -91,7 +107,8 @@ def test_manifest_is_not_written_twice(image):
 @pytest.mark.parametrize("make, why", [
     (lambda path: os.symlink("/etc/passwd", path), "Too many levels of symbolic links"),
     (lambda path: os.symlink("/nonexistent", path), "Too many levels of symbolic links"),
-    (os.mkdir, "Is a directory"),
+    (os.mkdir, "Not a regular file"),
+    (os.mkfifo, "Not a regular file"),
 ])
 def test_manifest_of_something_else_than_files(image, make, why):
     make(os.path.join(image.path, "core-9.img"))
@@ -106,7 +123,7 @@ def test_manifest_where_the_user_may_not_write(open_directory, somebody):
     os.chmod(open_directory, 0o555)
     descriptor = os.open(open_directory, os.O_RDONLY)
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: manifest.write(descriptor, CALL, ALICE, {"name": "criu", "version": "4.1"}, 7, [7], 0.5))
+        privilege.as_user(somebody, lambda: manifest.write(descriptor, CALL, ALICE, FACTS, seal))
     os.close(descriptor)
     os.chmod(open_directory, 0o755)
     assert str(caught.value) == "cannot write the manifest of image ckpt.12.head.1: Permission denied"
@@ -171,28 +188,42 @@ def test_manifest_that_is_not_ours(image, content):
     assert image.refusal() == (errors.DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % SHOWN)
 
 
-@pytest.mark.parametrize("number", [0, 3, 10, "1", None])
+@pytest.mark.parametrize("number", [0, 1, 2, 4, 10, "3", None])
 def test_manifest_of_another_format(image, number):
-    image.write()
-    image.edit(format=number)
+    image.put(manifest.FILE, json.dumps({"format": number}).encode())
     assert image.refusal() == (
-        errors.REFUSED, "image %s has manifest format %s, these hooks read 2; update the hooks on this node; image kept" % (SHOWN, number))
+        errors.REFUSED, "image %s has manifest format %r, these hooks read 3; restart it on a node whose hooks made it; image kept"
+        % (SHOWN, number))
 
 
-def test_a_newer_format_is_refused_whatever_else_it_says(image):
-    image.put(manifest.FILE, b'{"format": 3}')
-    assert image.refusal() == (
-        errors.REFUSED, "image %s has manifest format 3, these hooks read 2; update the hooks on this node; image kept" % SHOWN)
-
-
-def test_image_of_hooks_that_knew_no_output(image):
+@pytest.mark.parametrize("change", [
+    {"uid": 0}, {"job_id": "13.head"}, {"created": "2038-01-19T03:14:07Z"}, {"root": 1}, {"pids": []}, {"bytes": 0}, {"mac": ""},
+    {"mac": None}, {"arch": "vax"}, {"files": []}, {"spool": [{"name": "stdout", "path": "/etc/passwd", "mode": 0o600}]}, {"added": 1},
+], ids=lambda change: next(iter(change)))
+def test_manifest_that_somebody_changed(image, change):
+    path = os.path.join(image.path, manifest.FILE)
     image.write()
-    with open(os.path.join(image.path, manifest.FILE)) as stream:
+    with open(path) as stream:
         found = json.load(stream)
-    del found["spool"]
-    with open(os.path.join(image.path, manifest.FILE), "w") as stream:
-        json.dump(dict(found, format=1), stream)
-    assert image.verify()["spool"] == []
+    with open(path, "w") as stream:
+        json.dump(dict(found, **change), stream)
+    assert image.refusal() == (
+        errors.REFUSED, "image %s has a manifest that root's hooks did not write, or that was changed since; take an older image" % SHOWN)
+
+
+def test_manifest_laid_out_anew_is_the_same(image):
+    path = os.path.join(image.path, manifest.FILE)
+    found = image.write()
+    image.put(manifest.FILE, json.dumps(found, indent=None).encode())
+    assert image.verify() == found
+    assert os.path.exists(path)
+
+
+def test_image_under_the_name_of_another(image):
+    image.write()
+    assert image.refusal(name="ckpt.12.head.2") == (
+        errors.REFUSED, "image %s was made as ckpt.12.head.1 and has been given another's name since; restart it under its own; image kept"
+        % SHOWN)
 
 
 def test_output_is_named_in_the_manifest(image):
@@ -231,6 +262,62 @@ def test_image_of_another_architecture(image):
     image.edit(arch="vax", node="node7")
     assert image.refusal() == (
         errors.REFUSED, "image %s is for vax, this node is %s; restart it on a node like node7; image kept" % (SHOWN, os.uname().machine))
+
+
+def test_image_of_another_cpu(image):
+    image.write()
+    image.edit(cpu=fit.cpu_features() + ["xyz1", "avx1024"], node="node7")
+    assert image.refusal() == (
+        errors.REFUSED, "image %s was made on a CPU with avx1024 xyz1, which this node's CPU lacks; restart it on a node like node7; "
+        "image kept" % SHOWN)
+    image.edit(cpu=fit.cpu_features()[1:])
+    image.verify()
+
+
+# What is restored is what was verified
+
+@pytest.fixture
+def private(tmp_path):
+    (tmp_path / "private").mkdir()
+    descriptor = os.open(str(tmp_path / "private"), os.O_RDONLY)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_files_that_steer_the_engine_are_copied_while_they_are_verified(image, private, tmp_path):
+    image.put("large.img", os.urandom(9 * digest.CHUNK + 1))
+    image.put("stdout", b"line 1")
+    image.write(spool=[{"name": "stdout", "path": "/spool/12.head.OU", "mode": 0o600}])
+    image.verify(private)
+    copies = tmp_path / "private"
+    assert sorted(os.listdir(private)) == ["core-7.img", "empty.img", "large.img", "pages-1.img"]
+    for name in ("core-7.img", "empty.img", "large.img"):
+        with open(os.path.join(image.path, name), "rb") as stream:
+            assert (copies / name).read_bytes() == stream.read()
+        assert not (copies / name).is_symlink()
+    assert os.readlink(str(copies / "pages-1.img")) == SHOWN + "/pages-1.img"
+
+
+def test_private_place_without_room(image, private, monkeypatch):
+    def full(_source, _number, target):
+        if target is not None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return b"", 0
+    image.write()
+    monkeypatch.setattr(digest, "_leaf", full)
+    with pytest.raises(HookError) as caught:
+        image.verify(private)
+    assert (caught.value.code, str(caught.value)) == (
+        errors.TEMPORARY, "cannot copy core-7.img of the image to a private place of this node: No space left on device; image kept")
+
+
+def test_private_place_that_holds_something(image, private):
+    image.write()
+    image.verify(private)
+    with pytest.raises(HookError) as caught:
+        image.verify(private)
+    assert (caught.value.code, str(caught.value)) == (
+        errors.SYSTEM, "cannot copy core-7.img of the image to a private place of this node: File exists; image kept")
 
 
 def test_verifying_changes_nothing_and_leaves_no_descriptor(image):
@@ -309,24 +396,24 @@ OWNER = privilege.User("alice", 1, 1, "/")
 
 
 @pytest.mark.parametrize("content", [
-    '{"format": 1}',
-    '{"format": 1, "job_id": "12.head", "user": "alice", "uid": 1, "arch": "%s", "files": 7}' % os.uname().machine,
+    '{"format": 3}',
+    '{"format": 3, "job_id": "12.head", "user": "alice", "uid": 1, "arch": "%s", "files": 7}' % os.uname().machine,
     "[]", "7",
 ])
-def test_manifest_without_its_fields(tmp_path, open_directory, content):
-    (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(HookError) as caught:
-        manifest.verify(os.open(str(tmp_path), os.O_RDONLY), OWN, OWNER, "/shown")
-    assert caught.value.code == errors.DATA
-    assert str(caught.value) == "image /shown has a manifest that is not ours; it is kept but cannot be restarted"
+def test_manifest_without_its_fields(image, content):
+    image.put(manifest.FILE, content.encode())
+    assert image.refusal() == (errors.DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % SHOWN)
 
 
-def test_file_that_the_manifest_does_not_list(tmp_path):
-    directory = os.open(str(tmp_path), os.O_RDONLY)
-    manifest.write(directory, OWN, OWNER, {"name": "criu", "version": "1"}, 1, [1], 0.1)
-    (tmp_path / "stats-restore").write_text("an earlier restart's")
-    manifest.verify(directory, OWN, OWNER, "/shown")
-    (tmp_path / "core-9.img").write_text("x")
-    with pytest.raises(HookError) as caught:
-        manifest.verify(directory, OWN, OWNER, "/shown")
-    assert str(caught.value) == "image /shown is damaged: 'core-9.img' is not in its manifest; take an older image"
+def test_file_that_the_manifest_does_not_list(image):
+    image.write()
+    image.put("stats-restore", b"an earlier restart's")
+    image.verify()
+    image.put("core-9.img", b"x")
+    assert image.refusal() == (errors.DATA, "image %s is damaged: 'core-9.img' is not in its manifest; take an older image" % SHOWN)
+
+
+def test_manifest_lists_neither_itself_nor_what_an_engine_may_write(image):
+    image.write()
+    image.edit(files=[{"name": "stats-restore", "size": 0, "sha256_tree": ""}])
+    assert image.refusal()[0] == errors.DATA

@@ -117,6 +117,33 @@ def test_as_user_when_the_child_dies(somebody, end, status):
     assert caught.value.code == errors.SYSTEM
 
 
+def test_as_user_asks_root(somebody):
+    asked = []
+
+    def answer(question):
+        asked.append((os.getpid(), question))
+        if question == "no":
+            raise HookError(errors.REFUSED, "not to you")
+        return [os.geteuid(), question]
+
+    def work():
+        found = [privilege.ask({"a": "line\nbreak"}), privilege.ask("x" * 200000)]
+        try:
+            privilege.ask("no")
+        except HookError as error:
+            found.append([error.code, str(error)])
+        return found
+    assert privilege.as_user(somebody, work, answer=answer) == [
+        [os.geteuid(), {"a": "line\nbreak"}], [os.geteuid(), "x" * 200000], [errors.REFUSED, "not to you"]]
+    assert asked == [(os.getpid(), question) for question in ({"a": "line\nbreak"}, "x" * 200000, "no")]
+
+
+def test_as_user_that_dies_after_a_question(somebody):
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, lambda: privilege.ask(1) and os._exit(3), answer=lambda _question: True)
+    assert str(caught.value) == "the part of the hook that runs as %s died with wait status 768" % somebody.name
+
+
 def test_as_user_leaves_no_descriptor_and_no_child(somebody):
     before = os.listdir("/proc/self/fd")
     children = identity.children(os.getpid())

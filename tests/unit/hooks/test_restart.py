@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from torque_ckpt import errors, identity, report, store
+from torque_ckpt import attempts, config, errors, identity, report, store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
 
@@ -26,9 +26,11 @@ def test_with_a_malformed_argument(hook):
 
 
 def test_without_a_configuration(hook):
+    attempts.forget(config.DEFAULTS["run_directory"], "12.head")
     assert hook("restart", ARGUMENTS) == (
         errors.CONFIG, "", "configuration /nonexistent/hooks.json cannot be read (No such file or directory); "
-        "run the role checkpoint_hooks on this node\n")
+        "run the role checkpoint_hooks on this node (attempt 1 of 5)\n")
+    attempts.forget(config.DEFAULTS["run_directory"], "12.head")
 
 
 def restart(hook, site, leader=True, variables=(), **values):
@@ -65,13 +67,13 @@ def test_store_that_is_another(hook, site):
     with open(os.path.join(site.store, store.MARKER), "w") as stream:
         stream.write("other\n")
     assert restart(hook, site) == (
-        errors.CONFIG, "", "store %s is another one than configured: its id is 'other', expected main\n" % site.store)
+        errors.CONFIG, "", "store %s is another one than configured: its id is 'other', expected main (attempt 1 of 5)\n" % site.store)
 
 
 @needs_root
 def test_engine_that_is_not_there(hook, site):
     os.unlink(site.criu)
-    assert restart(hook, site) == (errors.CONFIG, "", "criu is not at %s on this node; run the role criu\n" % site.criu)
+    assert restart(hook, site) == (errors.CONFIG, "", "criu is not at %s on this node; run the role criu (attempt 1 of 5)\n" % site.criu)
 
 
 # Images that cannot be restarted are kept
@@ -124,13 +126,70 @@ def test_image_without_a_manifest(hook, site, image):
 
 
 @needs_root
-def test_image_of_another_job(hook, site, image):
+def test_image_that_its_owner_changed(hook, site, image):
     with open(os.path.join(image, "manifest.json")) as stream:
         found = json.load(stream)
     with open(os.path.join(image, "manifest.json"), "w") as stream:
-        json.dump(dict(found, job_id="13.head"), stream)
+        json.dump(dict(found, root=1), stream)
     refused(hook, site, errors.REFUSED,
-            "image %s belongs to job 13.head of nobody, not to job 12.head of nobody; image kept" % image)
+            "image %s has a manifest that root's hooks did not write, or that was changed since; take an older image" % image)
+
+
+@needs_root
+def test_image_that_was_sealed_with_another_key(hook, site, image):
+    with open(site.key, "w") as stream:
+        json.dump({"keys": [{"id": "second", "secret": "18" * 32}]}, stream)
+    refused(hook, site, errors.REFUSED, "image %s was sealed with the key 'first', which this node does not have; put that key back into "
+            "checkpoint_hooks_keys; image kept" % image)
+
+
+@needs_root
+def test_image_of_an_older_key(hook, site, image):
+    with open(site.key, "w") as stream:
+        json.dump({"keys": [{"id": "second", "secret": "18" * 32}, {"id": "first", "secret": "17" * 32}]}, stream)
+    assert restart(hook, site) == (
+        errors.ENGINE, "", "criu restore failed with status 1: it would not; the image is kept\n")
+
+
+@needs_root
+def test_key_that_others_may_read(hook, site, image):
+    os.chmod(site.key, 0o640)
+    assert restart(hook, site) == (errors.CONFIG, "", "key file %s must be root's and readable by nobody else; "
+                                   "run the role checkpoint_hooks on this node (attempt 1 of 5)\n" % site.key)
+
+
+@needs_root
+def test_image_of_another_job(hook, site, image):
+    os.rename(site.directory, site.directory + ".away")
+    os.mkdir(site.directory)
+    os.rename(site.directory + ".away/ckpt.12.head.1", image)
+    assert hook("restart", ["-", "13.head"] + site.arguments(name="ckpt.12.head.1")[2:], site.config) == (
+        errors.REFUSED, "", "image %s belongs to job 12.head of nobody, not to job 13.head of nobody; image kept\n" % image)
+
+
+@needs_root
+def test_passing_reasons_are_counted_and_then_hold_the_job(hook, site, start_job, free_pid):
+    pid = start_job().pids[0]
+    site.publish("ckpt.12.head.1", free_pid, [free_pid, pid])
+    site.configure(restart_attempts=2)
+    sentence = "process id %d of the image is in use on this node (by 'sh'); try again later or on another node" % pid
+    assert restart(hook, site) == (errors.TEMPORARY, "", sentence + " (attempt 1 of 2)\n")
+    assert restart(hook, site) == (errors.SYSTEM, "", sentence + " (attempt 2 of 2, the last; mend the cause, then release the job)\n")
+    assert restart(hook, site) == (errors.TEMPORARY, "", sentence + " (attempt 1 of 2)\n")
+
+
+@needs_root
+def test_engine_reads_a_private_copy(hook, site, program, free_pid, open_directory):
+    """The owner changes the image after it was verified; what the engine reads is what was verified."""
+    site.publish("ckpt.12.head.1", free_pid, [free_pid])
+    seen = os.path.join(open_directory, "seen")
+    open(seen, "w").close()
+    os.chmod(seen, 0o666)
+    program("echo forged > %s/ckpt.12.head.1/pages.img; ls -A $4/ > %s; cat $4/pages.img >> %s; exit 1\n" % (site.directory, seen, seen))
+    assert restart(hook, site).code == errors.ENGINE
+    with open(seen) as stream:
+        assert stream.read() == "pages.img\nmemory"
+    assert os.listdir(os.path.join(site.run_directory, "private")) == []
 
 
 @needs_root
@@ -146,14 +205,14 @@ def test_process_id_that_is_in_use(hook, site, start_job, free_pid):
     pid = start_job().pids[0]
     site.publish("ckpt.12.head.1", free_pid, [free_pid, pid])
     refused(hook, site, errors.TEMPORARY,
-            "process id %d of the image is in use on this node (by 'sh'); try again later or on another node" % pid)
+            "process id %d of the image is in use on this node (by 'sh'); try again later or on another node (attempt 1 of 5)" % pid)
 
 
 @needs_root
 def test_process_id_that_criu_finds_in_use(hook, site, image, program):
     program("echo \"(00.1) Error (criu/cr-restore.c:1): Can't fork for 7: File exists\" >&2\nexit 1\n")
     refused(hook, site, errors.TEMPORARY, "a process id of the image is in use on this node (criu: Can't fork for 7: File exists); "
-            "try again later or on another node")
+            "try again later or on another node (attempt 1 of 5)")
 
 
 @needs_root
@@ -253,7 +312,7 @@ def test_a_process_id_in_use_queues_the_job(hook, site, start_job, told):
     site.publish("ckpt.12.head.1", pid, [pid])
     assert verdict(hook, site, told) == (
         errors.TEMPORARY, "Temporary failure of the restart: process id %d of the image is in use on this node (by 'sh'); "
-        "try again later or on another node\n" % pid)
+        "try again later or on another node (attempt 1 of 5)\n" % pid)
 
 
 @needs_root

@@ -35,6 +35,10 @@ class Engine(object):
         """Return the ids (sorted list of int) of all processes and threads of the image in directory (descriptor)."""
         raise NotImplementedError
 
+    def is_memory(self, name):
+        """Whether the image's file name (str) holds nothing but memory of the job's processes: it steers the engine in nothing."""
+        raise NotImplementedError
+
     def restore(self, directory):
         """Bring the tree in directory (path, str) back; its root becomes an orphan of this process.
 

@@ -15,6 +15,7 @@ _COMMON = ["--unprivileged", "--shell-job", "--file-locks", "--ext-unix-sk", "--
 
 _PID_IN_USE = re.compile(r"(?:Can't fork for|Unable to fork|Can't clone).*File exists|Pid \d+ do not match expected", re.IGNORECASE)
 _CORE = re.compile(r"core-([0-9]+)\.img")
+_MEMORY = re.compile(r"pages-[0-9]+\.img")
 _ERROR = re.compile(r"Error \([^)]*\): (.*)")
 
 
@@ -79,6 +80,10 @@ class Criu(Engine):
     def process_ids(self, directory):
         """See Engine. CRIU writes one core file for each thread."""
         return sorted(int(found.group(1)) for found in map(_CORE.fullmatch, os.listdir(directory)) if found)
+
+    def is_memory(self, name):
+        """See Engine. CRIU copies these into the processes and reads nothing in them."""
+        return _MEMORY.fullmatch(name) is not None
 
     def restore(self, directory):
         """See Engine."""

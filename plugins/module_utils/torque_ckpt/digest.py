@@ -1,0 +1,71 @@
+"""Hashing files, large ones by several threads at once.
+
+A file's hash is that of its chunks' hashes: SHA-256 over the SHA-256 of each
+4 MiB. (hashlib lets other threads run while it hashes.)
+"""
+import hashlib
+import os
+
+CHUNK = 4 << 20
+"""How much each leaf of the tree covers (bytes). Part of the manifest's format."""
+
+_PIECE = 1 << 20  # how much is in memory at once, for each thread
+_THREADS = 4
+
+
+def _leaf(source, number, target):
+    """Return (hash, size) of one chunk of a descriptor; write it into target (descriptor or None) at the same place."""
+    digest, offset, end = hashlib.sha256(), number * CHUNK, (number + 1) * CHUNK
+    while offset < end:
+        piece = os.pread(source, min(_PIECE, end - offset), offset)
+        if not piece:
+            break
+        digest.update(piece)
+        if target is not None:
+            written = 0
+            while written < len(piece):
+                written += os.pwrite(target, piece[written:], offset + written)
+        offset += len(piece)
+    return digest.digest(), offset - number * CHUNK
+
+
+def _all_leaves(count, work):
+    """Return [work(0), ..., work(count - 1)], worked out by a few threads."""
+    import threading  # small images do without
+    found, failures = [None] * count, []
+    todo = iter(range(count))
+    lock = threading.Lock()
+
+    def take():
+        while not failures:
+            with lock:
+                number = next(todo, None)
+            if number is None:
+                return
+            try:
+                found[number] = work(number)
+            except OSError as error:
+                failures.append(error)
+    threads = [threading.Thread(target=take) for _number in range(min(_THREADS, count, len(os.sched_getaffinity(0))))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return found
+
+
+def of(source, target=None):
+    """Return (size, hexadecimal hash) of a file.
+
+    :param source: its descriptor (int)
+    :param target: descriptor of an empty file that becomes its copy (int or None)
+    """
+    count = -(-os.fstat(source).st_size // CHUNK)
+
+    def leaf(number):
+        return _leaf(source, number, target)
+    found = [leaf(number) for number in range(count)] if count < 4 else _all_leaves(count, leaf)
+    tree = hashlib.sha256(b"".join(digest for digest, _size in found))
+    return sum(size for _digest, size in found), tree.hexdigest()

@@ -1,0 +1,65 @@
+import errno
+import hashlib
+import os
+
+import pytest
+
+from torque_ckpt import digest
+
+
+def by_the_book(content):
+    """The tree hash as the manifest's format defines it."""
+    leaves = [hashlib.sha256(content[start:start + (4 << 20)]).digest() for start in range(0, len(content), 4 << 20)]
+    return hashlib.sha256(b"".join(leaves)).hexdigest()
+
+
+def opened(path, content):
+    path.write_bytes(content)
+    return os.open(str(path), os.O_RDONLY)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4095, (1 << 20) + 1, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, 16 << 20, (23 << 20) + 7])
+def test_hash_and_copy(tmp_path, size):
+    content = os.urandom(size)
+    source = opened(tmp_path / "source", content)
+    target = os.open(str(tmp_path / "target"), os.O_WRONLY | os.O_CREAT)
+    try:
+        assert digest.of(source, target) == digest.of(source) == (size, by_the_book(content))
+    finally:
+        os.close(source)
+        os.close(target)
+    assert (tmp_path / "target").read_bytes() == content
+
+
+@pytest.mark.parametrize("place", [0, (4 << 20) - 1, 4 << 20, (20 << 20) - 1])
+def test_every_byte_counts(tmp_path, place):
+    content = bytearray(20 << 20)
+    before = digest.of(opened(tmp_path / "before", content))
+    content[place] = 1
+    assert digest.of(opened(tmp_path / "after", content)) != before
+
+
+def test_chunks_that_change_places_are_seen(tmp_path):
+    one, other = b"1" * digest.CHUNK, b"2" * digest.CHUNK
+    assert digest.of(opened(tmp_path / "a", one + other)) != digest.of(opened(tmp_path / "b", other + one))
+
+
+@pytest.mark.parametrize("chunks", [1, 9])
+def test_failure_of_the_copy(tmp_path, chunks):
+    source = opened(tmp_path / "source", b"x" * chunks * digest.CHUNK)
+    with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError) as caught:
+        digest.of(source, full.fileno())
+    assert caught.value.errno in (errno.ENOSPC, errno.ESPIPE)
+    os.close(source)
+
+
+def test_large_files_take_little_memory(tmp_path, in_child):
+    import resource
+    with open(str(tmp_path / "large"), "wb") as stream:
+        stream.truncate(1 << 30)
+
+    def work():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        digest.of(os.open(str(tmp_path / "large"), os.O_RDONLY))
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert in_child(work).result < 16 << 10  # KiB

@@ -1,0 +1,51 @@
+import os
+
+import pytest
+
+from torque_ckpt import errors, fit
+from torque_ckpt.errors import HookError
+
+HERE = {"node": "node1", "arch": "x86_64", "cpu": ["avx", "sse2"], "libc": "glibc 2.41"}
+
+
+def test_features_of_x86_without_what_only_the_kernel_does(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor\t: 0\nflags\t\t: fpu vme sse2 avx2 pti ibrs avx retpoline\nbugs\t\t: spectre_v1\n")
+    assert fit.cpu_features(str(path)) == ["avx", "avx2", "sse2"]
+
+
+def test_features_of_arm(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor\t: 0\nFeatures\t: fp asimd sve\n")
+    assert fit.cpu_features(str(path)) == ["asimd", "fp", "sve"]
+
+
+def test_cpu_that_says_nothing(tmp_path):
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\n")
+    assert fit.cpu_features(str(tmp_path / "cpuinfo")) == []
+
+
+def test_this_node():
+    here = fit.node()
+    assert (here["node"], here["kernel"], here["kernel_version"], here["arch"]) == (
+        os.uname().nodename, os.uname().release, os.uname().version, os.uname().machine)
+    assert here["libc"].startswith("glibc ")
+    assert here["cpu"] == fit.cpu_features()
+    assert os.uname().machine != "x86_64" or "sse2" in here["cpu"]
+    fit.check(here, "/shown")
+
+
+@pytest.mark.parametrize("change, why", [
+    ({}, ""), ({"cpu": []}, ""), ({"cpu": ["sse2"]}, ""), ({"libc": "glibc 2.17"}, ""),
+    ({"arch": "aarch64"}, "is for aarch64, this node is x86_64"),
+    ({"cpu": ["avx", "avx512f", "amx_tile"]}, "was made on a CPU with amx_tile avx512f, which this node's CPU lacks"),
+])
+def test_image_of_another_node(change, why):
+    assert fit.lacks(dict(HERE, **change), HERE) == why
+
+
+def test_sentence():
+    with pytest.raises(HookError) as caught:
+        fit.check(dict(fit.node(), arch="vax", node="node7"), "/shown")
+    assert (caught.value.code, str(caught.value)) == (
+        errors.REFUSED, "image /shown is for vax, this node is %s; restart it on a node like node7; image kept" % os.uname().machine)

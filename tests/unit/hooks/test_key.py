@@ -1,0 +1,143 @@
+import json
+import os
+
+import pytest
+
+from torque_ckpt import contract, errors, key, privilege
+from torque_ckpt.errors import HookError
+
+ALICE = privilege.User("alice", 1001, 100, "/home/alice")
+CALL = contract.Call(4711, "12.head", "alice", None, "/shared/ckpt/12.head.CK", "ckpt.12.head.1", None, None)
+BODY = {"job_id": "12.head", "uid": 1001, "name": "ckpt.12.head.1", "frozen_seconds": 0.1, "text": u"\u00fc"}
+OLD, NEW = ("2025", b"o" * 32), ("2026", b"n" * 32)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, mode=0o600):
+        path = tmp_path / "manifest.key"
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        path.chmod(mode)
+        return str(path)
+    return write
+
+
+def load(path):
+    return key.load(path, owner=os.geteuid())
+
+
+def refusal(path, owner=None):
+    with pytest.raises(HookError) as caught:
+        key.load(path, owner=os.geteuid() if owner is None else owner)
+    assert caught.value.code == errors.CONFIG
+    beginning, end = "key file %s " % path, "; run the role checkpoint_hooks on this node"
+    assert str(caught.value).startswith(beginning) and str(caught.value).endswith(end)
+    return str(caught.value)[len(beginning):-len(end)]
+
+
+def ring(*keys):
+    return {"keys": [{"id": name, "secret": "".join("%02x" % byte for byte in secret)} for name, secret in keys]}
+
+
+def test_keys_in_their_order(write):
+    assert load(write(ring(NEW, OLD))) == [NEW, OLD]
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o644])
+def test_keys_that_others_may_reach(write, mode):
+    assert refusal(write(ring(NEW), mode)) == "must be root's and readable by nobody else"
+
+
+def test_keys_of_another_owner(write):
+    assert refusal(write(ring(NEW)), owner=os.geteuid() + 1) == "must be root's and readable by nobody else"
+
+
+def test_keys_that_are_missing(tmp_path):
+    assert refusal(str(tmp_path / "none")) == "cannot be read (No such file or directory)"
+
+
+def test_keys_behind_a_link(write, tmp_path):
+    (tmp_path / "link").symlink_to(write(ring(NEW)))
+    assert refusal(str(tmp_path / "link")) == "cannot be read (Too many levels of symbolic links)"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "7", "{}", '{"keys": 7}', '{"keys": ["x"]}', '{"keys": [{"id": "x"}]}',
+                                     '{"keys": [{"id": "x", "secret": "no hex"}]}', '{"keys": [{"id": "x", "secret": 7}]}'])
+def test_file_without_keys(write, content):
+    assert refusal(write(content)) == "does not hold keys"
+
+
+@pytest.mark.parametrize("content", [ring(), ring(("short", b"s" * 31)), ring(NEW, ("short", b"s")),
+                                     {"keys": [{"id": 7, "secret": "17" * 32}]}])
+def test_keys_that_are_none(write, content):
+    assert refusal(write(content)) == "holds no key, or one shorter than 32 bytes"
+
+
+def test_two_keys_of_one_name(write):
+    assert refusal(write(ring(NEW, ("2026", b"x" * 32)))) == "holds two keys with one id"
+
+
+def test_the_first_key_signs_and_all_verify():
+    sealed = key.seal([NEW, OLD], BODY)
+    assert sealed["key"] == "2026" and len(sealed["mac"]) == 64
+    for keys in ([NEW], [NEW, OLD], [OLD, NEW]):
+        key.check(keys, sealed, "/shown")
+    key.check([NEW, OLD], key.seal([OLD], BODY), "/shown")
+
+
+def test_sealing_again_gives_the_same_and_takes_the_new_key():
+    sealed = key.seal([OLD], BODY)
+    assert key.seal([OLD], sealed) == sealed
+    key.check([NEW], key.seal([NEW], sealed), "/shown")
+
+
+def test_order_and_layout_do_not_matter():
+    key.check([NEW], json.loads(json.dumps(key.seal([NEW], BODY), sort_keys=True, indent=3)), "/shown")
+
+
+def checked(keys, found):
+    with pytest.raises(HookError) as caught:
+        key.check(keys, found, "/shown")
+    assert caught.value.code == errors.REFUSED
+    return str(caught.value)
+
+
+def test_key_that_is_gone():
+    assert checked([NEW], key.seal([OLD], BODY)) == (
+        "image /shown was sealed with the key '2025', which this node does not have; put that key back into checkpoint_hooks_keys; "
+        "image kept")
+    assert checked([NEW], BODY).startswith("image /shown was sealed with the key None, ")
+
+
+@pytest.mark.parametrize("change", [{"uid": 1002}, {"frozen_seconds": 0.2}, {"text": "u"}, {"more": None}, {"key": "2025"},
+                                    {"mac": "0" * 64}, {"mac": ""}, {"mac": None}, {"mac": []}, {"mac": u"\u00fc" * 64}], ids=repr)
+def test_anything_changed_is_seen(change):
+    assert checked([NEW, OLD], dict(key.seal([NEW], BODY), **change)) == (
+        "image /shown has a manifest that root's hooks did not write, or that was changed since; take an older image")
+
+
+def test_the_same_secret_under_another_name_does_not_prove():
+    assert "root's hooks did not write" in checked([("other", NEW[1])], dict(key.seal([NEW], BODY), key="other"))
+
+
+def test_root_seals_only_this_jobs_manifest():
+    respond = key.answer([NEW], CALL, ALICE)
+    assert respond(["seal", BODY, None]) == key.seal([NEW], BODY)
+    for change in ({"job_id": "13.head"}, {"uid": 0}, {"name": "ckpt.12.head.2"}):
+        with pytest.raises(HookError) as caught:
+            respond(["seal", dict(BODY, **change), None])
+        assert (caught.value.code, str(caught.value)) == (
+            errors.SYSTEM, "the manifest to be sealed speaks of another image than ckpt.12.head.1")
+
+
+def test_the_users_part_has_it_done_by_root(somebody):
+    def work():
+        sealed = key.ask_to_seal(BODY)
+        key.ask_to_prove(sealed, "/shown")
+        try:
+            key.ask_to_prove(dict(sealed, uid=0), "/shown")
+        except HookError as error:
+            return [sealed, str(error)]
+    assert privilege.as_user(somebody, work, answer=key.answer([NEW], CALL, ALICE)) == [
+        key.seal([NEW], BODY),
+        "image /shown has a manifest that root's hooks did not write, or that was changed since; take an older image"]
