@@ -7,19 +7,15 @@ import os
 import signal
 import time
 
-from . import contract, fallback, identity, key, manifest, preflight, privilege, report, spool, store
+from . import contract, fallback, holding, identity, key, manifest, preflight, privilege, report, spool, store
 
 
-def _signal_all(pids, number):
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            pass
+END = "end"
+"""What the user's part of this hook asks root's part for when the image of a job that is to be held is whole and under its name."""
 
 
 def _write(call, node, root, output, hook):
-    """As the user: dump, describe, publish; then kill for a hold. Returns the manifest (dict).
+    """As the user: dump, describe, publish; have a job that is to be held ended. Returns the manifest (dict).
 
     :param output: paths of the job's files in pbs_mom's spool (list of str)
     :param hook: this program's path (str)
@@ -28,8 +24,6 @@ def _write(call, node, root, output, hook):
     directory = store.open_job_directory(node.store, call.directory, create=True)
     draft = store.Draft(directory, call.name)
     try:
-        # Already stopped ones (qsig -s suspend) must not be set going if we have to give up.
-        suspended = [pid for pid in identity.tree(root.pid) if getattr(identity.process(pid), "state", "") == "T"]
         started = time.time()
         # A job that goes on writes on while its output is copied: how much of it counts must be seen before.
         watch = output and not hold
@@ -47,13 +41,44 @@ def _write(call, node, root, output, hook):
         found = manifest.write(draft.descriptor, call, node.user, facts, key.ask_to_seal)
         draft.publish()
     except BaseException:
-        if hold:
-            _signal_all([pid for pid in identity.tree(root.pid) if pid not in suspended], signal.SIGCONT)
         draft.discard()
         raise
-    if hold:  # not before the image is whole and under its name
-        _signal_all(identity.tree(root.pid), signal.SIGKILL)
+    if hold:
+        privilege.ask([END, found])
     return found
+
+
+def _hold(call, node, root, write, answer, log):
+    """As root: have the image made of a job that is to be held and end the job. Does not return: pbs_mom must hear of success at once.
+
+    Whatever fails sets the job going again: here if the user's part dies, there if this one does, else later (holding.py).
+    """
+    suspended = holding.stopped(root.pid)  # by qsig -s suspend, say
+    run_directory = node.settings["run_directory"]
+
+    def act(question):
+        if question[0] != END:
+            return answer(question)
+        log(question[1])
+        holding.end(run_directory, call.job_id)
+        holding.signal_all(identity.tree(root.pid), signal.SIGKILL)
+        os._exit(0)
+    try:
+        holding.begin(run_directory, call.job_id, suspended)
+        privilege.as_user(node.user, lambda: _or_go_on(root, suspended, write), node.engine.dump_capabilities, act)
+    except BaseException:
+        holding.go_on(root.pid, suspended)
+        holding.end(run_directory, call.job_id)
+        raise
+
+
+def _or_go_on(root, suspended, write):
+    """As the user: write(), and set the job going again if that fails."""
+    try:
+        return write()
+    except BaseException:
+        holding.go_on(root.pid, suspended)
+        raise
 
 
 def main(argv, config_path):
@@ -74,15 +99,22 @@ def main(argv, config_path):
         if failed:
             privilege.as_user(node.user, lambda: fallback.present(call, node, failed["name"]), answer=answer)
             fallback.drop_note(node.settings["run_directory"], call.job_id)
-            _signal_all([failed["hook"][0]], signal.SIGKILL)
+            holding.signal_all([failed["hook"][0]], signal.SIGKILL)
             report.log("checkpoint", job=call.job_id, outcome="held", image=failed["name"])
             return
         root = identity.root_of(node.settings["run_directory"], call, node.user.uid)
+        holding.heal(node.settings["run_directory"], call.job_id, root.pid)
         # A restart hook does not have the job's output open as the run hook has.
         output = identity.output_of(node.settings["run_directory"], call.job_id, root) or spool.find(root.ppid, spool.directory())
         store.give_job_directory(node.store, call.directory, node.user)
-        found = privilege.as_user(node.user, lambda: _write(call, node, root, output, argv[0]), node.engine.dump_capabilities,
-                                  answer)
-        report.log("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
-                   bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
+
+        def write():
+            return _write(call, node, root, output, argv[0])
+
+        def log(found):
+            report.log("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
+                       bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
+        if call.signal == contract.HOLD:
+            _hold(call, node, root, write, answer, log)
+        log(privilege.as_user(node.user, write, node.engine.dump_capabilities, answer))
     return report.guard("checkpoint", work, argv[2] if len(argv) > 2 else None)

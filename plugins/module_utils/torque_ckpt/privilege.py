@@ -105,9 +105,15 @@ def ask(question):
     :param question: must fit into JSON, as the answer does
     :raises HookError: the one that the answer function raised
     """
-    _parent["questions"].write(json.dumps({"question": question}) + "\n")
-    _parent["questions"].flush()
-    return _unpack(json.loads(_parent["answers"].readline()))
+    try:
+        _parent["questions"].write(json.dumps({"question": question}) + "\n")
+        _parent["questions"].flush()
+        heard = _parent["answers"].readline()
+    except BrokenPipeError:
+        heard = ""
+    if not heard:
+        raise HookError(SYSTEM, "the part of the hook that runs as root has ended")
+    return _unpack(json.loads(heard))
 
 
 def _pack(work):

@@ -65,7 +65,7 @@ def _continue(call, node, started):
     attempts.forget(node.settings["run_directory"], call.job_id)
     report.log("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
                bytes=found["bytes"], seconds=round(time.time() - started, 3))
-    status = supervisor.supervise(root.pid)
+    status = supervisor.supervise(root.pid, node.settings["run_directory"], call.job_id)
     identity.drop_record(node.settings["run_directory"], call.job_id)
     supervisor.end_as(status)
 

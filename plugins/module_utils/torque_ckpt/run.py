@@ -33,7 +33,7 @@ def main(argv, config_path):
     """
     def work():
         command = contract.run(argv[1:])
-        config.load(config_path)
+        run_directory = config.load(config_path)["run_directory"]
         if os.getsid(0) != os.getpid():
             raise HookError(USAGE, "run: must be started by pbs_mom as the leader of a session; the job was not started")
         for descriptor in map(int, os.listdir("/proc/self/fd")):  # pbs_mom leaks some; in an image they would be fatal
@@ -43,5 +43,5 @@ def main(argv, config_path):
                 except OSError:
                     pass  # the one of the listing
         supervisor.block_signals()
-        supervisor.end_as(supervisor.supervise(_start(command)))
+        supervisor.end_as(supervisor.supervise(_start(command), run_directory, os.environ.get("PBS_JOBID", "")))
     return report.guard("run", work, os.environ.get("PBS_JOBID"))

@@ -7,6 +7,8 @@ import os
 import resource
 import signal
 
+from . import holding, identity
+
 # What a job's leader may be sent and should hand on. STOP, KILL and CONT act by themselves;
 # TTIN, TTOU and CHLD concern the leader alone.
 _HANDED_ON = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
@@ -31,9 +33,26 @@ def _from_mom(sender, parent):
         return False
 
 
-def supervise(root):
-    """Wait for the child root (pid), hand on signals meanwhile; return its wait status (int)."""
-    parent = os.getppid()
+def _next_signal(root, run_directory, job_id, healed):
+    """Wait for a signal; return it (siginfo), and what holding.heal says.
+
+    While the job stands still, look whether a hook that is dead has left it so.
+    """
+    while getattr(identity.process(root), "state", "") == "T":
+        found = signal.sigtimedwait(_WATCHED, holding.PAUSE)
+        if found is not None:
+            return found, healed
+        healed = holding.heal(run_directory, job_id, root, healed)
+    return signal.sigwaitinfo(_WATCHED), healed
+
+
+def supervise(root, run_directory, job_id):
+    """Wait for the child root (pid), hand on signals meanwhile; return its wait status (int).
+
+    :param run_directory: root's records on this node (str)
+    :param job_id: the job's (str)
+    """
+    parent, healed = os.getppid(), None
     while True:
         while True:  # SIGCHLD may stand for several children, or have come before we looked
             try:
@@ -44,7 +63,7 @@ def supervise(root):
                 break
             if pid == root:
                 return status
-        found = signal.sigwaitinfo(_WATCHED)
+        found, healed = _next_signal(root, run_directory, job_id, healed)
         # A second delivery would run the job's handler twice.
         if found.si_signo in _HANDED_ON and not _from_mom(found.si_pid, parent):
             try:

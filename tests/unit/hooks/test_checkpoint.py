@@ -181,10 +181,12 @@ def test_job_directory_that_is_a_link(hook, site, start_job, state_of, open_dire
     job = start_job(user=site.user)
     os.rmdir(site.directory)
     os.symlink(open_directory, site.directory)
+    os.mkdir(site.run_directory)
     before = sorted(os.listdir(open_directory))
     assert checkpoint(hook, site, job.leader) == (
         errors.CANNOT_WRITE, "", "cannot use the directory of job images %s: Not a directory\n" % site.directory)
     assert state_of(job.pids[0]) == "S"
+    assert os.listdir(site.run_directory + "/jobs") == []
     assert sorted(os.listdir(open_directory)) == before
 
 

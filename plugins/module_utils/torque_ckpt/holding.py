@@ -1,0 +1,81 @@
+"""A job that a checkpoint hook has stopped runs on when that hook fails, also when nobody was left to see to it.
+
+For a hold the tree stands still from the image until it is killed. Root's
+record says so, and who stopped it; should the hook be killed with all its
+parts, the job's leader or the next hook finds the record of a dead hook.
+"""
+import json
+import os
+import signal
+
+from . import identity
+from .errors import HookError, SYSTEM
+
+PAUSE = 2
+"""How often a leader looks whether its stopped job was left behind (seconds)."""
+
+
+def _path(run_directory, job_id):
+    return os.path.join(run_directory, "jobs", job_id + ".holding")
+
+
+def signal_all(pids, number):
+    """Send a signal to processes (pids), as far as they are there."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+def stopped(root):
+    """Return the pids (list of int) of the tree under root (pid) that stand still."""
+    return [pid for pid in identity.tree(root) if getattr(identity.process(pid), "state", "") == "T"]
+
+
+def begin(run_directory, job_id, suspended):
+    """Note that this hook is about to stop the job.
+
+    :param suspended: what its user had stopped before (pids); stays so
+    :raises HookError: SYSTEM
+    """
+    path = _path(run_directory, job_id)
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        with open(path + ".new", "w") as stream:
+            json.dump({"hook": [os.getpid(), identity.process(os.getpid()).start], "suspended": suspended}, stream)
+        os.rename(path + ".new", path)
+    except OSError as error:
+        raise HookError(SYSTEM, "cannot write %s: %s; the job runs on" % (path, error.strerror))
+
+
+def end(run_directory, job_id):
+    """Forget it."""
+    try:
+        os.unlink(_path(run_directory, job_id))
+    except OSError:
+        pass
+
+
+def go_on(root, suspended):
+    """Set the tree under root (pid) going again, but for what had been suspended (pids)."""
+    signal_all([pid for pid in identity.tree(root) if pid not in suspended], signal.SIGCONT)
+
+
+def heal(run_directory, job_id, root, healed=None):
+    """Set a job going again that a dead hook has left stopped.
+
+    :param root: pid of its root process (int)
+    :param healed: what an earlier call returned; that hook's work is not looked at again
+    :returns: the dead hook ([pid, start]) or what was given
+    """
+    try:
+        with open(_path(run_directory, job_id)) as stream:
+            found = json.load(stream)
+    except (OSError, ValueError):
+        return healed
+    there = identity.process(found["hook"][0])
+    if found["hook"] != healed and (there is None or there.start != found["hook"][1]):
+        go_on(root, found["suspended"])
+        return found["hook"]
+    return healed

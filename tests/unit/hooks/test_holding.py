@@ -1,0 +1,97 @@
+import json
+import os
+import signal
+import time
+
+import pytest
+
+from torque_ckpt import errors, holding, identity, supervisor
+from torque_ckpt.errors import HookError
+
+
+@pytest.fixture
+def run(tmp_path):
+    return str(tmp_path / "run")
+
+
+def left_behind(run, pid, suspended=()):
+    """A record of a hook that is dead."""
+    holding.begin(run, "12.head", list(suspended))
+    path = run + "/jobs/12.head.holding"
+    with open(path) as stream:
+        found = json.load(stream)
+    with open(path, "w") as stream:
+        json.dump(dict(found, hook=[pid, 1]), stream)
+
+
+def test_job_that_a_dead_hook_left_stopped_goes_on(run, start_job, wait_until, state_of, free_pid):
+    pids = start_job(programs=["/bin/sh"] * 2).pids
+    holding.signal_all(pids, signal.SIGSTOP)
+    wait_until(lambda: [state_of(pid) for pid in pids] == ["T", "T"])
+    left_behind(run, free_pid, pids[1:])
+    parent = identity.process(pids[0]).ppid
+    assert holding.heal(run, "12.head", parent) == [free_pid, 1]
+    wait_until(lambda: [state_of(pid) for pid in pids] == ["S", "T"])
+
+
+def test_it_is_set_going_only_once(run, start_job, wait_until, state_of, free_pid):
+    """What its user suspends afterwards stays so."""
+    pid = start_job().pids[0]
+    left_behind(run, free_pid)
+    healed = holding.heal(run, "12.head", pid)
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) == "T")
+    assert holding.heal(run, "12.head", pid, healed) == healed
+    assert state_of(pid) == "T"
+
+
+def test_job_of_a_hook_that_lives_is_left_alone(run, start_job, wait_until, state_of):
+    pid = start_job().pids[0]
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) == "T")
+    holding.begin(run, "12.head", [])
+    assert holding.heal(run, "12.head", pid) is None
+    assert state_of(pid) == "T"
+
+
+@pytest.mark.parametrize("content", [None, "", "{"])
+def test_no_record(run, content):
+    os.makedirs(run + "/jobs")
+    if content is not None:
+        with open(run + "/jobs/12.head.holding", "w") as stream:
+            stream.write(content)
+    assert holding.heal(run, "12.head", os.getpid(), "before") == "before"
+
+
+def test_record_ends(run):
+    holding.begin(run, "12.head", [])
+    holding.end(run, "12.head")
+    holding.end(run, "12.head")
+    assert os.listdir(run + "/jobs") == []
+
+
+def test_record_that_cannot_be_written(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(HookError) as caught:
+        holding.begin(str(tmp_path / "run"), "12.head", [])
+    assert (caught.value.code, str(caught.value)) == (
+        errors.SYSTEM, "cannot write %s/run/jobs/12.head.holding: Not a directory; the job runs on" % tmp_path)
+
+
+def test_leader_sets_its_job_going(run, in_child, free_pid, monkeypatch):
+    monkeypatch.setattr(holding, "PAUSE", 0.05)
+    os.makedirs(run + "/jobs")
+
+    def work():
+        supervisor.block_signals()
+        root = os.fork()
+        if root == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os._exit(7)
+        watcher = os.fork()
+        if watcher == 0:  # the record comes when the leader already waits
+            time.sleep(0.2)
+            left_behind(run, free_pid)
+            os._exit(0)
+        return supervisor.supervise(root, run, "12.head")
+    assert in_child(work).result == 7 << 8
