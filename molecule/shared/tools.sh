@@ -6,7 +6,7 @@ set -euo pipefail
 declare -A package=(
     [podman]=podman [crun]=crun [/usr/lib/podman/netavark]=netavark [/usr/lib/podman/aardvark-dns]=aardvark-dns
     [iptables]=iptables [newuidmap]=uidmap [mmdebstrap]=mmdebstrap [ssh]=openssh-client [git]=git [nsenter]=util-linux
-    [python3]=python3
+    [python3]=python3 [patch]=patch
 )
 export PATH=$PATH:/usr/sbin:/sbin
 

@@ -10,12 +10,8 @@ import time
 from . import contract, fallback, holding, identity, key, manifest, preflight, privilege, report, spool, store
 
 
-END = "end"
-"""What the user's part of this hook asks root's part for when the image of a job that is to be held is whole and under its name."""
-
-
 def _write(call, node, root, output, hook):
-    """As the user: dump, describe, publish; have a job that is to be held ended. Returns the manifest (dict).
+    """As the user: dump, describe, publish. Returns the manifest (dict).
 
     :param output: paths of the job's files in pbs_mom's spool (list of str)
     :param hook: this program's path (str)
@@ -43,33 +39,27 @@ def _write(call, node, root, output, hook):
     except BaseException:
         draft.discard()
         raise
-    if hold:
-        privilege.ask([END, found])
     return found
 
 
 def _hold(call, node, root, write, answer, log):
     """As root: have the image made of a job that is to be held and end the job. Does not return: pbs_mom must hear of success at once.
 
-    Whatever fails sets the job going again: here if the user's part dies, there if this one does, else later (holding.py).
+    Whatever fails sets the job going again: here if the user's part dies, there if this one does, else the job's leader (holding.py).
     """
     suspended = holding.stopped(root.pid)  # by qsig -s suspend, say
     run_directory = node.settings["run_directory"]
-
-    def act(question):
-        if question[0] != END:
-            return answer(question)
-        log(question[1])
-        holding.end(run_directory, call.job_id)
-        holding.signal_all(identity.tree(root.pid), signal.SIGKILL)
-        os._exit(0)
     try:
         holding.begin(run_directory, call.job_id, suspended)
-        privilege.as_user(node.user, lambda: _or_go_on(root, suspended, write), node.engine.dump_capabilities, act)
+        # When it has returned its part of the hook is over: a signal that came late could hit the restarted job, which has the same ids.
+        log(privilege.as_user(node.user, lambda: _or_go_on(root, suspended, write), node.engine.dump_capabilities, answer))
     except BaseException:
         holding.go_on(root.pid, suspended)
         holding.end(run_directory, call.job_id)
         raise
+    holding.kill(root.pid)
+    holding.end(run_directory, call.job_id)
+    os._exit(0)
 
 
 def _or_go_on(root, suspended, write):

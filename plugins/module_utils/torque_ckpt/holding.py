@@ -62,6 +62,15 @@ def go_on(root, suspended):
     signal_all([pid for pid in identity.tree(root) if pid not in suspended], signal.SIGCONT)
 
 
+def kill(root):
+    """Kill the stopped tree under root (pid), children first.
+
+    Where a parent dies first the kernel sets its stopped children going (SIGHUP, SIGCONT), and who ignores SIGHUP does things that
+    are not in the image.
+    """
+    signal_all(reversed(identity.tree(root)), signal.SIGKILL)
+
+
 def heal(run_directory, job_id, root, healed=None):
     """Set a job going again that a dead hook has left stopped.
 

@@ -63,6 +63,16 @@ def test_no_record(run, content):
     assert holding.heal(run, "12.head", os.getpid(), "before") == "before"
 
 
+def test_tree_is_killed_children_first(start_job, monkeypatch):
+    """The kernel sets the stopped children of a parent that dies going; the one that ignores SIGHUP would do things that no image has."""
+    job = start_job(programs=["/bin/sh"] * 2)
+    sent = []
+    monkeypatch.setattr(holding.os, "kill", lambda pid, number: sent.append((pid, number)))
+    holding.kill(job.leader)
+    assert sorted(sent[:2]) == [(pid, signal.SIGKILL) for pid in sorted(job.pids)]
+    assert sent[2:] == [(job.leader, signal.SIGKILL)]
+
+
 def test_record_ends(run):
     holding.begin(run, "12.head", [])
     holding.end(run, "12.head")
