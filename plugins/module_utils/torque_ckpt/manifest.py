@@ -16,6 +16,8 @@ from .spool import NAMES
 FILE = "manifest.json"
 FORMAT = 3
 """Format 3 is sealed, hashes in chunks (digest.py) and knows the node (fit.py). Those before it could be written by anybody."""
+KNOWN = (1, 2, FORMAT)
+"""Formats whose images are ours to list and to remove."""
 
 _NOT_LISTED = {FILE, "stats-restore"}  # the second is CRIU's note of an earlier restart; it reads it never
 
@@ -93,6 +95,15 @@ def _check_fields(found):
             raise TypeError("spool")
 
 
+def load(directory):
+    """Return what the manifest of the image in directory (descriptor) says, whoever wrote it and in whatever format.
+
+    :raises OSError, ValueError: when it says nothing
+    """
+    with open(os.open(FILE, _READ, dir_fd=directory), "rb") as stream:
+        return json.loads(stream.read().decode("utf-8"))
+
+
 def read(directory, shown):
     """Return the manifest (dict) of the image in directory (descriptor).
 
@@ -100,8 +111,7 @@ def read(directory, shown):
     :raises HookError: DATA when it is not ours, REFUSED when it is of another format
     """
     try:
-        with open(os.open(FILE, _READ, dir_fd=directory), "rb") as stream:
-            found = json.loads(stream.read().decode("utf-8"))
+        found = load(directory)
         version = found["format"]
         if version == FORMAT:
             _check_fields(found)

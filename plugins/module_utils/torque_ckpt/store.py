@@ -1,18 +1,26 @@
-"""Directories of images, and how an image appears in one.
+"""Directories of images, how an image appears in one and how it goes.
 
 Everything here runs as the job's owner, from a directory descriptor
 downwards, without following links. An image is written under a hidden name
-and renamed when it is whole; nothing reads a hidden name.
+and renamed when it is whole; it goes by a hidden name, too. Nothing reads a
+hidden name, and it tells which process made it: what a hook that crashed left
+behind is swept away by the job's next checkpoint.
 """
+import errno
 import os
-import time
+import re
+import stat
+from collections import namedtuple
 
+from . import identity, manifest
 from .errors import HookError, CANNOT_WRITE, CONFIG, NO_INPUT, REFUSED
 
 MARKER = ".ckpt-torque-store"
 """A file with the store's id, made by the role checkpoint_store; without it the store is not mounted."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_HIDDEN = re.compile(r"\..+@([^:/]+):([0-9]+):([0-9]+)")  # neither an image's nor a node's name holds @ or :
+_RENAME_EXCHANGE = 2
 _PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # needs search permission only
 
 
@@ -59,6 +67,7 @@ def give_job_directory(store, directory, user):
         if os.fstat(opened[0]).st_mode & 0o022:  # whoever can write here could put something else in its place
             return
         os.mkdir(name, 0o700, dir_fd=opened[0])
+        os.fsync(opened[0])
         opened.append(os.open(name, _DIRECTORY, dir_fd=opened[0]))
         os.fchmod(opened[1], 0o711)  # pbs_mom must be able to stat the image, also as nobody
         os.fchown(opened[1], user.uid, user.gid)
@@ -67,6 +76,18 @@ def give_job_directory(store, directory, user):
     finally:
         for descriptor in opened:
             os.close(descriptor)
+
+
+def _flush(name, directory):
+    """Flush a directory beneath another (descriptor); one that may be passed but not read cannot be."""
+    try:
+        flushed = os.open(name, _DIRECTORY, dir_fd=directory)
+    except PermissionError:
+        return
+    try:
+        os.fsync(flushed)
+    finally:
+        os.close(flushed)
 
 
 def open_job_directory(store, directory, create=False):
@@ -86,6 +107,7 @@ def open_job_directory(store, directory, create=False):
                 try:
                     os.mkdir(part, 0o711, dir_fd=descriptor)
                     os.chmod(part, 0o711, dir_fd=descriptor)  # pbs_mom must be able to stat the image, also as nobody
+                    _flush(".", descriptor)
                 except FileExistsError:
                     pass
             deeper = os.open(part, _DIRECTORY if last else _PASSAGE, dir_fd=descriptor)
@@ -118,6 +140,150 @@ def engine_path(descriptor):
     return "/proc/self/fd/%d" % descriptor
 
 
+Image = namedtuple("Image", "name generation epoch whole manifest")
+"""A published image. generation: int from 1, 0 for images from before there were any; epoch: the number at the name's end (int);
+whole: whether all files are there with their sizes (bool); manifest: what it says of itself, not proven (dict)."""
+
+
+def _is_whole(image, files):
+    """Whether the files (list of {"name", "size"}) are in the image (descriptor)."""
+    try:
+        found = [(os.stat(entry["name"], dir_fd=image, follow_symlinks=False), entry["size"]) for entry in files]
+    except OSError:
+        return False
+    return all(stat.S_ISREG(there.st_mode) and there.st_size == size for there, size in found)
+
+
+def images(job_directory, job_id=None):
+    """Return the published images (list of Image), newest first. What has no manifest that these hooks know is none.
+
+    :param job_directory: descriptor from open_job_directory
+    :param job_id: only this job's (str); pbs_mom 2.4 keeps the images of several in one directory
+    """
+    found = []
+    for name in os.listdir(job_directory):
+        if name.startswith("."):
+            continue
+        try:
+            image = open_image(job_directory, name, name)
+        except HookError:
+            continue
+        try:
+            facts = manifest.load(image)
+            generation = facts.get("generation", 0)
+            known = facts["format"] in manifest.KNOWN and type(generation) is int and generation >= 0
+            if known and job_id in (None, facts["job_id"]):
+                epoch = re.search("[0-9]*$", name).group()
+                found.append(Image(name, generation, int(epoch or 0), _is_whole(image, facts["files"]), facts))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass
+        finally:
+            os.close(image)
+    return sorted(found, key=lambda image: (image.generation, image.epoch, image.name), reverse=True)
+
+
+def next_generation(job_directory, job_id):
+    """Return the number (int) of a job's next image."""
+    return max([image.generation for image in images(job_directory, job_id)] or [0]) + 1
+
+
+def _hidden(name):
+    """Return the hidden name (str) that this process gives to something called name."""
+    mine = identity.process(os.getpid())
+    return ".%s@%s:%d:%d" % (name, os.uname().nodename, mine.pid, mine.start)
+
+
+def _remove(job_directory, name):
+    """Remove a directory of ours that holds files only.
+
+    :raises OSError: the rest is still there then
+    """
+    directory = os.open(name, _DIRECTORY, dir_fd=job_directory)
+    try:
+        if os.fstat(directory).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to somebody else")
+        for entry in os.listdir(directory):
+            os.unlink(entry, dir_fd=directory)
+    finally:
+        os.close(directory)
+    os.rmdir(name, dir_fd=job_directory)
+
+
+def prune(job_directory, job_id, keep):
+    """Keep a job's newest whole images and remove the older ones; return the names of those (list of str).
+
+    What is not an image of the job's stays, and so does the newest one, whole or not.
+
+    :param keep: generations to keep (int, at least 1)
+    :raises HookError: CANNOT_WRITE when one cannot be removed; it is then as it was, or hidden
+    """
+    kept, doomed = set(), []
+    for number, image in enumerate(images(job_directory, job_id)):
+        generation = image.generation or image.name  # an image may have two names
+        if number and len(kept) >= keep and generation not in kept:
+            doomed.append(image.name)
+        elif image.whole:
+            kept.add(generation)
+    try:
+        for name in doomed:
+            os.rename(name, _hidden(name), src_dir_fd=job_directory, dst_dir_fd=job_directory)
+        if doomed:
+            os.fsync(job_directory)  # nothing is taken out of an image before its name is gone for good
+        for name in doomed:
+            _remove(job_directory, _hidden(name))
+    except OSError as error:
+        raise HookError(CANNOT_WRITE, "cannot remove the older image %s: %s; the newer ones are kept" % (name, error.strerror))
+    return doomed
+
+
+def _clock(job_directory):
+    """Return the time (float, seconds) by the clock of the store."""
+    name = _hidden("clock")
+    os.mkdir(name, 0o700, dir_fd=job_directory)
+    try:
+        return os.stat(name, dir_fd=job_directory, follow_symlinks=False).st_mtime
+    finally:
+        os.rmdir(name, dir_fd=job_directory)
+
+
+def _age(job_directory, name):
+    """Return how long ago (float, seconds) something was written to a hidden directory."""
+    directory = os.open(name, _DIRECTORY, dir_fd=job_directory)
+    try:
+        times = [os.fstat(directory).st_mtime]
+        times.extend(os.stat(entry, dir_fd=directory, follow_symlinks=False).st_mtime for entry in os.listdir(directory))
+    finally:
+        os.close(directory)
+    return _clock(job_directory) - max(times)
+
+
+def sweep(job_directory, patience):
+    """Remove what hooks that are gone left behind; return the hidden names (list of str).
+
+    On this node the process that a hidden name tells of must be gone; on another one the last write must be old.
+
+    :param job_directory: descriptor from open_job_directory
+    :param patience: how old what another node left must be, by the store's clock (seconds)
+    """
+    swept = []
+    for name in os.listdir(job_directory):
+        made = _HIDDEN.fullmatch(name)
+        if not made:
+            continue
+        try:
+            if made.group(1) == os.uname().nodename:
+                maker = identity.process(int(made.group(2)))
+                over = maker is None or maker.start != int(made.group(3))
+            else:
+                over = _age(job_directory, name) > patience
+            if over:
+                _remove(job_directory, name)
+                swept.append(name)
+        except OSError:
+            pass  # not ours, or gone by now
+    return swept
+
+
 class Draft(object):
     """An image in the making: a hidden directory that becomes the image, or goes.
 
@@ -127,7 +293,7 @@ class Draft(object):
     def __init__(self, job_directory, name):
         self.job_directory = job_directory
         self.name = name
-        self.hidden = ".%s.%d.%d" % (name, os.getpid(), int(time.time()))
+        self.hidden = _hidden(name)
         try:
             os.mkdir(self.hidden, 0o700, dir_fd=job_directory)
             self.descriptor = os.open(self.hidden, _DIRECTORY, dir_fd=job_directory)
@@ -139,31 +305,69 @@ class Draft(object):
         return engine_path(self.descriptor)
 
     def publish(self):
-        """Make the draft the image: flush it, then rename it in one step.
+        """Make the draft the image: flush it, then rename it in one step. An image of the same name is superseded.
 
-        :raises HookError: CANNOT_WRITE; the draft is still there then
+        :raises HookError: CANNOT_WRITE; the draft is still there then, and so is the other image
         """
         try:
-            for entry in os.listdir(self.descriptor):
+            for entry in sorted(os.listdir(self.descriptor), key=lambda entry: entry == manifest.FILE):
                 flushed = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor)
                 try:
                     os.fsync(flushed)
                 finally:
                     os.close(flushed)
             os.fsync(self.descriptor)
-            os.rename(self.hidden, self.name, src_dir_fd=self.job_directory, dst_dir_fd=self.job_directory)
-            self.hidden = self.name  # what must be discarded if the last flush fails
-            os.fsync(self.job_directory)
+            superseded = self._rename()
+            try:
+                os.fsync(self.job_directory)
+            except OSError:
+                if superseded:
+                    self._exchange()
+                else:
+                    self.hidden = self.name  # what must be discarded
+                raise
         except OSError as error:
             raise HookError(CANNOT_WRITE, "cannot publish image %s: %s" % (self.name, error.strerror))
+        if superseded:
+            try:
+                _remove(self.job_directory, self.hidden)
+            except OSError:
+                pass  # the next sweep's
         os.close(self.descriptor)
+
+    def _rename(self):
+        """Give the draft its name; return whether an image had it before, which has the hidden name then (bool)."""
+        try:
+            os.rename(self.hidden, self.name, src_dir_fd=self.job_directory, dst_dir_fd=self.job_directory)
+            return False
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        there = [image.generation for image in images(self.job_directory) if image.name == self.name]
+        if not there or there[0] >= manifest.load(self.descriptor).get("generation", 0):
+            raise HookError(CANNOT_WRITE, "cannot publish image %s: what has its name is not an older image; it is kept" % self.name)
+        try:
+            self._exchange()
+        except OSError as error:
+            raise HookError(CANNOT_WRITE, "cannot publish image %s: one of the same second is there, and the store's file system cannot "
+                            "exchange the two (%s); that one is kept, try again a second later" % (self.name, error.strerror))
+        return True
+
+    def _exchange(self):
+        """Exchange the draft and what has its name, in one step."""
+        import ctypes  # rarely needed, and it costs a few milliseconds
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "renameat2"):
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        if libc.renameat2(self.job_directory, os.fsencode(self.hidden), self.job_directory, os.fsencode(self.name), _RENAME_EXCHANGE) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
     def discard(self):
         """Remove the draft; a leftover is harmless, so failures are not raised."""
         try:
-            for entry in os.listdir(self.descriptor):
-                os.unlink(entry, dir_fd=self.descriptor)
+            there = os.stat(self.hidden, dir_fd=self.job_directory, follow_symlinks=False)
+            if os.path.samestat(there, os.fstat(self.descriptor)):
+                _remove(self.job_directory, self.hidden)
             os.close(self.descriptor)
-            os.rmdir(self.hidden, dir_fd=self.job_directory)
         except OSError:
             pass

@@ -1,9 +1,9 @@
 import os
-import re
+import shutil
 
 import pytest
 
-from torque_ckpt import errors, privilege, store
+from torque_ckpt import contract, errors, identity, manifest, privilege, store
 from torque_ckpt.engines import base
 from torque_ckpt.errors import HookError
 
@@ -282,7 +282,8 @@ def test_engine_path_leads_a_program_to_the_directory_even_when_it_was_renamed(j
 def test_draft_is_hidden_private_and_empty(job_directory, place):
     draft = store.Draft(job_directory, "ckpt.1")
     found = os.listdir(job_directory)
-    assert len(found) == 1 and re.match(r"\.ckpt\.1\.%d\.[0-9]+$" % os.getpid(), found[0])
+    assert len(found) == 1 and found[0] == ".ckpt.1@%s:%d:%d" % (
+        os.uname().nodename, os.getpid(), identity.process(os.getpid()).start)
     path = os.path.join(place["path"], "12.head.CK", found[0])
     assert os.path.samestat(os.fstat(draft.descriptor), os.stat(path))
     assert os.stat(path).st_mode == 0o040700
@@ -332,7 +333,7 @@ def test_discard_of_a_draft_that_cannot_go_is_silent(job_directory):
     assert os.listdir(job_directory) == [draft.hidden]
 
 
-def test_image_of_the_same_name_is_not_replaced(job_directory, place):
+def test_what_is_no_image_is_not_replaced(job_directory, place):
     older = store.Draft(job_directory, "ckpt.1")
     put(older, "pages.img", b"older")
     older.publish()
@@ -340,7 +341,7 @@ def test_image_of_the_same_name_is_not_replaced(job_directory, place):
     put(draft, "pages.img", b"newer")
     with pytest.raises(HookError) as caught:
         draft.publish()
-    assert str(caught.value) == "cannot publish image ckpt.1: Directory not empty"
+    assert str(caught.value) == "cannot publish image ckpt.1: what has its name is not an older image; it is kept"
     assert caught.value.code == errors.CANNOT_WRITE
     with open(os.path.join(place["path"], "12.head.CK", "ckpt.1", "pages.img"), "rb") as stream:
         assert stream.read() == b"older"
@@ -409,3 +410,389 @@ def test_failure_after_the_rename_leaves_no_half_image(tmp_path, monkeypatch):
     assert str(caught.value) == "cannot publish image ckpt.1: Input/output error"
     draft.discard()
     assert os.listdir(str(tmp_path)) == []
+
+
+# Images and their generations
+
+def drafted(job_directory, name, generation=None, content=b"memory", job_id="12.head"):
+    """Return a Draft as the checkpoint hook makes it; without a generation like the hooks that knew none."""
+    draft = store.Draft(job_directory, name)
+    put(draft, "pages.img", content)
+    call = contract.Call(None, job_id, "alice", None, "/", name, None, None)
+    user = privilege.User("alice", os.geteuid(), os.getegid(), "/")
+    facts = {"engine": {"name": "criu", "version": "1"}, "root": 7, "pids": [7], "frozen_seconds": 0.5, "spool": []}
+    manifest.write(draft.descriptor, call, user, facts if generation is None else dict(facts, generation=generation), lambda found: found)
+    return draft
+
+
+def publish(*arguments, **options):
+    drafted(*arguments, **options).publish()
+
+
+def content(job_directory):
+    """What is in the job's directory (dict of what pages.img holds, or None, by name)."""
+    found = {}
+    for name in os.listdir(job_directory):
+        try:
+            with open("/proc/self/fd/%d/%s/pages.img" % (job_directory, name), "rb") as stream:
+                found[name] = stream.read()
+        except OSError:
+            found[name] = None
+    return found
+
+
+def listed(job_directory, **options):
+    return [(image.name, image.generation) for image in store.images(job_directory, **options)]
+
+
+def test_images_are_listed_newest_first(job_directory):
+    before = descriptors()
+    for name, generation in (("ckpt.3", 2), ("ckpt.1", 10), ("ckpt.2", 9)):
+        publish(job_directory, name, generation)
+    assert listed(job_directory) == [("ckpt.1", 10), ("ckpt.2", 9), ("ckpt.3", 2)]
+    assert store.next_generation(job_directory, "12.head") == 11
+    assert descriptors() == before
+
+
+def test_images_without_a_generation_are_older_and_count_by_the_epoch_in_their_name(job_directory):
+    for name, generation in (("ckpt.12.head.1000", None), ("ckpt.12.head.999", None), ("ckpt.12.head.5", 1)):
+        publish(job_directory, name, generation)
+    assert listed(job_directory) == [("ckpt.12.head.5", 1), ("ckpt.12.head.1000", 0), ("ckpt.12.head.999", 0)]
+
+
+def test_image_of_an_older_format(job_directory):
+    publish(job_directory, "ckpt.2", 1)
+    path = "/proc/self/fd/%d/ckpt.1" % job_directory
+    os.mkdir(path)
+    with open(path + "/manifest.json", "w") as stream:
+        stream.write('{"format": 1, "job_id": "12.head", "files": []}')
+    assert listed(job_directory) == [("ckpt.2", 1), ("ckpt.1", 0)]
+    assert store.prune(job_directory, "12.head", 1) == ["ckpt.1"]
+    assert os.listdir(job_directory) == ["ckpt.2"]
+
+
+def test_first_generation(job_directory):
+    assert store.next_generation(job_directory, "12.head") == 1
+    publish(job_directory, "ckpt.1")
+    assert store.next_generation(job_directory, "12.head") == 1
+
+
+def test_generation_after_the_newest_was_renamed_or_removed(job_directory):
+    publish(job_directory, "ckpt.1", 1)
+    publish(job_directory, "ckpt.2", 2)
+    os.rename("ckpt.2", "kept", src_dir_fd=job_directory, dst_dir_fd=job_directory)
+    assert store.next_generation(job_directory, "12.head") == 3
+
+
+@pytest.mark.parametrize("generation", ["7", -1, True, 1.5, [1], {}])
+def test_image_with_a_strange_generation_is_none(job_directory, generation):
+    publish(job_directory, "ckpt.1", generation)
+    assert listed(job_directory) == []
+
+
+def test_images_of_another_job_in_the_same_directory(job_directory):
+    publish(job_directory, "ckpt.12.head.1", 1)
+    publish(job_directory, "ckpt.13.head.1", 5, job_id="13.head")
+    assert listed(job_directory, job_id="12.head") == [("ckpt.12.head.1", 1)]
+    assert listed(job_directory, job_id="13.head") == [("ckpt.13.head.1", 5)]
+    assert len(listed(job_directory)) == 2
+    assert store.next_generation(job_directory, "12.head") == 2
+    assert store.prune(job_directory, "12.head", 1) == []
+    assert len(listed(job_directory)) == 2
+
+
+def test_what_is_no_image_is_not_listed(job_directory, tmp_path):
+    publish(job_directory, "ckpt.1", 1)
+    path = "/proc/self/fd/%d/" % job_directory
+    os.mkdir(path + "empty")
+    open(path + "file", "w").close()
+    os.symlink("ckpt.1", path + "link")
+    os.mkfifo(path + "pipe")
+    shutil.copytree(path + "ckpt.1", path + ".ckpt.2@elsewhere:1:1")
+    os.mkdir(path + "newer")
+    for number, text in enumerate(('{"format": 99, "job_id": "12.head", "files": []}', "[]", "7", "{", '{"format": 3}',
+                                   '{"format": 3, "job_id": "12.head", "files": [7]}')):
+        os.mkdir(path + "other%d" % number)
+        with open(path + "other%d/manifest.json" % number, "w") as stream:
+            stream.write(text)
+    os.mkfifo(path + "newer/manifest.json")
+    assert listed(job_directory) == [("ckpt.1", 1)]
+
+
+@pytest.mark.parametrize("damage, whole", [
+    (lambda path: None, True),
+    (lambda path: open(path, "ab").write(b"x"), False),
+    (os.unlink, False),
+    (lambda path: (os.rename(path, path + "x"), os.symlink("pages.imgx", path)), False),
+    (lambda path: (os.unlink(path), os.mkdir(path)), False),
+])
+def test_whole_image(job_directory, damage, whole):
+    publish(job_directory, "ckpt.1", 1)
+    damage("/proc/self/fd/%d/ckpt.1/pages.img" % job_directory)
+    assert [image.whole for image in store.images(job_directory)] == [whole]
+
+
+# What is kept
+
+@pytest.mark.parametrize("keep, left", [(1, [5]), (2, [5, 4]), (4, [5, 4, 3, 2]), (5, [5, 4, 3, 2, 1]), (99, [5, 4, 3, 2, 1])])
+def test_prune_keeps_the_newest(job_directory, keep, left):
+    before = descriptors()
+    for generation in range(1, 6):
+        publish(job_directory, "ckpt.%d" % generation, generation)
+    assert sorted(store.prune(job_directory, "12.head", keep)) == ["ckpt.%d" % number for number in range(1, 6) if number not in left]
+    assert sorted(os.listdir(job_directory)) == sorted("ckpt.%d" % number for number in left)
+    assert store.prune(job_directory, "12.head", keep) == []
+    assert descriptors() == before
+
+
+def test_prune_counts_whole_images_only(job_directory):
+    for generation in range(1, 6):
+        publish(job_directory, "ckpt.%d" % generation, generation)
+    for damaged in (2, 4):
+        os.unlink("/proc/self/fd/%d/ckpt.%d/pages.img" % (job_directory, damaged))
+    assert store.prune(job_directory, "12.head", 2) == ["ckpt.2", "ckpt.1"]
+    assert sorted(os.listdir(job_directory)) == ["ckpt.3", "ckpt.4", "ckpt.5"]
+
+
+def test_prune_never_takes_the_newest(job_directory):
+    for generation in (1, 2):
+        publish(job_directory, "ckpt.%d" % generation, generation)
+    os.unlink("/proc/self/fd/%d/ckpt.2/pages.img" % job_directory)
+    assert store.prune(job_directory, "12.head", 1) == []
+    assert sorted(os.listdir(job_directory)) == ["ckpt.1", "ckpt.2"]
+
+
+def test_prune_counts_an_image_with_two_names_once(job_directory):
+    """A job whose restart failed has its image under the name of the hold, too."""
+    publish(job_directory, "ckpt.1", 1)
+    publish(job_directory, "ckpt.2", 2)
+    shutil.copytree("/proc/self/fd/%d/ckpt.2" % job_directory, "/proc/self/fd/%d/ckpt.3" % job_directory)
+    publish(job_directory, "ckpt.4", 3)
+    assert store.prune(job_directory, "12.head", 2) == ["ckpt.1"]
+    assert sorted(os.listdir(job_directory)) == ["ckpt.2", "ckpt.3", "ckpt.4"]
+
+
+def test_prune_of_images_without_a_generation(job_directory):
+    for epoch in (1000, 999, 998):
+        publish(job_directory, "ckpt.12.head.%d" % epoch)
+    publish(job_directory, "ckpt.12.head.1001", 1)
+    assert store.prune(job_directory, "12.head", 2) == ["ckpt.12.head.999", "ckpt.12.head.998"]
+    assert sorted(os.listdir(job_directory)) == ["ckpt.12.head.1000", "ckpt.12.head.1001"]
+
+
+def test_prune_leaves_alone_what_it_does_not_know(job_directory):
+    for generation in (1, 2, 3):
+        publish(job_directory, "ckpt.%d" % generation, generation)
+    path = "/proc/self/fd/%d/" % job_directory
+    os.mkdir(path + "mine")
+    open(path + "notes", "w").close()
+    assert store.prune(job_directory, "12.head", 1) == ["ckpt.2", "ckpt.1"]
+    assert sorted(os.listdir(job_directory)) == ["ckpt.3", "mine", "notes"]
+
+
+def test_image_that_cannot_be_removed_is_hidden_and_swept_later(job_directory):
+    for generation in (1, 2):
+        publish(job_directory, "ckpt.%d" % generation, generation)
+    os.mkdir("/proc/self/fd/%d/ckpt.1/strange" % job_directory)
+    with pytest.raises(HookError) as caught:
+        store.prune(job_directory, "12.head", 1)
+    assert str(caught.value) == "cannot remove the older image ckpt.1: Is a directory; the newer ones are kept"
+    assert caught.value.code == errors.CANNOT_WRITE
+    assert sorted(os.listdir(job_directory))[1:] == ["ckpt.2"]
+    assert listed(job_directory) == [("ckpt.2", 2)]
+
+
+def test_prune_in_a_directory_of_another_user(place, somebody):
+    if os.geteuid() != 0:
+        pytest.skip("needs root: becomes another user")
+    os.chmod(place["path"], 0o755)
+    directory = store.open_job_directory(place, place["path"] + "/12.head.CK", create=True)
+    for generation in (1, 2):
+        publish(directory, "ckpt.%d" % generation, generation)
+    assert privilege.as_user(somebody, lambda: store.prune(directory, "12.head", 1)) == []  # it cannot read them
+    os.close(directory)
+    assert sorted(os.listdir(place["path"] + "/12.head.CK")) == ["ckpt.1", "ckpt.2"]
+
+
+# Two images of one second
+
+def test_image_of_the_same_name_is_superseded(job_directory):
+    before = descriptors()
+    publish(job_directory, "ckpt.1", 1, b"older")
+    publish(job_directory, "ckpt.1", 2, b"newer")
+    assert content(job_directory) == {"ckpt.1": b"newer"}
+    assert listed(job_directory) == [("ckpt.1", 2)]
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("there, mine", [(2, 2), (3, 2), (None, None), (1, None)])
+def test_image_of_the_same_name_that_is_not_older_is_kept(job_directory, there, mine):
+    publish(job_directory, "ckpt.1", there, b"there")
+    draft = drafted(job_directory, "ckpt.1", mine, b"mine")
+    with pytest.raises(HookError) as caught:
+        draft.publish()
+    assert str(caught.value) == "cannot publish image ckpt.1: what has its name is not an older image; it is kept"
+    draft.discard()
+    assert content(job_directory) == {"ckpt.1": b"there"}
+
+
+@pytest.mark.parametrize("number, why", [(22, "Invalid argument"), (38, "Function not implemented")])
+def test_same_name_where_the_file_system_cannot_exchange(job_directory, monkeypatch, number, why):
+    def exchange(_draft):
+        raise OSError(number, why)
+
+    publish(job_directory, "ckpt.1", 1, b"older")
+    monkeypatch.setattr(store.Draft, "_exchange", exchange)
+    with pytest.raises(HookError) as caught:
+        publish(job_directory, "ckpt.1", 2, b"newer")
+    assert str(caught.value) == ("cannot publish image ckpt.1: one of the same second is there, and the store's file system cannot "
+                                 "exchange the two (%s); that one is kept, try again a second later" % why)
+    assert caught.value.code == errors.CANNOT_WRITE
+    assert content(job_directory)["ckpt.1"] == b"older"
+
+
+def test_failure_after_the_exchange_brings_the_older_image_back(job_directory, monkeypatch):
+    publish(job_directory, "ckpt.1", 1, b"older")
+    real = os.fsync
+
+    def fsync(descriptor):
+        if descriptor == job_directory:
+            raise OSError(5, "Input/output error")
+        real(descriptor)
+
+    monkeypatch.setattr(store.os, "fsync", fsync)
+    draft = drafted(job_directory, "ckpt.1", 2, b"newer")
+    with pytest.raises(HookError) as caught:
+        draft.publish()
+    assert str(caught.value) == "cannot publish image ckpt.1: Input/output error"
+    draft.discard()
+    assert content(job_directory) == {"ckpt.1": b"older"}
+
+
+def test_discard_spares_what_took_the_drafts_place(job_directory):
+    draft = store.Draft(job_directory, "ckpt.2")
+    publish(job_directory, "ckpt.1", 1, b"older")
+    os.rename(draft.hidden, "moved", src_dir_fd=job_directory, dst_dir_fd=job_directory)
+    os.rename("ckpt.1", draft.hidden, src_dir_fd=job_directory, dst_dir_fd=job_directory)
+    draft.discard()
+    assert content(job_directory) == {draft.hidden: b"older", "moved": None}
+
+
+# What hooks that are gone left behind
+
+def leave(job_directory, name, age=0.0, entries=("pages.img",)):
+    """Make what a hook leaves when it dies, this many seconds ago."""
+    path = "/proc/self/fd/%d/%s" % (job_directory, name)
+    os.mkdir(path)
+    then = os.stat(path).st_mtime - age
+    for entry in entries:
+        with open(os.path.join(path, entry), "w") as stream:
+            stream.write("half")
+        os.utime(os.path.join(path, entry), (then, then))
+    os.utime(path, (then, then))
+
+
+def here(pid, start):
+    return ".ckpt.1@%s:%d:%d" % (os.uname().nodename, pid, start)
+
+
+def test_sweep_removes_what_a_dead_process_of_this_node_left(job_directory, free_pid):
+    before = descriptors()
+    leave(job_directory, here(free_pid, 1))
+    mine = identity.process(os.getpid())
+    leave(job_directory, here(mine.pid, mine.start - 1))  # the number is another process's now
+    publish(job_directory, "ckpt.0", 1)
+    assert sorted(store.sweep(job_directory, 1e9)) == sorted([here(free_pid, 1), here(mine.pid, mine.start - 1)])
+    assert os.listdir(job_directory) == ["ckpt.0"]
+    assert descriptors() == before
+
+
+def test_sweep_spares_what_is_being_made(job_directory):
+    draft = store.Draft(job_directory, "ckpt.1")
+    put(draft, "pages.img")
+    assert store.sweep(job_directory, 0) == []
+    assert os.listdir(job_directory) == [draft.hidden]
+    draft.discard()
+
+
+@pytest.mark.parametrize("age, swept", [(3590, False), (3610, True)])
+@pytest.mark.parametrize("node", ["elsewhere", "node-1.example.org", "node_1"])
+def test_sweep_judges_what_another_node_left_by_its_age(job_directory, node, age, swept):
+    name = ".ckpt.12.head.1@%s:%d:%d" % (node, os.getpid(), identity.process(os.getpid()).start)
+    leave(job_directory, name, age)
+    assert store.sweep(job_directory, 3600) == ([name] if swept else [])
+    assert os.listdir(job_directory) == ([] if swept else [name])
+
+
+def test_sweep_takes_the_last_write_of_another_node(job_directory):
+    """An engine writes for hours into files that are there."""
+    name = ".ckpt.1@elsewhere:1:1"
+    leave(job_directory, name, 9999)
+    os.utime("/proc/self/fd/%d/%s/pages.img" % (job_directory, name))
+    assert store.sweep(job_directory, 3600) == []
+    assert os.listdir(job_directory) == [name]
+
+
+def test_sweep_goes_by_the_clock_of_the_store(job_directory, monkeypatch):
+    leave(job_directory, ".ckpt.1@elsewhere:1:1", 0)
+    monkeypatch.setattr("time.time", lambda: 1e12)
+    assert store.sweep(job_directory, 3600) == []
+
+
+@pytest.mark.parametrize("name", [".hidden", ".ckpt.1.4711.1700000000", "ckpt.1@elsewhere:1:1", ".@elsewhere:1:1", ".x@elsewhere:1",
+                                  "notes"])
+def test_sweep_leaves_alone_what_it_does_not_know(job_directory, name):
+    leave(job_directory, name, 9999)
+    assert store.sweep(job_directory, 0) == []
+    assert os.listdir(job_directory) == [name]
+
+
+def test_sweep_follows_no_link(job_directory, tmp_path, free_pid):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").write_text("precious")
+    leave(job_directory, here(free_pid, 1), entries=())
+    os.symlink(str(tmp_path / "elsewhere" / "file"), "/proc/self/fd/%d/%s/link" % (job_directory, here(free_pid, 1)))
+    os.symlink(str(tmp_path / "elsewhere"), here(free_pid, 2), dir_fd=job_directory)
+    open("/proc/self/fd/%d/%s" % (job_directory, here(free_pid, 3)), "w").close()
+    assert store.sweep(job_directory, 0) == [here(free_pid, 1)]
+    assert sorted(os.listdir(job_directory)) == [here(free_pid, 2), here(free_pid, 3)]
+    assert (tmp_path / "elsewhere" / "file").read_text() == "precious"
+
+
+@needs_root
+def test_sweep_leaves_alone_what_belongs_to_another(job_directory, free_pid, somebody):
+    leave(job_directory, here(free_pid, 1))
+    os.chown("/proc/self/fd/%d/%s" % (job_directory, here(free_pid, 1)), somebody.uid, -1)
+    assert store.sweep(job_directory, 0) == []
+    assert content(job_directory) == {here(free_pid, 1): b"half"}
+
+
+def test_leftover_with_a_directory_in_it_stays(job_directory, free_pid):
+    leave(job_directory, here(free_pid, 1))
+    os.mkdir("/proc/self/fd/%d/%s/strange" % (job_directory, here(free_pid, 1)))
+    assert store.sweep(job_directory, 0) == []
+
+
+# What must outlive a loss of power
+
+def test_manifest_is_flushed_last_and_the_name_after_all(job_directory, monkeypatch):
+    flushed, real = [], os.fsync
+
+    def fsync(descriptor):
+        flushed.append(os.path.basename(os.readlink("/proc/self/fd/%d" % descriptor)))
+        real(descriptor)
+
+    monkeypatch.setattr(store.os, "fsync", fsync)
+    draft = drafted(job_directory, "ckpt.1", 1)
+    draft.publish()
+    assert flushed == ["pages.img", "manifest.json", ".ckpt.1@%s:%d:%d" % (
+        os.uname().nodename, os.getpid(), identity.process(os.getpid()).start), "12.head.CK"]
+    assert draft.hidden == flushed[2]
+
+
+def test_new_job_directory_is_flushed_in_its_parent(place, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(store.os, "fsync", lambda descriptor: flushed.append(os.readlink("/proc/self/fd/%d" % descriptor)))
+    for _again in range(2):
+        os.close(store.open_job_directory(place, place["path"] + "/12.head.CK", create=True))
+    assert flushed == [place["path"]]
