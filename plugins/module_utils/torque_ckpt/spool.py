@@ -50,13 +50,21 @@ def directory():
     return os.path.join(os.path.dirname(os.getcwd()), "spool")
 
 
-def testify():
-    """Print the sizes of the watched files. The engine has this called while the job stands still."""
-    for path in os.environ[WATCHED].split("\n"):
+def lengths(paths):
+    """Return the sizes (dict of int, by path) of files (list of str)."""
+    found = {}
+    for path in paths:
         try:
-            sys.stdout.write("size %d of %s\n" % (os.lstat(path).st_size, path))
+            found[path] = os.lstat(path).st_size
         except FileNotFoundError:
             pass  # the job has just removed it
+    return found
+
+
+def testify():
+    """Print the sizes of the watched files. The engine has this called while the job stands still."""
+    for path, size in lengths(os.environ[WATCHED].split("\n")).items():
+        sys.stdout.write("size %d of %s\n" % (size, path))
     sys.stdout.flush()
 
 

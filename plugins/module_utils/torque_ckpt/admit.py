@@ -1,0 +1,114 @@
+"""Whether there is room for an image, before the job is stopped for it.
+
+need() asks the kernel, as root, how much memory the job has; check() compares, as the
+user and on the store itself. Both are estimates: the job may grow, and others
+write to the store. What an estimate misses, the engine finds, and the job runs on.
+"""
+import errno
+import os
+
+from .errors import HookError, CANNOT_WRITE
+
+# Measured with CRIU on trees of 1 to 100 processes (docs/operations.md): what an image has beside the memory.
+_BASE, _PER_PROCESS, _SHARE = 1 << 20, 96 << 10, 50
+_FILES, _FILES_PER_PROCESS = 24, 12
+
+_CANNOT_TRY = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EFBIG, errno.EINVAL)
+_KEEP_SIZE = 1
+
+
+def _kilobytes(path):
+    """Return the numbers of a file of /proc with lines "Name: number kB" (dict of int, bytes)."""
+    found = {}
+    with open(path, "rb") as stream:
+        for line in stream:
+            words = line.split()
+            if len(words) == 3 and words[2] == b"kB":
+                found[words[0][:-1].decode()] = int(words[1]) << 10
+    return found
+
+
+def memory(pid):
+    """Return how much memory (int, bytes) of a process an image holds: what is not in a file, swapped out or not.
+
+    Engines write private memory for each process, also what parent and child still share; memory that is shared on purpose
+    once, so of that the process's part counts. Older kernels tell less, and the estimate is higher there.
+    """
+    try:
+        try:
+            found = _kilobytes("/proc/%d/smaps_rollup" % pid)
+        except FileNotFoundError:  # before Linux 4.14, or the process has ended
+            found = {}
+        if not found:
+            found = _kilobytes("/proc/%d/status" % pid)
+            return found.get("VmRSS", 0) + found.get("VmSwap", 0)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    shared = found["Pss_Shmem"] if "Pss_Shmem" in found else max(0, found["Rss"] - found["Anonymous"])
+    return found["Anonymous"] + shared + found.get("Swap", 0) + found.get("Private_Hugetlb", 0) + found.get("Shared_Hugetlb", 0)
+
+
+def need(pids, extra=0):
+    """Return what an image of these processes takes in a store: [bytes, files] (ints). To be asked by root.
+
+    :param pids: the job's processes (list of int)
+    :param extra: what else goes into the image (int, bytes)
+    """
+    held = sum(map(memory, pids)) + extra
+    return [held + held // _SHARE + _BASE + len(pids) * _PER_PROCESS, _FILES + len(pids) * _FILES_PER_PROCESS]
+
+
+def shown(size):
+    """Return a number of bytes for people (str)."""
+    if size < 1024:
+        return "%d bytes" % size
+    power = min((size.bit_length() - 1) // 10, 4)
+    return "%.1f %siB" % (size / 1024.0 ** power, " KMGT"[power])
+
+
+def _allocate(directory, size):
+    """Try to get room for a file of this size (int, bytes) in a directory (descriptor), and give it back.
+
+    :raises OSError: as fallocate(2) failed
+    """
+    import ctypes  # only here: it costs a few milliseconds
+    name = "room"
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    try:
+        os.unlink(name, dir_fd=directory)  # at once: a hook that is killed leaves nothing
+        libc = ctypes.CDLL(None, use_errno=True)
+        # Not os.posix_fallocate: where the file system cannot, glibc writes all of it.
+        while libc.fallocate64(descriptor, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)) != 0:
+            if ctypes.get_errno() != errno.EINTR:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    finally:
+        os.close(descriptor)
+
+
+def check(directory, needed, store, reserve, user):
+    """As the user: see whether there is room for what need() returned.
+
+    :param directory: where the image will be (descriptor)
+    :param store: its path, for the sentence (str)
+    :param reserve: what must be left free (int, bytes)
+    :param user: the user's name, for the sentence (str)
+    :raises HookError: CANNOT_WRITE when there is none; nothing is left in the directory
+    """
+    size, files = needed
+    there = os.fstatvfs(directory)
+    free = there.f_bavail * there.f_frsize
+    if there.f_blocks and size > free - reserve:  # a file system that does not know its size says 0
+        raise HookError(CANNOT_WRITE, "the image needs %s, store %s has %s free, reserve %s; the job runs on; "
+                        "free room or lower checkpoint_hooks_reserve" % (shown(size), store, shown(free), shown(reserve)))
+    if there.f_files and files > there.f_favail:  # as one without a fixed number of inodes does
+        raise HookError(CANNOT_WRITE, "the image needs %d files, store %s has %d free inodes; the job runs on; remove files there"
+                        % (files, store, there.f_favail))
+    try:
+        _allocate(directory, size)
+    except OSError as error:
+        if error.errno == errno.EDQUOT:
+            raise HookError(CANNOT_WRITE, "the image needs %s, the quota of %s on store %s does not allow that much more; the job runs on; "
+                            "remove files of %s there or raise the quota" % (shown(size), user, store, user))
+        if error.errno not in _CANNOT_TRY:
+            raise HookError(CANNOT_WRITE, "the image needs %s, store %s does not give it: %s; the job runs on; free room there"
+                            % (shown(size), store, error.strerror))

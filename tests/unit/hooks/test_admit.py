@@ -1,0 +1,249 @@
+import mmap
+import os
+import signal
+import subprocess
+
+import pytest
+
+from torque_ckpt import admit, errors, privilege
+from torque_ckpt.errors import HookError
+
+MIB = 1 << 20
+
+
+# How much an image takes
+
+@pytest.fixture
+def start():
+    """Return a function that starts a process which does work() and then stays; returns its pid."""
+    started = []
+
+    def begin(work):
+        ready, ready_in = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(ready)
+                held = work()
+                os.write(ready_in, b"x")
+                signal.pause()
+                del held
+            finally:
+                os._exit(1)
+        os.close(ready_in)
+        assert os.read(ready, 1) == b"x"
+        os.close(ready)
+        started.append(pid)
+        return pid
+
+    yield begin
+    for pid in started:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def filled(size, flags):
+    found = mmap.mmap(-1, size, flags=flags | mmap.MAP_ANONYMOUS)
+    for place in range(0, size, 4096):
+        found[place] = 1
+    return found
+
+
+def private(size):
+    return filled(size, mmap.MAP_PRIVATE)
+
+
+def grown(pid, base):
+    return (admit.memory(pid) - admit.memory(base)) / MIB
+
+
+@pytest.fixture
+def base(start):
+    """A process (pid) with nothing of its own."""
+    return start(lambda: None)
+
+
+def test_private_memory_counts(start, base):
+    assert 63 <= grown(start(lambda: private(64 * MIB)), base) <= 66
+
+
+def test_memory_that_was_never_written_does_not_count(start, base):
+    assert -1 <= grown(start(lambda: mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)), base) <= 1
+
+
+def test_file_in_memory_does_not_count(start, base, tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(b"x" * (16 * MIB))
+
+    def work():
+        with open(str(path), "rb") as stream:
+            found = mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ)
+        assert sum(found[place] for place in range(0, 16 * MIB, 4096))
+        return found
+    assert -1 <= grown(start(work), base) <= 1
+
+
+def test_memory_that_is_shared_on_purpose_counts_once(start, base):
+    area = filled(32 * MIB, mmap.MAP_SHARED)
+
+    def work():
+        for place in range(0, 32 * MIB, 4096):
+            area[place] = 2
+    sharers = [start(work) for _turn in range(3)]
+    area.close()
+    assert 30 <= sum(grown(pid, base) for pid in sharers) <= 36
+
+
+def test_memory_that_parent_and_child_still_share_counts_for_each(start):
+    """Engines write it for each."""
+    held = private(32 * MIB)
+    found = [start(lambda: None) for _turn in range(3)]
+    assert all(admit.memory(pid) > 32 * MIB for pid in found)
+    held.close()
+
+
+def test_process_that_has_ended_takes_nothing(free_pid):
+    assert admit.memory(free_pid) == 0
+
+
+def without(*left_out):
+    """Return admit._kilobytes of a kernel that does not tell these."""
+    real = admit._kilobytes
+
+    def kilobytes(path):
+        if os.path.basename(path) in left_out:
+            raise FileNotFoundError
+        return {name: size for name, size in real(path).items() if name not in left_out}
+    return kilobytes
+
+
+def test_kernels_that_tell_less_let_it_count_more(start, base, monkeypatch):
+    pid = start(lambda: (private(16 * MIB), filled(16 * MIB, mmap.MAP_SHARED)))
+    exact = admit.memory(pid)
+    assert exact > 32 * MIB
+    for left_out in (["Pss_Shmem"], ["smaps_rollup"]):
+        monkeypatch.setattr(admit, "_kilobytes", without(*left_out))
+        assert exact <= admit.memory(pid) <= exact + 32 * MIB
+        monkeypatch.undo()
+
+
+def test_need_adds_what_an_image_has_beside_the_memory(base):
+    memory = admit.memory(base)
+    assert admit.need([base]) == [memory + memory // 50 + MIB + 96 * 1024, 36]
+    assert admit.need([base, base], 100 * MIB)[0] == 2 * memory + 100 * MIB + (2 * memory + 100 * MIB) // 50 + MIB + 2 * 96 * 1024
+    assert admit.need([base, base])[1] == 48
+
+
+@pytest.mark.parametrize("size, text", [
+    (0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (3 * MIB, "3.0 MiB"), (int(3.1 * (1 << 30)), "3.1 GiB"), (5 << 40, "5.0 TiB"),
+    (5000 << 40, "5000.0 TiB")])
+def test_sizes_for_people(size, text):
+    assert admit.shown(size) == text
+
+
+# Whether there is room
+
+@pytest.fixture
+def mounted(tmp_path):
+    """Return a function that mounts a file system and returns a descriptor of it."""
+    there = []
+
+    def mount(*arguments):
+        path = str(tmp_path / ("mounted%d" % len(there)))
+        os.mkdir(path)
+        done = subprocess.run(["mount"] + list(arguments) + [path], stderr=subprocess.PIPE, check=False)
+        if done.returncode:
+            pytest.skip("cannot mount: %s" % done.stderr.decode().strip())
+        there.append((path, os.open(path, os.O_RDONLY)))
+        return there[-1][1]
+
+    yield mount
+    for path, descriptor in there:
+        os.close(descriptor)
+        subprocess.run(["umount", path], check=True)
+
+
+def tmpfs(mounted, options="size=64m,nr_inodes=100"):
+    return mounted("-t", "tmpfs", "-o", options, "none")
+
+
+def check(directory, size, files=10, reserve=0):
+    admit.check(directory, [size, files], "/shared/ckpt", reserve, "alice")
+
+
+def refusal(*arguments, **options):
+    before = os.listdir(arguments[0]), sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(HookError) as caught:
+        check(*arguments, **options)
+    assert caught.value.code == errors.CANNOT_WRITE
+    assert (os.listdir(arguments[0]), sorted(os.listdir("/proc/self/fd"))) == before
+    return str(caught.value)
+
+
+def test_room_enough(mounted):
+    directory = tmpfs(mounted)
+    for size, reserve in ((0, 0), (1, 0), (64 * MIB, 0), (60 * MIB, 4 * MIB), (0, 64 * MIB)):
+        check(directory, max(size, 1), reserve=min(reserve, 64 * MIB - max(size, 1)))
+    assert os.listdir(directory) == []
+    assert os.fstatvfs(directory).f_bavail * os.fstatvfs(directory).f_frsize == 64 * MIB
+
+
+def test_store_too_full(mounted):
+    directory = tmpfs(mounted)
+    assert refusal(directory, 65 * MIB) == (
+        "the image needs 65.0 MiB, store /shared/ckpt has 64.0 MiB free, reserve 0 bytes; the job runs on; "
+        "free room or lower checkpoint_hooks_reserve")
+
+
+def test_reserve_is_left_free(mounted):
+    directory = tmpfs(mounted)
+    assert refusal(directory, 40 * MIB, reserve=30 * MIB) == (
+        "the image needs 40.0 MiB, store /shared/ckpt has 64.0 MiB free, reserve 30.0 MiB; the job runs on; "
+        "free room or lower checkpoint_hooks_reserve")
+
+
+def test_files_too_many(mounted):
+    directory = tmpfs(mounted)
+    free = os.fstatvfs(directory).f_favail
+    check(directory, MIB, files=free)
+    assert refusal(directory, MIB, files=free + 1) == (
+        "the image needs %d files, store /shared/ckpt has %d free inodes; the job runs on; remove files there" % (free + 1, free))
+
+
+def test_file_system_that_knows_neither_its_size_nor_allocation(mounted):
+    directory = mounted("-t", "ramfs", "none")
+    check(directory, 1 << 50, reserve=1 << 40)
+    assert os.listdir(directory) == []
+
+
+@pytest.mark.parametrize("number, sentence", [
+    (122, "the image needs 1.0 MiB, the quota of alice on store /shared/ckpt does not allow that much more; the job runs on; "
+          "remove files of alice there or raise the quota"),
+    (28, "the image needs 1.0 MiB, store /shared/ckpt does not give it: No space left on device; the job runs on; free room there"),
+    (5, "the image needs 1.0 MiB, store /shared/ckpt does not give it: Input/output error; the job runs on; free room there"),
+])
+def test_what_only_the_attempt_shows(tmp_path, monkeypatch, number, sentence):
+    """Real quotas are in the integration tests."""
+    def allocate(_directory, _size):
+        raise OSError(number, os.strerror(number))
+    monkeypatch.setattr(admit, "_allocate", allocate)
+    directory = os.open(str(tmp_path), os.O_RDONLY)
+    assert refusal(directory, MIB) == sentence
+    os.close(directory)
+
+
+def test_attempt_really_asks_for_the_room(mounted):
+    with pytest.raises(OSError) as caught:
+        admit._allocate(tmpfs(mounted), 65 * MIB)
+    assert caught.value.errno == 28
+
+
+def test_directory_of_another_user(open_directory, somebody):
+    if os.geteuid() != 0:
+        pytest.skip("needs root: becomes another user")
+    directory = os.open(open_directory, os.O_RDONLY)
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, lambda: check(directory, MIB))
+    os.close(directory)
+    assert str(caught.value) == ("the image needs 1.0 MiB, store /shared/ckpt does not give it: Permission denied; the job runs on; "
+                                 "free room there")
