@@ -8,7 +8,7 @@ import json
 import os
 import time
 
-from . import report
+from . import identity, report
 from .errors import HookError, SYSTEM
 
 LONGEST = 300
@@ -54,13 +54,9 @@ def judge(settings, job_id, error, sleep=time.sleep):
         forget(settings["run_directory"], job_id)
         return HookError(SYSTEM, "%s (attempt %d of %d, the last; mend the cause, then release the job)"
                          % (error.sentence, count, most))
-    path = _path(settings["run_directory"], job_id)
     try:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        with open(path + ".new", "w") as stream:
-            json.dump({"failed": count}, stream)
-        os.rename(path + ".new", path)
-    except OSError as problem:
-        report.log("restart", job=job_id, outcome="not counted", reason=problem.strerror)
+        identity.leave(settings["run_directory"], job_id + ".attempts", {"failed": count})
+    except (OSError, HookError) as problem:
+        report.log("restart", job=job_id, outcome="not counted", reason=problem)
     sleep(min(LONGEST, settings["restart_backoff"] * 2 ** (count - 1)))
     return HookError(error.code, "%s (attempt %d of %d)" % (error.sentence, count, most))

@@ -92,10 +92,7 @@ def keep(run_directory, call, error):
     """
     commands = _commands()
     report.log("restart", job=call.job_id, outcome="failed", code=error.code, sentence=repr(error.sentence))
-    path = _path(run_directory, call.job_id)
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    with open(path, "w") as stream:
-        json.dump({"hook": [os.getpid(), identity.process(os.getpid()).start], "name": call.name}, stream)
+    identity.leave(run_directory, call.job_id + ".failed", {"hook": [os.getpid(), identity.process(os.getpid()).start], "name": call.name})
     if os.fork() == 0:
         try:
             os.setsid()  # it outlives this hook

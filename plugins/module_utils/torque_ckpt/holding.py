@@ -39,14 +39,11 @@ def begin(run_directory, job_id, suspended):
     :param suspended: what its user had stopped before (pids); stays so
     :raises HookError: SYSTEM
     """
-    path = _path(run_directory, job_id)
     try:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        with open(path + ".new", "w") as stream:
-            json.dump({"hook": [os.getpid(), identity.process(os.getpid()).start], "suspended": suspended}, stream)
-        os.rename(path + ".new", path)
+        identity.leave(run_directory, job_id + ".holding",
+                       {"hook": [os.getpid(), identity.process(os.getpid()).start], "suspended": suspended})
     except OSError as error:
-        raise HookError(SYSTEM, "cannot write %s: %s; the job runs on" % (path, error.strerror))
+        raise HookError(SYSTEM, "cannot write %s: %s; the job runs on" % (_path(run_directory, job_id), error.strerror))
 
 
 def end(run_directory, job_id):

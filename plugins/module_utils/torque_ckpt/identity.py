@@ -7,9 +7,10 @@ found by the record that the restart hook, as root, left on this node.
 """
 import json
 import os
+import stat
 from collections import namedtuple
 
-from .errors import HookError, GONE, REFUSED
+from .errors import HookError, CONFIG, GONE, REFUSED
 
 Process = namedtuple("Process", "pid ppid group session start state uid name alien")
 """start is in clock ticks since boot; a pid and its start time name one process for good.
@@ -67,18 +68,48 @@ def job_of(pid):
     return None
 
 
+def records(run_directory):
+    """Return the directory (str) of root's records of jobs; make it when it is missing.
+
+    :raises HookError: CONFIG when somebody else could have put a record there
+    """
+    for path in (run_directory, os.path.join(run_directory, "jobs")):
+        try:
+            try:
+                os.mkdir(path)
+                os.chmod(path, 0o755)  # whatever the umask
+            except FileExistsError:
+                pass
+            found = os.lstat(path)
+        except OSError as error:
+            raise HookError(CONFIG, "cannot use the directory %s of the hooks' records: %s; nothing was done" % (path, error.strerror))
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise HookError(CONFIG, "%s must be a directory of root's that nobody else can write to, because the hooks trust the records "
+                            "in it; remove it, the next hook makes it anew; nothing was done" % path)
+    return path
+
+
 def record_path(run_directory, job_id):
     """Return where the record of a restarted job is kept (str)."""
     return os.path.join(run_directory, "jobs", job_id + ".json")
 
 
+def leave(run_directory, name, found):
+    """Write one of root's records, which everybody may read.
+
+    :param name: its name in the directory of the records (str)
+    :param found: what it says; must fit into JSON
+    """
+    path = os.path.join(records(run_directory), name)
+    with open(path + ".new", "w") as stream:
+        os.fchmod(stream.fileno(), 0o644)  # whatever the umask
+        json.dump(found, stream)
+    os.rename(path + ".new", path)
+
+
 def write_record(run_directory, job_id, leader, root, output=()):
     """Leave root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str)."""
-    path = record_path(run_directory, job_id)
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    with open(path + ".new", "w") as stream:
-        json.dump({"leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": list(output)}, stream)
-    os.rename(path + ".new", path)
+    leave(run_directory, job_id + ".json", {"leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": list(output)})
 
 
 def read_record(run_directory, job_id):

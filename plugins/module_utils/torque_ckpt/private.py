@@ -24,7 +24,7 @@ class Place(object):
     def __init__(self, run_directory, user):
         parent = os.path.join(run_directory, "private")
         try:
-            os.makedirs(run_directory, mode=0o755, exist_ok=True)
+            identity.records(run_directory)
             try:
                 os.mkdir(parent, 0o700)
             except FileExistsError:

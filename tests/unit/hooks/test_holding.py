@@ -81,11 +81,11 @@ def test_record_ends(run):
 
 
 def test_record_that_cannot_be_written(tmp_path):
-    (tmp_path / "run").write_text("")
+    (tmp_path / "run" / "jobs" / "12.head.holding.new").mkdir(parents=True)
     with pytest.raises(HookError) as caught:
         holding.begin(str(tmp_path / "run"), "12.head", [])
     assert (caught.value.code, str(caught.value)) == (
-        errors.SYSTEM, "cannot write %s/run/jobs/12.head.holding: Not a directory; the job runs on" % tmp_path)
+        errors.SYSTEM, "cannot write %s/run/jobs/12.head.holding: Is a directory; the job runs on" % tmp_path)
 
 
 def test_leader_sets_its_job_going(run, in_child, free_pid, monkeypatch):

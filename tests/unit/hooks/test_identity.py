@@ -423,3 +423,50 @@ def test_children_in_spite_of_a_thread_that_just_ended(start_job, monkeypatch):
     job, real = start_job(), os.listdir
     monkeypatch.setattr(identity.os, "listdir", lambda path: ["4194304"] + real(path))
     assert identity.children(job.leader) == job.pids
+
+
+# Where root's records are
+
+@pytest.mark.parametrize("umask", [0o077, 0o022, 0o000])
+def test_directory_of_the_records_is_made(tmp_path, in_child, umask):
+    def work():
+        os.umask(umask)
+        return identity.records(str(tmp_path / "run"))
+    assert in_child(work).result == str(tmp_path / "run" / "jobs")
+    for path in (tmp_path / "run", tmp_path / "run" / "jobs"):
+        assert path.stat().st_mode == 0o040755
+    assert identity.records(str(tmp_path / "run")) == str(tmp_path / "run" / "jobs")
+
+
+@pytest.mark.parametrize("which", ["run", "run/jobs"])
+@pytest.mark.parametrize("spoil", [
+    lambda path: path.chmod(0o775), lambda path: path.chmod(0o757), lambda path: path.chmod(0o1777),
+    lambda path: os.chown(str(path), 65534, -1),
+    lambda path: (path.rename(str(path) + ".real"), path.symlink_to(str(path) + ".real")),
+])
+def test_records_that_others_could_have_written_are_refused(tmp_path, which, spoil):
+    if os.geteuid() != 0:
+        pytest.skip("needs root: gives a directory away")
+    identity.records(str(tmp_path / "run"))
+    spoil(tmp_path / which)
+    with pytest.raises(HookError) as caught:
+        identity.records(str(tmp_path / "run"))
+    assert str(caught.value) == ("%s must be a directory of root's that nobody else can write to, because the hooks trust the records "
+                                 "in it; remove it, the next hook makes it anew; nothing was done" % (tmp_path / which))
+    assert caught.value.code == errors.CONFIG
+
+
+def test_records_that_cannot_be_made(tmp_path):
+    with pytest.raises(HookError) as caught:
+        identity.records(str(tmp_path / "no" / "run"))
+    assert str(caught.value) == ("cannot use the directory %s/no/run of the hooks' records: No such file or directory; nothing was done"
+                                 % tmp_path)
+    assert caught.value.code == errors.CONFIG
+
+
+def test_file_in_the_place_of_the_records(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(HookError) as caught:
+        identity.records(str(tmp_path / "run"))
+    assert str(caught.value) == ("%s/run must be a directory of root's that nobody else can write to, because the hooks trust the records "
+                                 "in it; remove it, the next hook makes it anew; nothing was done" % tmp_path)

@@ -63,4 +63,5 @@ def test_place_that_cannot_be_made(open_directory, somebody):
     with pytest.raises(HookError) as caught:
         private.Place(open_directory + "/run", somebody)
     assert (caught.value.code, str(caught.value)) == (
-        errors.SYSTEM, "cannot make a private place in %s/run/private: File exists; image kept" % open_directory)
+        errors.CONFIG, "%s/run must be a directory of root's that nobody else can write to, because the hooks trust the records in it; "
+        "remove it, the next hook makes it anew; nothing was done" % open_directory)
