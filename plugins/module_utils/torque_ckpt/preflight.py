@@ -1,7 +1,7 @@
 """What must hold on this node before the checkpoint or restart hook touches anything."""
 from collections import namedtuple
 
-from . import config, key, privilege, store
+from . import config, key, privilege, start, store
 from .engines import registry
 
 Node = namedtuple("Node", "settings user store engine keys")
@@ -15,6 +15,7 @@ def check(call, config_path):
     :param config_path: the hooks' configuration (str)
     :raises HookError: CONFIG, NO_USER or REFUSED
     """
+    start.check_code(config_path)
     settings = config.load(config_path)
     user = privilege.account(call.user, call.group)
     place = store.configured(settings["stores"], call.directory)

@@ -5,7 +5,7 @@ environment and files.
 """
 import os
 
-from . import config, contract, privilege, report, supervisor
+from . import config, contract, privilege, report, start, supervisor
 from .errors import HookError, USAGE
 
 
@@ -33,15 +33,13 @@ def main(argv, config_path):
     """
     def work():
         command = contract.run(argv[1:])
+        start.check_code(config_path)
         run_directory = config.load(config_path)["run_directory"]
         if os.getsid(0) != os.getpid():
             raise HookError(USAGE, "run: must be started by pbs_mom as the leader of a session; the job was not started")
-        for descriptor in map(int, os.listdir("/proc/self/fd")):  # pbs_mom leaks some; in an image they would be fatal
-            if descriptor > 2:
-                try:
-                    os.close(descriptor)
-                except OSError:
-                    pass  # the one of the listing
+        start.close_descriptors()  # in an image they would be fatal
         supervisor.block_signals()
-        supervisor.end_as(supervisor.supervise(_start(command), run_directory, os.environ.get("PBS_JOBID", "")))
+        job = _start(command)
+        start.no_core_dumps()  # the job has its own limit by now
+        supervisor.end_as(supervisor.supervise(job, run_directory, os.environ.get("PBS_JOBID", "")))
     return report.guard("run", work, os.environ.get("PBS_JOBID"))

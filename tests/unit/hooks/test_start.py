@@ -1,0 +1,133 @@
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from torque_ckpt import errors, report, spool, start
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives files away")
+ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1"]
+
+
+# Whose code it is
+
+@pytest.fixture
+def code(open_directory, installed):
+    """An installation (str) of its own, with its configuration in etc."""
+    path = os.path.join(open_directory, "deep", "ckpt-torque")
+    shutil.copytree(installed, path)
+    os.mkdir(os.path.join(open_directory, "deep", "etc"))
+    with open(os.path.join(open_directory, "deep", "etc", "hooks.json"), "w") as stream:
+        json.dump({"stores": [{"path": "/nonexistent", "id": "x"}], "restart_backoff": 0, "run_directory": open_directory + "/run"}, stream)
+    return path
+
+
+def ask(code, name="checkpoint", arguments=None):
+    """Call a hook of this installation; return its exit code and what it said."""
+    config = os.path.join(os.path.dirname(code), "etc", "hooks.json")
+    script = "import sys; sys.path.insert(0, %r); from torque_ckpt.%s import main; sys.exit(main(sys.argv, %r))" % (code, name, config)
+    environment = {"PATH": "/bin:/usr/bin"}
+    if "LD_LIBRARY_PATH" in os.environ:
+        environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+    done = subprocess.run([sys.executable, "-IS", "-c", script] + arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, universal_newlines=True, env=environment, check=False, start_new_session=True)
+    return done.returncode, done.stderr
+
+
+def refusal(path, end=""):
+    return (errors.CONFIG, "%s must be root's and writable by nobody else, or others could change the hooks; run the role checkpoint_hooks "
+            "on this node; nothing was done%s\n" % (path, end))
+
+
+@needs_root
+@pytest.mark.parametrize("path", ["", "/torque_ckpt", "/torque_ckpt/engines", "/torque_ckpt/engines/criu.py", "/torque_ckpt/report.py",
+                                  "/../etc", "/.."])
+@pytest.mark.parametrize("spoil", [lambda path: os.chmod(path, 0o775), lambda path: os.chmod(path, 0o757),
+                                   lambda path: os.chown(path, 65534, -1)])
+def test_code_that_others_could_change(code, path, spoil):
+    spoil(code + path)
+    assert ask(code, "checkpoint", ARGUMENTS + ["15", "-"]) == refusal(os.path.normpath(code + path))
+
+
+@needs_root
+@pytest.mark.parametrize("name, arguments, end", [("restart", ARGUMENTS, " (attempt 1 of 5)"), ("run", ["/bin/true"], "")])
+def test_every_hook_looks(code, name, arguments, end):
+    os.chmod(code + "/torque_ckpt", 0o777)
+    assert ask(code, name, arguments) == refusal(code + "/torque_ckpt", end)
+
+
+@needs_root
+@pytest.mark.parametrize("path, safe", [("", False), ("/torque_ckpt", False), ("/..", True)])
+def test_sticky_directory_is_safe_above_the_code_only(code, path, safe):
+    os.chmod(code + path, 0o1777)
+    found = ask(code, "run", ["/bin/true"])
+    assert (found == refusal(os.path.normpath(code + path))) != safe
+
+
+@needs_root
+def test_link_to_code_in_a_users_directory(code, open_directory):
+    theirs = os.path.join(open_directory, "home")
+    os.mkdir(theirs)
+    os.rename(code, os.path.join(theirs, "ckpt-torque"))
+    os.symlink(os.path.join(theirs, "ckpt-torque"), code)
+    os.chown(theirs, 65534, -1)
+    assert ask(code, "run", ["/bin/true"]) == refusal(theirs)
+
+
+def test_ones_own_code_is_safe(code):
+    assert ask(code, "run", ["/bin/true"]) == (0, "")
+
+
+# What a hook leaves behind
+
+def test_descriptors():
+    pid = os.fork()
+    if pid == 0:  # not in_child, which hands its result over in a file
+        try:
+            os.close(1)
+            for target in (3, 10, 15, 17, 40):
+                os.dup2(0, target)
+            start.close_descriptors()
+            there = [name for name in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + name)]
+            os._exit(0 if (there, os.readlink("/proc/self/fd/1")) == (["0", "1", "2"], os.devnull) else 3)
+        finally:
+            os._exit(4)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+@pytest.mark.parametrize("hard, soft", [(resource.RLIM_INFINITY, 1), (4096, 1), (0, 0)])
+def test_core_dumps(in_child, hard, soft):
+    def work():
+        resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+        start.no_core_dumps()
+        return list(resource.getrlimit(resource.RLIMIT_CORE))
+    assert in_child(work).result == [soft, hard]
+
+
+def test_no_core_is_left(in_child, tmp_path):
+    with open("/proc/sys/kernel/core_pattern") as stream:
+        if stream.read().strip() != "core":
+            pytest.skip("core dumps go elsewhere on this machine")
+
+    def crash(settled):
+        resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        os.chdir(str(tmp_path))
+        if settled:
+            start.no_core_dumps()
+        os.kill(os.getpid(), signal.SIGQUIT)
+    assert os.WCOREDUMP(in_child(lambda: crash(False)).status)
+    assert not os.WCOREDUMP(in_child(lambda: crash(True)).status)
+
+
+def test_environment_and_umask(in_child):
+    def work():
+        os.environ.update({"LD_PRELOAD": "x", "PBS_SERVER": "y", report.STATUS: "/status", spool.WATCHED: "/watched"})
+        start.close_descriptors = lambda: None  # the result goes through one
+        start.settle()
+        return dict(os.environ), os.umask(0)
+    assert in_child(work).result == [dict(start.ENVIRONMENT, PBS_RESTART_STATUS="/status", CKPT_TORQUE_WATCHED="/watched"), 0o077]
