@@ -7,19 +7,32 @@ import os
 import signal
 import time
 
-from . import contract, fallback, holding, identity, key, manifest, preflight, privilege, report, spool, store
+from . import admit, contract, fallback, holding, identity, key, lock, manifest, preflight, privilege, report, spool, start, store
+from .errors import HookError
 
 
-def _write(call, node, root, output, hook):
+def _prune(directory, call, settings):
+    """Remove the generations that are too many; the image is made, so a failure is only written down."""
+    try:
+        store.prune(directory, call.job_id, call.depth or settings["depth"])
+    except (HookError, OSError) as error:
+        report.log("checkpoint", job=call.job_id, outcome="not pruned", sentence=repr(str(error)))
+
+
+def _write(call, node, root, output, hook, needed):
     """As the user: dump, describe, publish. Returns the manifest (dict).
 
     :param output: paths of the job's files in pbs_mom's spool (list of str)
     :param hook: this program's path (str)
+    :param needed: what the image takes, from admit.need (list)
     """
     hold = call.signal == contract.HOLD
     directory = store.open_job_directory(node.store, call.directory, create=True)
+    store.sweep(directory, 2 * node.settings["engine_timeout"])
+    generation = store.next_generation(directory, call.job_id)
     draft = store.Draft(directory, call.name)
     try:
+        admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
         started = time.time()
         # A job that goes on writes on while its output is copied: how much of it counts must be seen before.
         watch = output and not hold
@@ -33,12 +46,14 @@ def _write(call, node, root, output, hook):
     try:
         saved = spool.save(draft.descriptor, output, spool.sizes(printed) if watch else None, node.user.uid)
         facts = {"engine": {"name": node.engine.name, "version": node.engine.version()}, "root": root.pid,
-                 "pids": node.engine.process_ids(draft.descriptor), "frozen_seconds": round(frozen, 6), "spool": saved}
+                 "pids": node.engine.process_ids(draft.descriptor), "frozen_seconds": round(frozen, 6), "spool": saved,
+                 "generation": generation}
         found = manifest.write(draft.descriptor, call, node.user, facts, key.ask_to_seal)
         draft.publish()
     except BaseException:
         draft.discard()
         raise
+    _prune(directory, call, node.settings)
     return found
 
 
@@ -59,6 +74,7 @@ def _hold(call, node, root, write, answer, log):
         raise
     holding.kill(root.pid)
     holding.end(run_directory, call.job_id)
+    lock.forget(run_directory, call.job_id)
     os._exit(0)
 
 
@@ -69,6 +85,34 @@ def _or_go_on(root, suspended, write):
     except BaseException:
         holding.go_on(root.pid, suspended)
         raise
+
+
+def _checkpoint(call, node, hook, started):
+    """Write an image of the job; or hold one whose restart failed."""
+    answer = key.answer(node.keys, call, node.user)
+    failed = fallback.note(node.settings["run_directory"], call.job_id)
+    if failed:
+        privilege.as_user(node.user, lambda: fallback.present(call, node, failed["name"]), answer=answer)
+        fallback.drop_note(node.settings["run_directory"], call.job_id)
+        holding.signal_all([failed["hook"][0]], signal.SIGKILL)
+        report.log("checkpoint", job=call.job_id, outcome="held", image=failed["name"])
+        return
+    root = identity.root_of(node.settings["run_directory"], call, node.user.uid)
+    holding.heal(node.settings["run_directory"], call.job_id, root.pid)
+    # A restart hook does not have the job's output open as the run hook has.
+    output = identity.output_of(node.settings["run_directory"], call.job_id, root) or spool.find(root.ppid, spool.directory())
+    needed = admit.need(identity.tree(root.pid), sum(spool.lengths(output).values()))
+    store.give_job_directory(node.store, call.directory, node.user)
+
+    def write():
+        return _write(call, node, root, output, hook, needed)
+
+    def log(found):
+        report.log("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
+                   bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
+    if call.signal == contract.HOLD:
+        _hold(call, node, root, write, answer, log)
+    log(privilege.as_user(node.user, write, node.engine.dump_capabilities, answer))
 
 
 def main(argv, config_path):
@@ -83,28 +127,8 @@ def main(argv, config_path):
     def work():
         started = time.time()
         call = contract.checkpoint(argv[1:])
+        start.settle()
         node = preflight.check(call, config_path)
-        answer = key.answer(node.keys, call, node.user)
-        failed = fallback.note(node.settings["run_directory"], call.job_id)
-        if failed:
-            privilege.as_user(node.user, lambda: fallback.present(call, node, failed["name"]), answer=answer)
-            fallback.drop_note(node.settings["run_directory"], call.job_id)
-            holding.signal_all([failed["hook"][0]], signal.SIGKILL)
-            report.log("checkpoint", job=call.job_id, outcome="held", image=failed["name"])
-            return
-        root = identity.root_of(node.settings["run_directory"], call, node.user.uid)
-        holding.heal(node.settings["run_directory"], call.job_id, root.pid)
-        # A restart hook does not have the job's output open as the run hook has.
-        output = identity.output_of(node.settings["run_directory"], call.job_id, root) or spool.find(root.ppid, spool.directory())
-        store.give_job_directory(node.store, call.directory, node.user)
-
-        def write():
-            return _write(call, node, root, output, argv[0])
-
-        def log(found):
-            report.log("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
-                       bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
-        if call.signal == contract.HOLD:
-            _hold(call, node, root, write, answer, log)
-        log(privilege.as_user(node.user, write, node.engine.dump_capabilities, answer))
+        with lock.held(node.settings["run_directory"], call.job_id, "checkpoint", node.settings["lock_timeout"], "the job runs on"):
+            _checkpoint(call, node, argv[0], started)
     return report.guard("checkpoint", work, argv[2] if len(argv) > 2 else None)

@@ -6,10 +6,13 @@ keys (all optional but "stores"):
   criu_path       str, "/usr/sbin/criu"; absolute, pbs_mom's PATH has no sbin
   criu_options    list of str, []; appended to every dump and restore
   engine_timeout  int, seconds, 3600; a slower engine call is killed
-  run_directory   str, "/run/ckpt-torque"; root's records of restarted jobs
+  run_directory   str, "/run/ckpt-torque"; root's records of restarted jobs, and its locks
   key_path        str, "/etc/ckpt-torque/manifest.key"; see key.py
   restart_attempts  int, 5; so many restarts in a row may fail on this node for a passing reason, then the job is held
   restart_backoff   int, seconds, 10; pause after the first of them, doubled after each further one
+  depth           int, 2; generations of a job's images to keep where TORQUE names no depth
+  reserve         int, bytes, 1 GiB; what an image must leave free in the store
+  lock_timeout    int, seconds, 120; how long a hook waits for another hook of the same job
 """
 import json
 import os
@@ -27,9 +30,13 @@ DEFAULTS = {
     "key_path": "/etc/ckpt-torque/manifest.key",
     "restart_attempts": 5,
     "restart_backoff": 10,
+    "depth": 2,
+    "reserve": 1 << 30,
+    "lock_timeout": 120,
 }
 
-_LEAST = {"engine_timeout": (1, "seconds"), "restart_attempts": (1, "attempts"), "restart_backoff": (0, "seconds")}
+_LEAST = {"engine_timeout": (1, "seconds"), "restart_attempts": (1, "attempts"), "restart_backoff": (0, "seconds"),
+          "depth": (1, "images"), "reserve": (0, "bytes"), "lock_timeout": (1, "seconds")}
 """The smallest value of each number, and what it counts."""
 
 

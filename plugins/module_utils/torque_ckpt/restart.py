@@ -7,7 +7,8 @@ import os
 import signal
 import time
 
-from . import attempts, config, contract, fallback, identity, key, manifest, preflight, private, privilege, report, spool, store, supervisor
+from . import attempts, config, contract, fallback, identity, key, lock, manifest, preflight, private, privilege, report, spool, start
+from . import store, supervisor
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
@@ -48,8 +49,8 @@ def _end_descendants():
                 pass
 
 
-def _continue(call, node, started):
-    """Restore the job, supervise it, end as it ends; returns only by an exception."""
+def _bring_back(call, node):
+    """Restore the job and write root's record of it. Returns the manifest (dict) and the job's root process."""
     place = private.Place(node.settings["run_directory"], node.user)
     try:
         found = privilege.as_user(node.user, lambda: _restore(call, node, place.descriptor), node.engine.restore_capabilities,
@@ -61,6 +62,13 @@ def _continue(call, node, started):
         raise HookError(ENGINE, "criu said it restored job %s, but its process %d is not there; image kept" % (call.job_id, found["root"]))
     identity.write_record(node.settings["run_directory"], call.job_id, identity.process(os.getpid()), root,
                           [entry["path"] for entry in found["spool"]])
+    return found, root
+
+
+def _continue(call, node, started):
+    """Restore the job, supervise it, end as it ends; returns only by an exception."""
+    with lock.held(node.settings["run_directory"], call.job_id, "restart", node.settings["lock_timeout"], "image kept"):
+        found, root = _bring_back(call, node)
     report.restart_succeeded()
     attempts.forget(node.settings["run_directory"], call.job_id)
     report.log("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
@@ -103,6 +111,7 @@ def main(argv, config_path):
         started = time.time()
         report.restart_failed(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
         call = contract.restart(argv[1:])
+        start.settle()
         try:
             _try(call, config_path, started)
         except HookError as error:

@@ -176,15 +176,25 @@ def start_job():
         os.close(descriptor)
 
 
+@pytest.fixture(scope="session")
+def installed():
+    """The hooks' code in a directory (str) of its own, as it is installed: the hooks refuse code that is another user's."""
+    path = tempfile.mkdtemp(prefix="ckpt-torque-code-")
+    os.chmod(path, 0o755)
+    shutil.copytree(os.path.join(HOOKS, "torque_ckpt"), os.path.join(path, "torque_ckpt"))
+    yield path
+    shutil.rmtree(path)
+
+
 @pytest.fixture
-def hook():
+def hook(installed):
     """Return a function that calls a hook as a program, with pbs_mom's environment, and returns its Answer."""
     def call(name, arguments, config="/nonexistent/hooks.json", leader=True, variables=(), **options):
         environment = dict({"PATH": "/bin:/usr/bin"}, **dict(variables))
         if "LD_LIBRARY_PATH" in os.environ:  # some interpreters need it
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         code = "import sys; sys.path.insert(0, %r); from torque_ckpt.%s import main; sys.exit(main(sys.argv, %r))"
-        process = subprocess.Popen([sys.executable, "-IS", "-c", code % (HOOKS, name, config)] + arguments,
+        process = subprocess.Popen([sys.executable, "-IS", "-c", code % (installed, name, config)] + arguments,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    universal_newlines=True, start_new_session=leader, env=environment, **options)
         try:
@@ -237,7 +247,7 @@ class Site(object):
     def configure(self, **settings):
         """Write the configuration."""
         values = {"stores": [{"path": self.store, "id": "main"}], "criu_path": self.criu, "engine_timeout": LIMIT,
-                  "run_directory": self.run_directory, "key_path": self.key, "restart_backoff": 0}
+                  "run_directory": self.run_directory, "key_path": self.key, "restart_backoff": 0, "reserve": 0}
         with open(self.config, "w") as stream:
             json.dump(dict(values, **settings), stream)
         os.chmod(self.config, 0o644)
@@ -246,7 +256,7 @@ class Site(object):
         """Return what pbs_mom passes to restart (list of str)."""
         return [session, "12.head", user or self.user.name, "-", directory or self.directory, name]
 
-    def publish(self, name, root, pids, engine="criu", output=None):
+    def publish(self, name, root, pids, engine="criu", output=None, generation=1):
         """Make an image as the checkpoint hook does it; its one file is pages.img, and stdout with output's (path, bytes)."""
         call = contract.restart(self.arguments(name=name))
 
@@ -258,7 +268,8 @@ class Site(object):
             if output is not None:
                 os.write(os.open("stdout", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=draft.descriptor), output[1])
                 saved = [{"name": "stdout", "path": output[0], "mode": 0o600}]
-            facts = {"engine": {"name": engine, "version": "1"}, "root": root, "pids": pids, "frozen_seconds": 0.5, "spool": saved}
+            facts = {"engine": {"name": engine, "version": "1"}, "root": root, "pids": pids, "frozen_seconds": 0.5, "spool": saved,
+                     "generation": generation}
             manifest.write(draft.descriptor, call, self.user, facts, key.ask_to_seal)
             draft.publish()
         privilege.as_user(self.user, work, answer=key.answer(key.load(self.key), call, self.user))

@@ -1,10 +1,11 @@
 import json
 import os
+import re
 import signal
 
 import pytest
 
-from torque_ckpt import errors, identity, spool, store
+from torque_ckpt import errors, identity, lock, spool, store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the checkpoint hook is root's")
 
@@ -50,8 +51,8 @@ def test_without_a_configuration(hook):
         "run the role checkpoint_hooks on this node\n")
 
 
-def checkpoint(hook, site, session="-", signal_number="15", cwd=None, **values):
-    return hook("checkpoint", site.arguments(session=str(session), **values) + [signal_number, "-"], site.config, cwd=cwd)
+def checkpoint(hook, site, session="-", signal_number="15", cwd=None, depth="-", **values):
+    return hook("checkpoint", site.arguments(session=str(session), **values) + [signal_number, depth], site.config, cwd=cwd)
 
 
 @needs_root
@@ -157,10 +158,10 @@ def test_hold_whose_engine_then_says_no_version(hook, site, program, start_job, 
 def test_hold_whose_image_cannot_be_published(hook, site, program, start_job, state_of, wait_until):
     job = start_job(user=site.user)
     program(STOPPING)
-    site.publish("ckpt.12.head.2", 7, [7])
+    os.makedirs(site.directory + "/ckpt.12.head.2/something")
     before = site.content()
     assert checkpoint(hook, site, job.leader) == (
-        errors.CANNOT_WRITE, "", "cannot publish image ckpt.12.head.2: Directory not empty\n")
+        errors.CANNOT_WRITE, "", "cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept\n")
     wait_until(lambda: state_of(job.pids[0]) == "S")
     assert site.content() == before
 
@@ -171,7 +172,7 @@ def test_failed_hold_of_a_suspended_job_leaves_it_suspended(hook, site, program,
     os.kill(job.pids[0], signal.SIGSTOP)
     wait_until(lambda: state_of(job.pids[0]) == "T")
     program(STOPPING)
-    site.publish("ckpt.12.head.2", 7, [7])
+    os.makedirs(site.directory + "/ckpt.12.head.2/something")
     assert checkpoint(hook, site, job.leader).code == errors.CANNOT_WRITE
     assert state_of(job.pids[0]) == "T"
 
@@ -274,3 +275,121 @@ def test_output_of_a_restarted_job_is_known_from_the_record(hook, site, mom, pro
     program(STOPPING)
     assert checkpoint(hook, site, cwd=mom + "/mom_priv") == (0, "", "")
     assert site.content()["ckpt.12.head.2/stdout"] == b"line 1\n"
+
+
+# Room
+
+@needs_root
+@pytest.mark.parametrize("signal_number", ["0", "15"])
+def test_store_without_room(hook, site, program, start_job, state_of, signal_number):
+    job = start_job(user=site.user)
+    program("kill -STOP $3\nexit 1\n")
+    site.publish("ckpt.12.head.1", 7, [7])
+    before = site.content()
+    site.configure(reserve=1 << 50)
+    done = checkpoint(hook, site, job.leader, signal_number)
+    assert done.code == errors.CANNOT_WRITE
+    assert re.fullmatch(r"the image needs \d\.\d MiB, store %s has \d+\.\d [GT]iB free, reserve 1024\.0 TiB; the job runs on; "
+                        r"free room or lower checkpoint_hooks_reserve\n" % site.store, done.stderr)
+    assert state_of(job.pids[0]) == "S"
+    assert site.content() == before
+
+
+@needs_root
+def test_output_needs_room_too(hook, site, mom, program, start_job):
+    output = mom + "/spool/12.head.OU"
+    job = start_job(user=site.user, output=output)
+    program(STOPPING)
+    os.truncate(output, 1 << 43)
+    done = checkpoint(hook, site, job.leader, cwd=mom + "/mom_priv")
+    assert re.match(r"the image needs 8\.2 TiB, store ", done.stderr)
+
+
+# Generations
+
+def generations(site):
+    """What is in the job's directory (dict of generation by name)."""
+    return {path.split("/")[0]: json.loads(content.decode())["generation"]
+            for path, content in site.content().items() if path.endswith("/manifest.json")}
+
+
+@needs_root
+@pytest.mark.parametrize("depth, configured, left", [("-", 2, [3, 4]), ("0", 2, [3, 4]), ("-", 1, [4]), ("3", 2, [2, 3, 4]), ("1", 2, [4])])
+def test_depth(hook, site, program, start_job, depth, configured, left):
+    job = start_job(user=site.user)
+    program(STOPPING.replace("kill -STOP $3; ", ""))
+    site.configure(depth=configured)
+    for number in range(1, 4):
+        site.publish("ckpt.12.head.%d" % number, 7, [7], generation=number)
+    os.mkdir(site.directory + "/mine")
+    assert checkpoint(hook, site, job.leader, "0", name="ckpt.12.head.4", depth=depth) == (0, "", "")
+    assert generations(site) == {"ckpt.12.head.%d" % number: number for number in left}
+    assert sorted(os.listdir(site.directory)) == ["ckpt.12.head.%d" % number for number in left] + ["mine"]
+
+
+@needs_root
+def test_failed_checkpoint_removes_no_generation(hook, site, start_job):
+    job = start_job(user=site.user)
+    for number in range(1, 4):
+        site.publish("ckpt.12.head.%d" % number, 7, [7], generation=number)
+    before = site.content()
+    assert checkpoint(hook, site, job.leader, name="ckpt.12.head.4", depth="1").code == errors.ENGINE
+    assert site.content() == before
+
+
+@needs_root
+def test_image_that_cannot_be_pruned_does_not_fail_the_checkpoint(hook, site, program, start_job):
+    job = start_job(user=site.user)
+    program(STOPPING)
+    site.publish("ckpt.12.head.1", 7, [7])
+    os.mkdir(site.directory + "/ckpt.12.head.1/strange")
+    assert checkpoint(hook, site, job.leader, depth="1") == (0, "", "")
+    assert generations(site)["ckpt.12.head.2"] == 2
+
+
+@needs_root
+def test_two_images_of_one_second(hook, site, program, start_job):
+    job = start_job(user=site.user)
+    program(STOPPING.replace("kill -STOP $3; ", ""))
+    for generation in (1, 2):
+        assert checkpoint(hook, site, job.leader, "0") == (0, "", "")
+        assert generations(site) == {"ckpt.12.head.2": generation}
+        assert os.listdir(site.directory) == ["ckpt.12.head.2"]
+
+
+@needs_root
+def test_leftover_of_a_hook_that_was_killed(hook, site, program, start_job, free_pid):
+    job = start_job(user=site.user)
+    program(STOPPING)
+    left = "%s/.ckpt.12.head.1@%s:%d:7" % (site.directory, os.uname().nodename, free_pid)
+    os.mkdir(left)
+    with open(left + "/pages.img", "w") as stream:
+        stream.write("half")
+    os.chown(left, site.user.uid, -1)
+    assert checkpoint(hook, site, job.leader) == (0, "", "")
+    assert os.listdir(site.directory) == ["ckpt.12.head.2"]
+
+
+# One at a time
+
+@needs_root
+def test_another_hook_is_at_work(hook, site, start_job, state_of):
+    job = start_job(user=site.user)
+    site.configure(lock_timeout=1)
+    with lock.held(site.run_directory, "12.head", "restart", 0, ""):
+        done = checkpoint(hook, site, job.leader)
+    assert done.code == errors.TEMPORARY
+    assert re.fullmatch(r"a restart \(process %d, since [-0-9T:]+Z\) is at work on job 12\.head; waited 1 seconds; try again when it has "
+                        r"ended; the job runs on\n" % os.getpid(), done.stderr)
+    assert state_of(job.pids[0]) == "S"
+    assert site.content() == {}
+
+
+@needs_root
+def test_records_that_others_could_have_written(hook, site, start_job):
+    job = start_job(user=site.user)
+    os.makedirs(site.run_directory)
+    os.chmod(site.run_directory, 0o777)
+    assert checkpoint(hook, site, job.leader) == (
+        errors.CONFIG, "", "%s must be a directory of root's that nobody else can write to, because the hooks trust the records in it; "
+        "remove it, the next hook makes it anew; nothing was done\n" % site.run_directory)

@@ -31,12 +31,14 @@ def refusal(path, owner=None):
 def test_what_is_not_set_has_its_default(write):
     assert config.load(write({"stores": STORES}), owner=os.geteuid()) == {
         "engine": "criu", "stores": STORES, "criu_path": "/usr/sbin/criu", "criu_options": [], "engine_timeout": 3600,
-        "run_directory": "/run/ckpt-torque", "key_path": "/etc/ckpt-torque/manifest.key", "restart_attempts": 5, "restart_backoff": 10}
+        "run_directory": "/run/ckpt-torque", "key_path": "/etc/ckpt-torque/manifest.key", "restart_attempts": 5, "restart_backoff": 10,
+        "depth": 2, "reserve": 1 << 30, "lock_timeout": 120}
 
 
 def test_what_is_set_counts(write):
     wanted = {"engine": "blcr", "stores": STORES, "criu_path": "/opt/criu", "criu_options": ["--tcp-close"], "engine_timeout": 5,
-              "run_directory": "/run/elsewhere", "key_path": "/etc/elsewhere", "restart_attempts": 1, "restart_backoff": 0}
+              "run_directory": "/run/elsewhere", "key_path": "/etc/elsewhere", "restart_attempts": 1, "restart_backoff": 0,
+              "depth": 5, "reserve": 0, "lock_timeout": 1}
     assert config.load(write(wanted), owner=os.geteuid()) == wanted
 
 
@@ -112,7 +114,7 @@ def test_unknown_settings_are_all_named_in_order(write):
     ("stores", "/shared/ckpt", "list"), ("stores", {"path": "/shared/ckpt", "id": "main"}, "list"),
     ("criu_path", ["/usr/sbin/criu"], "str"), ("criu_options", "--tcp-close", "list"), ("criu_options", None, "list"),
     ("engine_timeout", "3600", "int"), ("engine_timeout", 1.5, "int"), ("engine_timeout", None, "int"),
-    ("run_directory", False, "str"),
+    ("run_directory", False, "str"), ("depth", "2", "int"), ("reserve", "1G", "int"), ("lock_timeout", 0.5, "int"),
 ])
 def test_settings_of_another_type(write, key, value, wanted):
     assert refusal(write(dict({"stores": STORES}, **{key: value}))) == "sets %s to something that is not a %s" % (key, wanted)
@@ -133,6 +135,10 @@ def test_no_store(write, content):
     ({"criu_options": [1]}, "sets criu_options to something that is not text"),
     ({"engine_timeout": True}, "sets engine_timeout to something that is not a number of seconds"),
     ({"engine_timeout": 0}, "sets engine_timeout to something that is not a number of seconds"),
+    ({"lock_timeout": 0}, "sets lock_timeout to something that is not a number of seconds"),
+    ({"depth": 0}, "sets depth to something that is not a number of images"),
+    ({"depth": True}, "sets depth to something that is not a number of images"),
+    ({"reserve": -1}, "sets reserve to something that is not a number of bytes"),
 ])
 def test_elements(tmp_path, change, why):
     path = tmp_path / "hooks.json"

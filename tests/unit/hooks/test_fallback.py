@@ -232,5 +232,5 @@ def test_name_that_is_taken(site, free_pid):
     node = preflight.check(call, site.config)
     with pytest.raises(HookError) as caught:
         privilege.as_user(node.user, lambda: fallback.present(call, node, "ckpt.12.head.1"), answer=key.answer(node.keys, call, node.user))
-    assert str(caught.value) == "cannot publish image ckpt.12.head.2: Directory not empty"
+    assert str(caught.value) == "cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept"
     assert site.content() == before

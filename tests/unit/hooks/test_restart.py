@@ -1,10 +1,11 @@
 import json
 import os
+import re
 import threading
 
 import pytest
 
-from torque_ckpt import attempts, config, errors, identity, report, store
+from torque_ckpt import attempts, config, errors, identity, lock, report, store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
 
@@ -103,6 +104,18 @@ def test_directory_that_is_missing(hook, site):
 @needs_root
 def test_image_that_is_missing(hook, site):
     refused(hook, site, errors.NO_INPUT, "image %s/ckpt.12.head.1 cannot be opened: No such file or directory" % site.directory)
+
+
+@needs_root
+def test_another_hook_is_at_work(hook, site, image):
+    site.configure(lock_timeout=1)
+    before = site.content()
+    with lock.held(site.run_directory, "12.head", "checkpoint", 0, ""):
+        done = restart(hook, site)
+    assert done.code == errors.TEMPORARY
+    assert re.fullmatch(r"a checkpoint \(process %d, since [-0-9T:]+Z\) is at work on job 12\.head; waited 1 seconds; try again when it "
+                        r"has ended; image kept \(attempt 1 of 5\)\n" % os.getpid(), done.stderr)
+    assert site.content() == before
 
 
 @needs_root

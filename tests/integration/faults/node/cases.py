@@ -1,0 +1,571 @@
+"""The cases: each does something bad, many times over, and returns what was lost (dict with cases, lost)."""
+import errno
+import functools
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import lab
+from lab import Lab, Lost, hook_processes, mom
+
+
+class Tally(object):
+    """Counts cases and what was lost."""
+
+    def __init__(self):
+        self.found = {"cases": 0, "lost": [], "seen": {}}
+
+    def case(self, what, work):
+        """Count one case; what it loses is noted, with what was done (str). Returns whether nothing was."""
+        self.found["cases"] += 1
+        try:
+            work()
+        except Lost as error:
+            self.found["lost"].append("%s: %s" % (what, error))
+            return False
+        return True
+
+    def saw(self, what):
+        self.found["seen"][what] = self.found["seen"].get(what, 0) + 1
+
+
+VICTIMS = ("hook", "user's part", "engine", "all of them")
+
+
+def _kill_soon(job, victim, delay, killed):
+    """Start a thread that kills a part of the checkpoint hook, some time (seconds) after that part has come to life."""
+    def work():
+        number = VICTIMS.index(victim) % 3
+        mom.wait_until(lambda: len(hook_processes(job)) > number, 2, 0.001)
+        time.sleep(delay)
+        found = hook_processes(job)
+        for pid in found if victim == VICTIMS[3] else found[number:number + 1]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+            except ProcessLookupError:
+                pass
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def _killed_once(tally, job, victim, number, delay):
+    killed = []
+    thread = _kill_soon(job, victim, delay, killed)
+    name, failure = job.take(number)
+    thread.join()
+    mom.wait_until(lambda: not hook_processes(job), lab.LIMIT)
+    tally.saw("killed" if killed else "too late")
+    tally.saw("image" if name in job.published() else "no image")
+    if failure and not killed:
+        raise Lost("nothing was killed, but %s" % failure)
+    if failure or number == 0:
+        job.runs_on()
+    else:
+        job.judge()
+        job.come_back(name)
+
+
+def kill(count):
+    """kill -9 of a part of the checkpoint hook at random instants, of a job that is to go on and of one that is to be held."""
+    place, tally = Lab("kill"), Tally()
+    job = place.job()
+    job.keep()
+    started = time.time()
+    job.keep()
+    usual = time.time() - started
+    for turn in range(count):
+        victim, number = VICTIMS[turn % 4], (0, 15)[turn // 4 % 2]
+        delay = random.uniform(0, usual * (1, 0.8, 0.5, 1)[turn % 4])
+        what = "kill -9 of %s after %.1f ms, signal %d" % (victim, delay * 1000, number)
+        if not tally.case(what, functools.partial(_killed_once, tally, job, victim, number, delay)):
+            job.kill()
+            job = place.job()
+            job.keep()
+    place.close()
+    return tally.found
+
+
+# -- images that are not what they were ------------------------------------------
+
+DAMAGES = {
+    "cut by a byte": lambda path: os.truncate(path, max(0, os.path.getsize(path) - 1)),
+    "emptied": lambda path: os.truncate(path, 0),
+    "longer by a byte": lambda path: _write_at(path, os.path.getsize(path), b"x"),
+    "a bit flipped": lambda path: _flip(path),
+    "removed": os.unlink,
+    "a link to its copy": lambda path: (os.rename(path, path + ".copy"), os.symlink(path + ".copy", path)),
+    "a directory": lambda path: (os.unlink(path), os.mkdir(path)),
+    "a pipe": lambda path: (os.unlink(path), os.mkfifo(path)),
+}
+
+
+def _write_at(path, offset, data):
+    with open(path, "r+b") as stream:
+        stream.seek(offset)
+        stream.write(data)
+
+
+def _flip(path):
+    size = os.path.getsize(path)
+    if size == 0:
+        return _write_at(path, 0, b"x")
+    offset = random.randrange(size)
+    with open(path, "rb") as stream:
+        stream.seek(offset)
+        byte = stream.read(1)[0]
+    return _write_at(path, offset, bytes([byte ^ 1 << random.randrange(8)]))
+
+
+def _refused(job, name):
+    """The restart hook must end without a process of the job, with a reason."""
+    job.restart(name)
+    code = job.wait(lab.LIMIT)
+    if code not in (65, 66, 77):
+        raise Lost("the restart hook ended with %d: %s" % (code, job.last_words()))
+    if job.processes():
+        raise Lost("there are processes after a refused restart: %s" % job.processes())
+    if "Traceback" in job.last_words() or "unexpected" in job.last_words():
+        raise Lost("the hook said: %s" % job.last_words())
+
+
+def _copy(image, target):
+    subprocess.run(["cp", "-a", image, target], check=True)
+
+
+def images(kinds=None):
+    """Restart from images that were cut, flipped, swapped, replayed or given away; then from the whole one."""
+    place, tally = Lab("images", restart_backoff=0), Tally()
+    job, other = place.job(), place.job()
+    older = job.keep()
+    foreign = other.keep(15)
+    good = job.keep(15)
+    image = os.path.join(job.directory, good)
+    names = sorted(name for name in os.listdir(image) if name != "stats-restore")
+
+    def with_image(what, change):
+        _copy(image, image + ".good")
+        kept = dict(job.kept)
+
+        def work():
+            change()
+            job.kept.pop(good, None)
+            _refused(job, good)
+        tally.case(what, work)
+        shutil.rmtree(image, ignore_errors=True)
+        if os.path.lexists(image):
+            os.unlink(image)
+        os.rename(image + ".good", image)
+        job.kept = kept
+    for kind in kinds or sorted(DAMAGES):
+        for name in names:
+            with_image("%s: %s" % (name, kind), functools.partial(DAMAGES[kind], os.path.join(image, name)))
+    for name in names:  # swapped: a file of another image of the same job
+        source = os.path.join(job.directory, older, name)
+        if os.path.exists(source) and lab.content(os.path.dirname(source))[name] != lab.content(image)[name]:
+            with_image("%s of an older image" % name, functools.partial(shutil.copy2, source, os.path.join(image, name)))
+    with_image("an older image in its place", lambda: (shutil.rmtree(image), _copy(os.path.join(job.directory, older), image)))
+    with_image("another job's image in its place", lambda: (shutil.rmtree(image), _copy(os.path.join(other.directory, foreign), image)))
+    with_image("a link to another job's image", lambda: (shutil.rmtree(image), os.symlink(os.path.join(other.directory, foreign), image)))
+    with_image("a link to itself elsewhere", lambda: (os.rename(image, image + ".away"), os.symlink(image + ".away", image)))
+    shutil.rmtree(image + ".away", ignore_errors=True)
+    with_image("another file beside", lambda: _write_new(os.path.join(image, "core-1.img")))
+    with_image("root's image", lambda: subprocess.run(["chown", "-R", "root:root", image], check=True))
+    with_image("another user's image", lambda: subprocess.run(["chown", "-R", "bob:bob", image], check=True))
+    tally.case("the whole image", lambda: (job.come_back(good), job.runs_on()))
+    tally.case("the other job", lambda: (other.come_back(foreign), other.runs_on()))
+    place.close()
+    return tally.found
+
+
+def _write_new(path):
+    with open(path, "w") as stream:
+        stream.write("x")
+
+
+# -- a user who races with the hooks ---------------------------------------------
+
+RACER = r"""
+import os, random, shutil, sys, time
+directory, bait, end = sys.argv[1], sys.argv[2], float(sys.argv[3])
+os.chdir(directory)
+turn = 0
+while time.time() < end:
+    turn += 1
+    for name in os.listdir("."):
+        if not name.startswith("."):
+            continue
+        try:
+            kind = random.randrange(6)
+            if kind == 0:
+                os.rename(name, name + ".x"); os.symlink(bait, name)
+            elif kind == 1:
+                for inner in os.listdir(name):
+                    os.unlink(name + "/" + inner); os.symlink(bait + "/passwd", name + "/" + inner); break
+            elif kind == 2:
+                for inner in os.listdir(name):
+                    os.unlink(name + "/" + inner); os.mkfifo(name + "/" + inner); break
+            elif kind == 3:
+                for inner in os.listdir(name):
+                    os.rename(name + "/" + inner, name + "/x" + inner); os.mkdir(name + "/" + inner); break
+            elif kind == 4:
+                shutil.rmtree(name)
+            elif kind == 5:
+                for inner in os.listdir(name):
+                    os.link(directory + "/../own", name + "/y" + inner); break
+        except OSError:
+            pass
+    time.sleep(random.uniform(0, 0.02))
+print(turn)
+"""
+
+
+def races(count):
+    """Checkpoints while the owner swaps drafts, and what is in them, for links, pipes and directories of root's."""
+    place, tally = Lab("races", engine_timeout=lab.LIMIT), Tally()
+    job = place.job()
+    job.keep()
+    own = os.path.join(place.store, "own")
+    _write_new(own)
+    os.chown(own, job.user.uid, job.user.gid)
+    script = os.path.join(place.place, "racer.py")
+    with open(script, "w") as stream:
+        stream.write(RACER)
+    for turn in range(count):
+        number = (0, 15)[turn % 2]
+        what = "racer, signal %d" % number
+
+        def work():
+            racer = subprocess.Popen(["setpriv", "--reuid", lab.USER, "--regid", lab.USER, "--init-groups", "python3", script, job.directory,
+                                      "/etc", str(time.time() + 1.0)], stdout=subprocess.PIPE)
+            time.sleep(random.uniform(0.05, 0.3))
+            name, failure = job.take(number)
+            racer.communicate()
+            if failure and ("Traceback" in str(failure) or "unexpected" in str(failure)):
+                raise Lost(str(failure))
+            tally.saw("refused" if failure else "image")
+            for stray in os.listdir(job.directory):  # the racer's own litter, and what it made of an image
+                if stray.startswith("."):
+                    subprocess.run(["rm", "-rf", os.path.join(job.directory, stray)], check=True)
+            if failure or number == 0:
+                job.progress()
+            else:
+                try:
+                    job.verify(name)
+                except Exception:  # pylint: disable=broad-except
+                    tally.saw("image spoilt by its owner")
+                    raise Restart()
+                job.come_back(name)
+            for kept in job.kept:
+                if lab.content(os.path.join(job.directory, kept)) != job.kept[kept]:
+                    raise Lost("the older image changed")
+        try:
+            tally.case(what, work)
+        except Restart:
+            job.kill()
+            job = place.job()
+            job.keep()
+    place.close()
+    return tally.found
+
+
+class Restart(Exception):
+    """The owner spoilt his own job; take a new one."""
+
+
+# -- jobs that make it hard ------------------------------------------------------
+
+HARD = {
+    "ignores all signals": """
+import signal
+for number in range(1, 65):
+    try: signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError): pass
+signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+""",
+    "forks all the time": """
+import os, threading
+def forking():
+    while True:
+        pid = os.fork()
+        if pid == 0: os._exit(0)
+        os.waitpid(pid, 0)
+if os.fork() == 0:
+    forking()
+""",
+    "leaves zombies": """
+import os, time
+for turn in range(5):
+    if os.fork() == 0: os._exit(turn)
+""",
+    "holds deleted files": """
+import os, tempfile
+kept = []
+for directory in (os.getcwd(), "/tmp"):
+    stream = tempfile.TemporaryFile(dir=directory)
+    stream.write(b"x" * 100000); stream.flush()
+    kept.append(stream)
+""",
+    "maps a file on the store": """
+import mmap, os
+descriptor = os.open("mapped", os.O_RDWR | os.O_CREAT, 0o600)
+os.ftruncate(descriptor, 1 << 20)
+shared = mmap.mmap(descriptor, 1 << 20)
+private = mmap.mmap(descriptor, 1 << 20, flags=mmap.MAP_PRIVATE)
+shared[0:4] = private[0:4] = b"mine"
+os.close(descriptor)
+""",
+    "has threads and a pipe to itself": """
+import os, threading, time
+reader, writer = os.pipe()
+os.write(writer, b"in the pipe")
+for turn in range(20):
+    threading.Thread(target=time.sleep, args=(100000,), daemon=True).start()
+""",
+    "has a stopped child": """
+import os, signal, time
+if os.fork() == 0:
+    os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(100000)
+""",
+    "left its directory and closed its output": """
+import os
+os.chdir("/")
+stop = sys.argv[1] = os.path.join(os.path.dirname(os.path.abspath(__file__)), "stop")
+os.close(0)
+""",
+}
+
+
+def hard():
+    """Jobs that ignore signals, fork, hold deleted files, map files: held and brought back, twice."""
+    from ansible_collections.ckpt.torque.plugins.module_utils import workload
+    place, tally = Lab("hard"), Tally()
+    for what, prelude in HARD.items():
+        job = place.job("import sys, os\n" + prelude + workload.PROGRAM)
+
+        def work():
+            for _turn in range(2):
+                job.keep()
+                name = job.keep(15)
+                job.come_back(name)
+                job.runs_on()
+        tally.case(what, work)
+        job.kill()
+    place.close()
+    return tally.found
+
+
+# -- many at once -----------------------------------------------------------------
+
+def _at_once(works):
+    """Run functions at the same time; return what they raised (list)."""
+    failures = []
+
+    def run(work):
+        try:
+            work()
+        except Exception as error:  # pylint: disable=broad-except
+            failures.append(error)
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures
+
+
+def many(count):
+    """So many jobs are held at once, and brought back."""
+    place, tally = Lab("many"), Tally()
+    jobs = [place.job() for _number in range(count)]
+    for job in jobs:
+        job.timeout = 300
+    answers = {}
+    _at_once([functools.partial(_hold_into, answers, job) for job in jobs])
+    for job in jobs:
+        def work():
+            name, failure = answers[job]
+            if failure:
+                tally.saw("refused: %s" % failure)
+                job.runs_on()
+                raise Lost("it could not be held: %s" % failure)
+            job.judge()
+            job.come_back(name)
+            job.runs_on()
+            job.kill()
+        tally.case("job %s" % job.job_id, work)
+    place.close()
+    return tally.found
+
+
+def _hold_into(answers, job):
+    answers[job] = job.take(15, 300)
+
+
+def twice(count):
+    """Two hooks for one job at once, to go on and to hold, in all mixtures."""
+    place, tally = Lab("twice"), Tally()
+    job = place.job()
+    job.keep()
+    for turn in range(count):
+        numbers = ((0, 0), (0, 15), (15, 0), (15, 15))[turn % 4]
+
+        def work():
+            answers = {}
+            job.images += 2
+            calls = [("ckpt.%s.%d" % (job.job_id, job.images - 1), numbers[0]), ("ckpt.%s.%d" % (job.job_id, job.images), numbers[1])]
+
+            def call(name, number):
+                try:
+                    job.checkpoint(name, number, 60)
+                    answers[name] = (number, None)
+                except mom.MomError as error:
+                    answers[name] = (number, error)
+            raised = _at_once([functools.partial(call, *arguments) for arguments in calls])
+            if raised:
+                raise Lost("%r" % raised)
+            held = [name for name, (number, failure) in answers.items() if number == 15 and not failure]
+            for name, (_number, failure) in answers.items():
+                tally.saw("refused: %s" % "".join(letter for letter in str(failure) if not letter.isdigit())[:90] if failure else "image")
+            job.judge()
+            if held:
+                job.come_back(held[-1])
+            job.runs_on()
+        tally.case("signals %d and %d" % numbers, work)
+    place.close()
+    return tally.found
+
+
+# -- stores that fail ---------------------------------------------------------------
+
+class FaultyStore(object):
+    """A store on a file system that fails on demand."""
+
+    def __init__(self, name):
+        self.real = "/shared/faults-real/" + name
+        self.path = "/run/faults/" + name
+        for path in (self.real, self.path):
+            os.makedirs(path, exist_ok=True)
+        self.control = "/run/faults/%s.json" % name
+        self.order()
+        self.server = subprocess.Popen([sys.executable, os.path.join(lab.PLACE, "faultfs.py"), self.real, self.path, self.control])
+        if not mom.wait_until(lambda: os.path.ismount(self.path), lab.LIMIT):
+            raise SystemExit("the failing file system does not come up")
+
+    def order(self, **orders):
+        """Say what is to fail from now on."""
+        with open(self.control + ".new", "w") as stream:
+            json.dump(orders, stream)
+        os.rename(self.control + ".new", self.control)
+
+    def told(self):
+        """Return how many writing operations there were, and how many failed (dict)."""
+        with open(self.control + ".count") as stream:
+            return json.load(stream)
+
+    def close(self):
+        self.order()
+        subprocess.run(["umount", "-l", self.path], check=True)
+        self.server.wait()
+        shutil.rmtree(self.real)
+
+
+def failing(error, step=1, reading=False):
+    """The store fails at its first, second, third ... writing operation, up to the last that a checkpoint makes."""
+    store = FaultyStore("failing")
+    place, tally = Lab("failing", store.path, engine_timeout=lab.LIMIT), Tally()
+    job = place.job()
+    job.keep()
+    number = getattr(errno, error)
+    after = 0
+    while True:
+        signal_number = (0, 15)[after // step % 2]
+        facts = {}
+
+        def work():
+            store.order(error=number, after=after, reading=reading)
+            name, failure = job.take(signal_number)
+            facts.update(store.told())
+            store.order()
+            tally.saw("refused" if failure else "image")
+            if failure and ("Traceback" in str(failure) or "unexpected" in str(failure)):
+                raise Lost(str(failure))
+            if facts["failed"] and not failure and signal_number == 0:
+                tally.saw("image in spite of a failure")
+            if failure or signal_number == 0:
+                job.runs_on()
+            else:
+                job.judge()
+                job.come_back(name)
+        if not tally.case("%s after %d operations, signal %d" % (error, after, signal_number), work):
+            store.order()
+            job.kill()
+            job = place.job()
+            job.keep()
+        if not facts.get("failed"):
+            break
+        after += step
+    tally.found["operations"] = after
+    place.close()
+    store.close()
+    return tally.found
+
+
+def hanging(seconds):
+    """The store hangs while a checkpoint is made: the hook ends within its time limits, and the job runs on when the store is back."""
+    store = FaultyStore("hanging")
+    place, tally = Lab("hanging", store.path, engine_timeout=seconds), Tally()
+    job = place.job()
+    job.keep()
+    for after in (0, 3, 20):
+        def work():
+            store.order(error="hang", after=after)
+            started = time.time()
+            thread = threading.Timer(seconds * 3, store.order)
+            thread.start()
+            _name, failure = job.take(0, seconds * 6)
+            tally.saw("refused" if failure else "image")
+            tally.found.setdefault("blocked_seconds", []).append(round(time.time() - started, 1))
+            thread.join()
+            job.runs_on()
+        tally.case("a store that hangs after %d operations" % after, work)
+    place.close()
+    store.close()
+    return tally.found
+
+
+def readonly():
+    """A store that can only be read."""
+    place, tally = Lab("readonly"), Tally()
+    job = place.job()
+    job.keep()
+    subprocess.run(["mount", "--bind", place.store, place.store], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", place.store], check=True)
+    try:
+        for number in (0, 15):
+            def work():
+                _name, failure = job.take(number)
+                if "Read-only file system" not in str(failure):
+                    raise Lost("the hook said: %s" % failure)
+                job.runs_on()
+            tally.case("read-only, signal %d" % number, work)
+    finally:
+        subprocess.run(["umount", place.store], check=True)
+    tally.case("writable again", lambda: (job.keep(), job.runs_on()))
+    place.close()
+    return tally.found
+
+
+CASES = {"kill": kill, "images": images, "races": races, "hard": hard, "many": many, "twice": twice, "failing": failing, "hanging": hanging,
+         "readonly": readonly}
+
+if __name__ == "__main__":
+    sys.exit(lab.main(CASES))

@@ -1,0 +1,265 @@
+"""What the fault suite needs on a node: a job under a pbs_mom, hooks with a configuration of their own, and judges.
+
+Runs on the node, as root. The hooks are the installed ones; only their configuration is the lab's.
+"""
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+HOOKS = "/usr/lib/ckpt-torque"
+PLACE = "/opt/faults"
+sys.path.insert(0, HOOKS)
+sys.path.insert(0, PLACE)
+
+from ansible_collections.ckpt.torque.plugins.module_utils import mom, workload  # noqa: E402
+from torque_ckpt import config, identity, key, manifest, privilege  # noqa: E402
+
+LIMIT = 30
+"""How long something may take that should happen at once (seconds)."""
+
+USER = "alice"
+STAMP = os.path.join(PLACE, "stamp")
+OWN = (PLACE, "/shared", "/run", "/proc", "/sys", "/dev", "/tmp/faults", "/var/log", "/var/lib/systemd", "/root/.ansible")
+"""Where something may change while the hooks work: the lab itself, the shared directory, what the system writes."""
+
+ENTRY = """#!/usr/bin/python3 -IS
+import sys
+sys.path.insert(0, %r)
+from torque_ckpt.%s import main
+sys.exit(main(sys.argv, %r))
+"""
+
+
+class Lost(Exception):
+    """Something is gone or changed that must not be; the text says what."""
+
+
+class Lab(object):
+    """A store with a job's hooks.
+
+    :param name: of the case; makes its paths (str)
+    :param store: path of the store, made when it is missing (str)
+    :param settings: changes to the installed configuration
+    """
+
+    numbers = iter(range(int(time.time()) % 1000000 * 100, 1 << 60))
+
+    def __init__(self, name, store=None, **settings):
+        self.user = privilege.account(USER)
+        self.place = os.path.join(PLACE, name)
+        shutil.rmtree(self.place, ignore_errors=True)
+        self.store = store or "/shared/faults/" + name
+        self.work = "/shared/faults-work/" + name
+        for path, mode in ((self.place, 0o755), (self.store, 0o755), (os.path.dirname(self.work), 0o755), (self.work, 0o755)):
+            os.makedirs(path, exist_ok=True)
+            os.chmod(path, mode)
+        with open(os.path.join(self.store, ".ckpt-torque-store"), "w") as stream:
+            stream.write("faults\n")
+        self.config = os.path.join(self.place, "hooks.json")
+        self.configure(**settings)
+        self.hooks = os.path.join(self.place, "hooks")
+        os.makedirs(self.hooks, exist_ok=True)
+        for hook in ("run", "checkpoint", "restart"):
+            path = os.path.join(self.hooks, hook)
+            with open(path, "w") as stream:
+                stream.write(ENTRY % (HOOKS, hook, self.config))
+            os.chmod(path, 0o755)
+        self.jobs = []
+
+    def configure(self, **settings):
+        """Write the hooks' configuration: the installed one with changes."""
+        with open("/etc/ckpt-torque/hooks.json") as stream:
+            found = json.load(stream)
+        found.update(stores=[{"path": self.store, "id": "faults"}], **settings)
+        if "depth" in config.DEFAULTS:
+            found.setdefault("depth", 1000)
+        with open(self.config, "w") as stream:
+            json.dump(found, stream)
+
+    def job(self, program=workload.PROGRAM, directory=None):
+        """Start a Job and see it make progress."""
+        made = Job(self, "%d.head" % next(self.numbers), program, directory)
+        self.jobs.append(made)
+        made.start()
+        return made
+
+    def close(self):
+        """End all jobs and remove what the lab made."""
+        for job in self.jobs:
+            job.kill()
+            job.forget()
+        for path in (self.store, self.work, self.place):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+class Job(mom.Job):
+    """A job of the lab, and what it must not lose."""
+
+    def __init__(self, lab, job_id, program, directory):
+        super().__init__(os.path.join(lab.place, "mom"), lab.hooks, lab.user, lab.user.name, job_id,
+                         os.path.join(directory or lab.store, job_id + ".CK"))
+        self.lab = lab
+        self.work = os.path.join(lab.work, job_id)
+        os.mkdir(self.work)
+        os.chown(self.work, self.user.uid, self.user.gid)
+        with open(os.path.join(self.work, "program.py"), "w") as stream:
+            stream.write(program)
+        self.images = 0
+        self.kept = {}
+
+    def start(self):
+        self.place_script("#!/bin/bash\ncd %s\npython3 program.py stop 0.005 7\nexit $?\n" % self.work)
+        self.run(os.path.join(self.work, "out"), os.path.join(self.work, "err"))
+        self.progress()
+
+    def evidence(self):
+        with open(os.path.join(self.work, "out")) as stream:
+            text = stream.read()
+        return workload.Evidence(text[:text.rfind("\n") + 1])
+
+    def counter(self):
+        try:
+            with open(os.path.join(self.work, "out"), "rb") as stream:
+                stream.seek(max(0, os.fstat(stream.fileno()).st_size - 400))
+                lines = [line.split() for line in stream.read().split(b"\n")[:-1]]
+        except FileNotFoundError:  # it has just been started
+            return 0
+        return max([int(line[0]) for line in lines if len(line) == 4] or [0])
+
+    def progress(self):
+        """See the job count on."""
+        before = self.counter()
+        if not mom.wait_until(lambda: self.counter() > before + 1, LIMIT):
+            states = ["%s %s" % (entry.name, entry.state) for entry in self.processes()]
+            with open(os.path.join(self.work, "err")) as stream:
+                raise Lost("job %s stands still at %d (%s): %s%s" % (self.job_id, before, ", ".join(states) or "no process", stream.read(),
+                                                                    self.last_words()))
+
+    def take(self, number=0, timeout=LIMIT):
+        """Checkpoint as pbs_mom does; return (name, None) or (name, MomError)."""
+        self.images += 1
+        name = "ckpt.%s.%d" % (self.job_id, self.images)
+        try:
+            self.checkpoint(name, number, timeout)
+        except mom.MomError as error:
+            return name, error
+        return name, None
+
+    def keep(self, number=0):
+        """Make an image that must stay as it is from now on; return its name."""
+        name, failure = self.take(number)
+        if failure:
+            raise Lost("the image that the case starts with could not be made: %s" % failure)
+        self.kept[name] = content(os.path.join(self.directory, name))
+        return name
+
+    def published(self):
+        """Return the names of what looks like an image."""
+        return sorted(name for name in os.listdir(self.directory) if not name.startswith("."))
+
+    def verify(self, name):
+        """Prove an image whole and ours, as the restart hook does."""
+        shown = os.path.join(self.directory, name)
+        descriptor = os.open(shown, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            found = manifest.read(descriptor, shown)
+            key.check(key.load(config.load(self.lab.config)["key_path"]), found, shown)
+            if found["job_id"] != self.job_id or found["name"] != name:
+                raise Lost("image %s speaks of job %s, image %s" % (name, found["job_id"], found["name"]))
+            manifest.check_files(descriptor, found, shown)
+        finally:
+            os.close(descriptor)
+
+    def judge(self):
+        """Prove that older images are as they were, and that whatever looks like an image is one."""
+        for name, before in self.kept.items():
+            now = content(os.path.join(self.directory, name))
+            if now != before:
+                raise Lost("image %s is not what it was: %s" % (name, sorted(set(now.items()) ^ set(before.items()))[:3]))
+        for name in self.published():
+            self.verify(name)
+
+    def runs_on(self):
+        """Prove that the job goes on, without gap, and that nothing was lost."""
+        self.progress()
+        problems = self.evidence().problems
+        if problems:
+            raise Lost("; ".join(problems))
+        self.judge()
+
+    def come_back(self, name):
+        """Restart a held job from an image and see it go on."""
+        if not mom.wait_until(lambda: not self.processes(), LIMIT):
+            raise Lost("the held job still has processes: %s" % self.processes())
+        self.restart(name)
+        try:
+            self.progress()
+        except Lost as error:
+            raise Lost("%s; its restart hook said: %s" % (error, self.last_words()))
+
+
+def content(path):
+    """Return what a directory holds (dict of path: kind, mode, owner, hash)."""
+    found = {}
+    for place, directories, names in os.walk(path):
+        for name in directories + names:
+            entry = os.path.join(place, name)
+            there = os.lstat(entry)
+            if name == "stats-restore":
+                continue
+            digest = ""
+            if stat.S_ISREG(there.st_mode):
+                with open(entry, "rb") as stream:
+                    digest = hashlib.sha256(stream.read()).hexdigest()
+            found[os.path.relpath(entry, path)] = "%o %d %s" % (there.st_mode, there.st_uid, digest)
+    return found
+
+
+def hook_processes(job):
+    """Return the pids of the checkpoint hook that works on the job, its children and the engine's, parents first."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open("/proc/%s/cmdline" % entry, "rb") as stream:
+                    words = stream.read().split(b"\0")
+            except OSError:
+                continue
+            if any(word.endswith(b"/checkpoint") for word in words[:4]) and job.job_id.encode() in words:
+                found.append(int(entry))
+    tops = [pid for pid in found if getattr(identity.process(pid), "ppid", 0) not in found]
+    return [pid for top in tops for pid in identity.tree(top)]
+
+
+def outside():
+    """Return the paths outside the lab's own places that changed since stamp()."""
+    prune = [word for path in OWN for word in ("-path", path, "-prune", "-o")]
+    done = subprocess.run(["find", "/", "-xdev"] + prune + ["-newercc", STAMP, "-not", "-type", "d", "-print"], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, universal_newlines=True, check=False)
+    return done.stdout.split()
+
+
+def stamp():
+    """Remember the moment from which on nothing may change outside."""
+    os.makedirs(PLACE, exist_ok=True)
+    with open(STAMP, "w"):
+        pass
+    time.sleep(0.02)  # file systems count time in ticks
+
+
+def main(cases):
+    """Run the case that argv names; print what it found as JSON."""
+    name, parameters = sys.argv[1], json.loads(sys.argv[2])
+    random.seed(parameters.pop("seed", None))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    stamp()
+    found = cases[name](**parameters)
+    found["outside"] = outside()
+    print(json.dumps(found))
