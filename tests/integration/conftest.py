@@ -157,12 +157,12 @@ class Job(object):
         values.update(other)
         return [values[key] for key in ("session", "job", "user", "group", "directory", "name")]
 
-    def checkpoint(self, signal, node=None, **other):
+    def checkpoint(self, signal, node=None, depth="-", **other):
         """Call the checkpoint hook as pbs_mom does: the directory is made by root and given to the user."""
         node = node or self.node
         node.run("mkdir -m 755 %s && chown alice %s" % (self.directory, self.directory))
         self.images += 1
-        return node.hook("checkpoint", *(self.arguments(**other) + [signal, "-"]))
+        return node.hook("checkpoint", *(self.arguments(**other) + [signal, depth]))
 
     def hold(self):
         done = self.checkpoint(15)
@@ -180,6 +180,12 @@ class Job(object):
                  % (self.id, HOOKS, " ".join(map(str, self.arguments())), self.id, self.id))
         self.node = node
         self.progress()
+
+    def generations(self):
+        """The generations (dict by name) of the images, and None for whatever else is in the job's directory."""
+        found = self.node.ask("cd %s && for name in $(ls -A); do echo $name $(grep -s '\"generation\"' $name/manifest.json); done"
+                              % self.directory)
+        return {line.split()[0]: int(line.split()[-1].strip(",")) if " " in line else None for line in found.splitlines()}
 
     def images_digest(self):
         """What is in the job's directory, by content."""

@@ -1,5 +1,7 @@
 """The hooks on real nodes with real CRIU: jobs that move, and failures that leave the job and its images as they were."""
+import contextlib
 import json
+import re
 
 from conftest import CONFIG, HOOKS, STORE
 
@@ -201,14 +203,188 @@ def test_engine_fails(job, node1):
 
 
 def test_name_is_taken(job, node1):
-    """An image that is there is never replaced."""
+    """What is no older image of the job's is never replaced."""
     running = job(node1)
-    assert running.checkpoint(0).code == 0
-    before = running.images_digest()
-    running.images -= 1
-    unharmed(running, running.checkpoint(15), 73, "cannot publish image %s: Directory not empty" % running.name())
-    assert running.images_digest() == before
-    assert node1.ask("ls -A %s" % running.directory) == running.name()
+    node1.ask("install -d -o alice -m 711 {0} && install -d -o alice {0}/ckpt.{1}.1/mine".format(running.directory, running.id))
+    unharmed(running, running.checkpoint(15), 73, "cannot publish image %s: what has its name is not an older image; it is kept"
+             % running.name())
+    assert node1.ask("cd %s && find . | sort" % running.directory).split() == [
+        ".", "./" + running.name(), "./%s/mine" % running.name()]
+
+
+def test_two_images_of_one_second(job, node1, node2):
+    """pbs_mom's names count seconds; the newer image takes the older one's place, whole."""
+    moved = job(node1)
+    for generation in (1, 2):
+        assert moved.checkpoint(0).code == 0
+        moved.images -= 1
+        assert moved.generations() == {"ckpt.%s.1" % moved.id: generation}
+    moved.hold()
+    assert moved.generations() == {moved.name(): 3}
+    before = moved.counter()
+    moved.move(node2)
+    assert moved.counter() > before
+
+
+def test_depth(job, node1, node2):
+    """Generations are counted over all nodes; as many are kept as TORQUE or the configuration says."""
+    moved = job(node1)
+    for _turn in range(3):
+        assert moved.checkpoint(0).code == 0
+    assert moved.generations() == {"ckpt.%s.%d" % (moved.id, number): number for number in (2, 3)}
+    moved.hold()
+    moved.move(node2)
+    assert moved.checkpoint(0, depth=3).code == 0
+    assert moved.generations() == {"ckpt.%s.%d" % (moved.id, number): number for number in (3, 4, 5)}
+    before = moved.images_digest()
+    assert moved.checkpoint(0, user="nosuch", depth=1).code == 67
+    assert moved.images_digest() == before
+    assert moved.checkpoint(0, depth=1).code == 0
+    assert moved.generations() == {moved.name(): 6}
+
+
+@contextlib.contextmanager
+def configured(node, **settings):
+    """Have other settings in the hooks' configuration of a node."""
+    node.ask("cp -p %s %s.good" % (CONFIG, CONFIG))
+    found = dict(json.loads(node.ask("cat %s" % CONFIG)), **settings)
+    node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(found)))
+    try:
+        yield
+    finally:
+        node.ask("mv %s.good %s" % (CONFIG, CONFIG))
+
+
+SLOW = """#!/bin/sh
+[ $1 = dump ] && { touch /tmp/dumping; sleep 4; }
+exec /usr/sbin/criu "$@"
+"""
+
+
+@contextlib.contextmanager
+def slow_engine(node, **settings):
+    """Have an engine that takes seconds for a dump, and says so in /tmp/dumping."""
+    node.ask("cat > /tmp/slow <<'X'\n%sX\nchmod 755 /tmp/slow; rm -f /tmp/dumping" % SLOW)
+    with configured(node, criu_path="/tmp/slow", **settings):
+        yield
+
+
+def begin(running, signal):
+    """Start the checkpoint hook in the background; return its pid, when it is at work."""
+    running.node.run("mkdir -m 755 %s && chown alice %s" % (running.directory, running.directory))
+    running.images += 1
+    line = " ".join(map(str, running.arguments() + [signal, "-"]))
+    return int(running.node.ask("cd /; env -i PATH=/bin:/usr/bin setsid %s/checkpoint %s > /tmp/%s.said 2>&1 < /dev/null & "
+                                "for i in $(seq 100); do [ -e /tmp/dumping ] && break; sleep 0.05; done; echo $!"
+                                % (HOOKS, line, running.id)))
+
+
+def test_two_hooks_at_once(job, node1):
+    """The second waits for the first; not for ever."""
+    running = job(node1)
+    with slow_engine(node1):
+        first = begin(running, 0)
+        assert running.checkpoint(0).code == 0
+        assert node1.run("kill -0 %d" % first).code == 1
+    assert running.generations() == {"ckpt.%s.%d" % (running.id, number): number for number in (1, 2)}
+    with slow_engine(node1, lock_timeout=1):
+        first = begin(running, 0)
+        done = running.checkpoint(15)
+        assert done.code == 75
+        assert re.fullmatch(r"a checkpoint \(process %d, since [-0-9T:]+Z\) is at work on job %s; waited 1 seconds; try again when it has "
+                            r"ended; the job runs on\n" % (first, re.escape(running.id)), done.err)
+        running.progress()
+        node1.ask("while kill -0 %d 2> /dev/null; do sleep 0.1; done" % first)
+    assert running.generations() == {"ckpt.%s.%d" % (running.id, number): number for number in (2, 3)}
+    assert node1.ask("ls /run/ckpt-torque/jobs") == ""
+
+
+def test_killed_hook_leaves_what_the_next_one_sweeps(job, node1, node2):
+    killed = job(node1)
+    with slow_engine(node1):
+        hook = begin(killed, 0)
+        node1.ask("kill -KILL $(pgrep -P %d) %d; pkill -KILL -f '^/usr/sbin/criu dump' ; true" % (hook, hook))
+        node1.ask("while pgrep -u alice -f /tmp/slow; do pkill -KILL -u alice -f /tmp/slow; done; true")
+    killed.progress()
+    left = list(killed.generations())
+    assert len(left) == 1 and re.fullmatch(r"\.ckpt\.%s\.1@node1:[0-9]+:[0-9]+" % re.escape(killed.id), left[0])
+    foreign = left[0].replace("@node1:", "@node2:")
+    node1.ask("cd %s && cp -a %s %s" % (killed.directory, left[0], foreign))
+    assert killed.checkpoint(0).code == 0
+    assert killed.generations() == {killed.name(): 1, foreign: None}  # another node's may still be at work on it
+    node1.ask("touch -d '3 hours ago' %s/%s" % (killed.directory, foreign))
+    killed.hold()
+    assert foreign not in killed.generations()
+    killed.move(node2)
+
+
+@contextlib.contextmanager
+def small_store(node, running, mount, **settings):
+    """Have a store of its own file system on a node, and the job's images in it."""
+    node.ask("mkdir -p /small && %s && echo small > /small/.ckpt-torque-store" % mount)
+    was, running.directory = running.directory, "/small/%s.CK" % running.id
+    try:
+        with configured(node, stores=[{"path": "/small", "id": "small"}], **settings):
+            yield
+    finally:
+        running.directory = was
+        node.ask("umount /small")
+
+
+def test_store_too_full(job, node1):
+    running = job(node1)
+    with small_store(node1, running, "mount -t tmpfs -o mode=755,size=64m none /small", reserve=0):
+        assert running.checkpoint(0).code == 0
+        before = running.images_digest()
+        node1.ask("fallocate -l $(($(stat -f -c '%a * %S' /small) - 4096 * 1024)) /small/other")
+        for signal in (0, 15):
+            done = running.checkpoint(signal)
+            assert done.code == 73
+            assert re.fullmatch(r"the image needs [0-9.]+ MiB, store /small has 4\.0 MiB free, reserve 0 bytes; the job runs on; "
+                                r"free room or lower checkpoint_hooks_reserve\n", done.err)
+            running.progress()
+        assert running.images_digest() == before
+        assert list(running.generations()) == ["ckpt.%s.1" % running.id]
+        node1.ask("rm /small/other")
+        assert running.checkpoint(0).code == 0
+
+
+def test_reserve(job, node1):
+    running = job(node1)
+    with small_store(node1, running, "mount -t tmpfs -o mode=755,size=64m none /small", reserve=60 << 20):
+        done = running.checkpoint(15)
+        assert re.fullmatch(r"the image needs [0-9.]+ MiB, store /small has 64\.0 MiB free, reserve 60\.0 MiB; the job runs on; "
+                            r"free room or lower checkpoint_hooks_reserve\n", done.err)
+        running.progress()
+        assert running.generations() == {}
+
+
+def test_store_without_inodes(job, node1):
+    running = job(node1)
+    with small_store(node1, running, "mount -t tmpfs -o mode=755,size=64m,nr_inodes=20 none /small", reserve=0):
+        done = running.checkpoint(15)
+        assert re.fullmatch(r"the image needs \d+ files, store /small has 1\d free inodes; the job runs on; remove files there\n", done.err)
+        running.progress()
+        assert running.generations() == {}
+
+
+def test_quota(job, node1):
+    """A quota that the free space does not show."""
+    running = job(node1)
+    node1.ask("command -v mkfs.btrfs || apt-get -qq install -y btrfs-progs; truncate -s 1G /var/tmp/small && mkfs.btrfs -q /var/tmp/small")
+    with small_store(node1, running, "mount -o loop /var/tmp/small /small && btrfs quota enable /small && "
+                                     "btrfs qgroup limit 6M /small", reserve=0):
+        done = running.checkpoint(15)
+        assert done.code == 73
+        assert re.fullmatch(r"the image needs [0-9.]+ MiB, the quota of alice on store /small does not allow that much more; the job runs "
+                            r"on; remove files of alice there or raise the quota\n", done.err)
+        running.progress()
+        assert running.generations() == {}
+        node1.ask("btrfs qgroup limit 24M /small")
+        for _turn in range(2):  # the attempt gives back what it took
+            assert running.checkpoint(0, depth=1).code == 0
+            running.progress()
+    node1.ask("rm /var/tmp/small")
 
 
 def test_restart_without_image(job, node1, node2):
@@ -316,6 +492,41 @@ def test_restart_outside_a_session_of_its_own(job, node1, node2):
     held.hold()
     done = node2.run("sh -c '%s/restart %s; exit $?'" % (HOOKS, " ".join(map(str, held.arguments()))))
     assert (done.code, done.err) == (64, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted\n")
+
+
+def test_hooks_that_users_could_change(job, node1, node2):
+    held = job(node1)
+    path = HOOKS + "/torque_ckpt/report.py"
+    sentence = ("%s must be root's and writable by nobody else, or others could change the hooks; run the role checkpoint_hooks on this "
+                "node; nothing was done" % path)
+    node1.ask("chmod 666 %s" % path)
+    try:
+        unharmed(held, held.checkpoint(15), 78, sentence)
+    finally:
+        node1.ask("chmod 644 %s" % path)
+    held.hold()
+    node2.ask("chmod 666 %s" % path)
+    try:
+        done = held.restart(node2)
+        assert (done.code, done.err) == (78, sentence + " (attempt 1 of 5)\n")
+    finally:
+        node2.ask("chmod 644 %s" % path)
+    held.move(node2)
+
+
+def test_core_dumps_of_the_hooks_and_of_the_job(job, node1, node2):
+    """The leader leaves none; the job has the limit it was started with, on each node."""
+    limit = "awk '/Max core/ {print $5, $6}' /proc/%s/limits"
+    moved = job(node1)
+    of_the_job = node1.ask(limit % node1.ask("pgrep -P %d" % moved.session))
+    soft, hard = of_the_job.split()
+    leaders = "%d %s" % (0 if hard == "0" else 1, hard)
+    assert node1.ask(limit % moved.session) == leaders != of_the_job or hard == "0"
+    moved.hold()
+    moved.move(node2)
+    record = json.loads(node2.ask("cat /run/ckpt-torque/jobs/%s.json" % moved.id))
+    assert node2.ask(limit % record["root"][0]) == of_the_job
+    assert node2.ask(limit % record["leader"][0]) == leaders
 
 
 def test_configuration_that_users_could_write(job, node1):

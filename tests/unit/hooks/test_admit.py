@@ -2,6 +2,7 @@ import mmap
 import os
 import signal
 import subprocess
+import threading
 
 import pytest
 
@@ -127,11 +128,17 @@ def test_kernels_that_tell_less_let_it_count_more(start, base, monkeypatch):
         monkeypatch.undo()
 
 
-def test_need_adds_what_an_image_has_beside_the_memory(base):
+def test_need_adds_what_an_image_has_beside_the_memory(base, start):
     memory = admit.memory(base)
-    assert admit.need([base]) == [memory + memory // 50 + MIB + 96 * 1024, 36]
-    assert admit.need([base, base], 100 * MIB)[0] == 2 * memory + 100 * MIB + (2 * memory + 100 * MIB) // 50 + MIB + 2 * 96 * 1024
-    assert admit.need([base, base])[1] == 48
+    assert admit.need([base]) == [memory + memory // 50 + MIB + 56 * 1024, 33]
+    assert admit.need([base, base], 100 * MIB)[0] == 2 * memory + 100 * MIB + (2 * memory + 100 * MIB) // 50 + MIB + 2 * 56 * 1024
+    assert admit.need([base, base])[1] == 42
+    threaded = start(lambda: [threading.Thread(target=signal.pause, daemon=True).start() for _turn in range(9)])
+    assert admit.need([threaded])[1] == 42
+
+
+def test_need_of_a_process_that_has_ended(free_pid):
+    assert admit.need([free_pid]) == [MIB + 48 * 1024, 32]
 
 
 @pytest.mark.parametrize("size, text", [
