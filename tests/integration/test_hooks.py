@@ -371,9 +371,9 @@ def test_store_without_inodes(job, node1):
 def test_quota(job, node1):
     """A quota that the free space does not show."""
     running = job(node1)
-    node1.ask("command -v mkfs.btrfs || apt-get -qq install -y btrfs-progs; truncate -s 1G /var/tmp/small && mkfs.btrfs -q /var/tmp/small")
+    node1.ask("command -v mkfs.btrfs || apt-get -qq install -y btrfs-progs; truncate -s 1G /var/tmp/small && mkfs.btrfs -fq /var/tmp/small")
     with small_store(node1, running, "mount -o loop /var/tmp/small /small && btrfs quota enable /small && "
-                                     "btrfs qgroup limit 6M /small", reserve=0):
+                                     "btrfs qgroup limit 3M /small", reserve=0):
         done = running.checkpoint(15)
         assert done.code == 73
         assert re.fullmatch(r"the image needs [0-9.]+ MiB, the quota of alice on store /small does not allow that much more; the job runs "
