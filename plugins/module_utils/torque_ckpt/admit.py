@@ -15,7 +15,6 @@ _BASE, _PER_PROCESS, _PER_THREAD, _SHARE = 1 << 20, 48 << 10, 8 << 10, 50
 _FILES, _FILES_PER_PROCESS = 24, 8
 
 _CANNOT_TRY = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EFBIG, errno.EINVAL)
-_KEEP_SIZE = 1
 
 
 def _kilobytes(path):
@@ -86,8 +85,8 @@ def _allocate(directory, size):
     try:
         os.unlink(name, dir_fd=directory)  # at once: a hook that is killed leaves nothing
         libc = ctypes.CDLL(None, use_errno=True)
-        # Not os.posix_fallocate: where the file system cannot, glibc writes all of it.
-        while libc.fallocate64(descriptor, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)) != 0:
+        # Not os.posix_fallocate: where the file system cannot, glibc writes all of it. Mode 0 is the one that NFS 4.2 knows.
+        while libc.fallocate64(descriptor, 0, ctypes.c_int64(0), ctypes.c_int64(size)) != 0:
             if ctypes.get_errno() != errno.EINTR:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     finally:

@@ -386,6 +386,15 @@ def test_another_hook_is_at_work(hook, site, start_job, state_of):
 
 
 @needs_root
+@pytest.mark.parametrize("signal_number", ["0", "15"])
+def test_no_lock_is_left(hook, site, program, start_job, signal_number):
+    job = start_job(user=site.user)
+    program(STOPPING)
+    assert checkpoint(hook, site, job.leader, signal_number) == (0, "", "")
+    assert os.listdir(site.run_directory + "/jobs") == []
+
+
+@needs_root
 def test_records_that_others_could_have_written(hook, site, start_job):
     job = start_job(user=site.user)
     os.makedirs(site.run_directory)
