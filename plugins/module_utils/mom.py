@@ -8,12 +8,11 @@ those of TORQUE 6.1.3 on Linux (docs/mom_contract.md). Needs root.
 
 import os
 import signal
-import stat
 import time
 
 from .torque_ckpt import identity
 from .torque_ckpt.engines.base import listen
-from .torque_ckpt.privilege import become, reset_signals
+from .torque_ckpt.trial import exit_status, spawn, wait_until
 
 LEAKED = (10, 15, 17)
 """Descriptors that pbs_mom leaks into the run hook."""
@@ -26,55 +25,6 @@ class MomError(Exception):
     """A step did not do what pbs_mom relies on; the text says which, why and what was seen."""
 
 
-def wait_until(predicate, seconds, step=0.002):
-    """Call predicate until it is true or the time is over; return its last value."""
-    deadline = time.time() + seconds
-    while True:
-        value = predicate()
-        if value or time.time() > deadline:
-            return value
-        time.sleep(step)
-
-
-def spawn(program, arguments, environment, directory, stdio, user=None, umask=0o022, leaked=()):
-    """Start a program as the leader of a new session; return its pid (int).
-
-    :param stdio: three descriptors (ints), or paths (str) of files that are made as the user
-    :param user: torque_ckpt.privilege.User or None for root
-    :param leaked: descriptor numbers to occupy with a pipe, as pbs_mom does
-    """
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        os.setsid()
-        spare = [os.dup(given) if isinstance(given, int) else None for given in stdio]
-        for target, descriptor in enumerate(spare):
-            if descriptor is not None:
-                os.dup2(descriptor, target)
-        os.closerange(3, 256)
-        if leaked:
-            reader, writer = os.pipe()
-            for target in leaked:
-                os.dup2(writer if target % 2 else reader, target)
-            os.closerange(3, min(leaked))
-        reset_signals()
-        if user is not None:
-            become(user)
-        os.umask(umask)
-        for target, given in enumerate(stdio):
-            if not isinstance(given, int):  # not before: root follows no link in a user's directory
-                descriptor = os.open(given, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
-                os.dup2(descriptor, target)
-                os.close(descriptor)
-        os.chdir(directory)
-        os.execve(program, [program] + arguments, environment)
-    except Exception as error:  # pylint: disable=broad-except
-        os.write(2, ("cannot start %s: %s\n" % (program, error)).encode())
-    finally:
-        os._exit(127)
-
-
 def reap(leader):
     """Collect children that have ended, but not the leader (pid), whose status is wanted: as zombies they keep their ids."""
     for pid in identity.children(os.getpid()):
@@ -83,11 +33,6 @@ def reap(leader):
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
                 pass
-
-
-def exit_status(status):
-    """Return a wait status as TORQUE's Exit_status (int): 256 + signal for a killed job."""
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 256 + os.WTERMSIG(status)
 
 
 class Job(object):
@@ -252,11 +197,3 @@ class Job(object):
                 os.rmdir(path)
             except OSError:
                 break  # another job's, or not ours
-
-
-def image_bytes(path):
-    """Return the size (int, bytes) of an image, a file or a directory of files."""
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode):
-        return found.st_size
-    return sum(os.lstat(os.path.join(path, name)).st_size for name in os.listdir(path))

@@ -139,8 +139,8 @@ import shutil
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils import mom, trial, workload
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege
+from ansible_collections.ckpt.torque.plugins.module_utils import mom
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege, trial, workload
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
 
 STATUS = 7
@@ -209,7 +209,7 @@ class Trip(object):
         if not os.path.exists(path):
             raise trial.TrialError("the checkpoint hook exited 0 but there is no image %s" % path)
         self.state["name"] = name
-        self.state["image_bytes"] = mom.image_bytes(path)
+        self.state["image_bytes"] = trial.image_bytes(path)
         try:
             self.state["engine"] = dict(json.loads(self._as_user(os.path.join(path, "manifest.json")))["engine"])
         except (ValueError, KeyError, TypeError):

@@ -137,8 +137,8 @@ import shutil
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils import mom, torque_job, trial, workload
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege
+from ansible_collections.ckpt.torque.plugins.module_utils import mom, torque_job
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege, trial, workload
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
 
 STATUS = 7
@@ -265,7 +265,7 @@ class Trip(object):
             self.facts["engine"] = dict(json.loads(manifest)["engine"])
         except (ValueError, KeyError, TypeError):
             raise trial.TrialError("the image %s has no manifest that can be read" % path)
-        self.facts["image_bytes"] = privilege.as_user(self.user, lambda: mom.image_bytes(path))
+        self.facts["image_bytes"] = privilege.as_user(self.user, lambda: trial.image_bytes(path))
 
     def release(self, node):
         """Release the job to a node and see it go on there from where it was."""

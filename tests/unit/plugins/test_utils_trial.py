@@ -2,7 +2,7 @@
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils import trial
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import trial
 
 
 def test_phases_in_the_order_done():

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils.mom import wait_until
-from ansible_collections.ckpt.torque.plugins.module_utils.workload import PROGRAM, Evidence
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.workload import PROGRAM, Evidence
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
-# Copyright: (c) 2026, the ckpt.torque contributors
-# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The program that is frozen and revived, and how its evidence is judged.
 
 Each line it writes has passed through a pipe, a unix socket, an inet socket,
