@@ -209,13 +209,12 @@ def _remove(job_directory, name):
     os.rmdir(name, dir_fd=job_directory)
 
 
-def prune(job_directory, job_id, keep):
-    """Keep a job's newest whole images and remove the older ones; return the names of those (list of str).
+def superfluous(job_directory, job_id, keep):
+    """Return the names (list of str) of a job's images that are older than the newest whole ones that are to be kept.
 
-    What is not an image of the job's stays, and so does the newest one, whole or not.
+    What is not an image of the job's is not among them, and neither is the newest one, whole or not.
 
     :param keep: generations to keep (int, at least 1)
-    :raises HookError: CANNOT_WRITE when one cannot be removed; it is then as it was, or hidden
     """
     kept, doomed = set(), []
     for number, image in enumerate(images(job_directory, job_id)):
@@ -224,6 +223,16 @@ def prune(job_directory, job_id, keep):
             doomed.append(image.name)
         elif image.whole:
             kept.add(generation)
+    return doomed
+
+
+def prune(job_directory, job_id, keep):
+    """Remove the superfluous images of a job; return their names (list of str).
+
+    :param keep: generations to keep (int, at least 1)
+    :raises HookError: CANNOT_WRITE when one cannot be removed; it is then as it was, or hidden
+    """
+    doomed = superfluous(job_directory, job_id, keep)
     try:
         for name in doomed:
             os.rename(name, _hidden(name), src_dir_fd=job_directory, dst_dir_fd=job_directory)
@@ -246,37 +255,45 @@ def _clock(job_directory):
         os.rmdir(name, dir_fd=job_directory)
 
 
-def _age(job_directory, name):
-    """Return how long ago (float, seconds) something was written to a hidden directory."""
+def _age(job_directory, name, now):
+    """Return how long before now() something was written to a hidden directory (float, seconds)."""
     directory = os.open(name, _DIRECTORY, dir_fd=job_directory)
     try:
         times = [os.fstat(directory).st_mtime]
         times.extend(os.stat(entry, dir_fd=directory, follow_symlinks=False).st_mtime for entry in os.listdir(directory))
     finally:
         os.close(directory)
-    return _clock(job_directory) - max(times)
+    return now() - max(times)
+
+
+def is_left_over(job_directory, name, patience, now):
+    """Whether a hidden directory's maker is gone.
+
+    On this node the process that the name tells of must be gone; on another one the last write must be old.
+
+    :param patience: how old what another node left must be (seconds)
+    :param now: returns the time (float, seconds since the epoch)
+    :raises OSError: when it is not ours, or gone by now
+    """
+    made = _HIDDEN.fullmatch(name)
+    if made is None:
+        return False
+    if made.group(1) == os.uname().nodename:
+        maker = identity.process(int(made.group(2)))
+        return maker is None or maker.start != int(made.group(3))
+    return _age(job_directory, name, now) > patience
 
 
 def sweep(job_directory, patience):
     """Remove what hooks that are gone left behind; return the hidden names (list of str).
-
-    On this node the process that a hidden name tells of must be gone; on another one the last write must be old.
 
     :param job_directory: descriptor from open_job_directory
     :param patience: how old what another node left must be, by the store's clock (seconds)
     """
     swept = []
     for name in os.listdir(job_directory):
-        made = _HIDDEN.fullmatch(name)
-        if not made:
-            continue
         try:
-            if made.group(1) == os.uname().nodename:
-                maker = identity.process(int(made.group(2)))
-                over = maker is None or maker.start != int(made.group(3))
-            else:
-                over = _age(job_directory, name) > patience
-            if over:
+            if is_left_over(job_directory, name, patience, lambda: _clock(job_directory)):
                 _remove(job_directory, name)
                 swept.append(name)
         except OSError:
