@@ -13,6 +13,10 @@ keys (all optional but "stores"):
   depth           int, 2; generations of a job's images to keep where TORQUE names no depth
   reserve         int, bytes, 1 GiB; what an image must leave free in the store
   lock_timeout    int, seconds, 120; how long a hook waits for another hook of the same job
+  state_directory   str, "/var/lib/ckpt-torque"; root's counters, and which jobs torque-ckpt has seen unknown to the server
+  metrics_directory str, ""; where the hooks lay their counters for Prometheus, nowhere if empty
+  torque_path     str, "/opt/torque/current/bin"; TORQUE's commands, which torque-ckpt asks
+  orphan_grace_days int, days, 7; images of a job that the server does not know are kept so much longer
 """
 import json
 import os
@@ -33,11 +37,17 @@ DEFAULTS = {
     "depth": 2,
     "reserve": 1 << 30,
     "lock_timeout": 120,
+    "state_directory": "/var/lib/ckpt-torque",
+    "metrics_directory": "",
+    "torque_path": "/opt/torque/current/bin",
+    "orphan_grace_days": 7,
 }
 
 _LEAST = {"engine_timeout": (1, "seconds"), "restart_attempts": (1, "attempts"), "restart_backoff": (0, "seconds"),
-          "depth": (1, "images"), "reserve": (0, "bytes"), "lock_timeout": (1, "seconds")}
+          "depth": (1, "images"), "reserve": (0, "bytes"), "lock_timeout": (1, "seconds"), "orphan_grace_days": (0, "days")}
 """The smallest value of each number, and what it counts."""
+
+_PATHS = ("criu_path", "run_directory", "key_path", "state_directory", "metrics_directory", "torque_path")
 
 
 def _wrong(path, why):
@@ -78,7 +88,7 @@ def load(path, owner=0):
     for key, (least, unit) in _LEAST.items():
         if isinstance(values[key], bool) or values[key] < least:
             raise _wrong(path, "sets %s to something that is not a number of %s" % (key, unit))
-    for name in [values["criu_path"], values["run_directory"], values["key_path"]] + [store["path"] for store in values["stores"]]:
+    for name in [values[key] for key in _PATHS if values[key]] + [store["path"] for store in values["stores"]]:
         if not os.path.isabs(name):
             raise _wrong(path, "names %s, which is not an absolute path" % ascii(name))
     return values

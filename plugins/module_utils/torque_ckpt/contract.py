@@ -88,6 +88,17 @@ def restart(argv):
     return Call(signal=None, depth=None, **_common("restart", argv))
 
 
+def job_of(directory_name):
+    """Return the job id (str) whose images a directory of this name (str, as pbs_mom makes it) holds, None for any other name."""
+    job_id = directory_name[:-3]
+    return job_id if directory_name.endswith(".CK") and is_job_id(job_id) else None
+
+
+def is_job_id(text):
+    """Whether a text (str) has the form of a job id."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
 def run(argv):
     """Return the command (list of str) that the run hook starts: the shell and its arguments."""
     if not argv:

@@ -7,6 +7,7 @@ DATA = os.EX_DATAERR             # 65 the image is not whole
 NO_INPUT = os.EX_NOINPUT         # 66 the image is missing or unreadable
 NO_USER = os.EX_NOUSER           # 67 no such user or group on this node
 GONE = os.EX_UNAVAILABLE         # 69 the job's processes are not here
+NO_SERVER = os.EX_UNAVAILABLE    # 69 pbs_server does not answer (torque-ckpt)
 ENGINE = os.EX_SOFTWARE          # 70 the engine failed
 SYSTEM = os.EX_OSERR             # 71 the operating system refused
 CANNOT_WRITE = os.EX_CANTCREAT   # 73 the image cannot be stored

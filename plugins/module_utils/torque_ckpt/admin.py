@@ -1,0 +1,354 @@
+"""torque-ckpt: what images there are, whether they are whole and where they can be restarted; and removing what nobody needs.
+
+For root, who sees everything, and for users, who see what is theirs. Root becomes the owner before it looks into a user's
+directory. This is the one program of the package that is not on a job's way, so it may import what it likes.
+"""
+import json
+import os
+import sys
+
+from . import VERSION, commandline, config, contract, fleet, identity, key, manifest, metrics, orphans, report, selftest, store, survey
+from .commandline import FOUND_WRONG
+from .engines import registry
+from .errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
+
+# -- what people read ------------------------------------------------------------------------------------------------
+
+def size(number):
+    """Return a number of bytes as people read it (str)."""
+    number, units = float(number), ["B", "KiB", "MiB", "GiB", "TiB"]
+    while number >= 1024 and len(units) > 1:
+        number, units = number / 1024, units[1:]
+    return "%d B" % number if units[0] == "B" else "%.1f %s" % (number, units[0])
+
+
+def table(rows):
+    """Return rows (lists of str, the first one the heading) as aligned lines (list of str)."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def _plain(text):
+    """Return text from a user's file without what a terminal would obey (str)."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+
+
+# -- images ----------------------------------------------------------------------------------------------------------
+
+def _describe(place, user, job_id, entry, authentic):
+    """Return what --json says of an image; commandline.IMAGE_KEYS names the keys."""
+    found = entry["manifest"] or {}
+    engine = found.get("engine", {})
+    return {"job": job_id, "owner": user.name, "uid": user.uid, "image": entry["name"], "path": entry["path"], "store": place["id"],
+            "state": entry["state"], "problem": entry["problem"], "generation": found.get("generation"),
+            "created": found.get("created", entry["changed"]), "bytes": entry["bytes"], "engine": engine.get("name"),
+            "engine_version": engine.get("version"), "node": found.get("node"), "bound": bool(found.get("bound")), "authentic": authentic}
+
+
+class Stores(object):
+    """The images in this host's stores, as far as we may see them.
+
+    :param settings: dict from config.load
+    """
+
+    def __init__(self, settings):
+        self.settings = settings
+        self.problems = []
+        self.keys = None
+        if os.geteuid() == 0:
+            try:
+                self.keys = key.load(settings["key_path"])
+            except HookError as error:
+                self.problems.append("images cannot be authenticated: %s" % error.sentence)
+
+    def _prove(self, entry):
+        """Add to an entry of survey.look whether root's hooks made it; return that (bool, None where it cannot be told)."""
+        if self.keys is None or entry["manifest"] is None:
+            return None
+        try:
+            key.check(self.keys, entry["manifest"], entry["path"])
+            return True
+        except HookError as error:
+            if entry["state"] == survey.WHOLE:
+                entry.update(state=survey.REFUSED_HERE, code=error.code, problem=error.sentence)
+            return False
+
+    def images(self, only=None, also=(), wanted=None, thorough=False):
+        """Return [(what --json says of an image, its entry of survey.look), ...], by job and age.
+
+        :param only, also: see survey.each
+        :param wanted: names of images (set of str), default all
+        :param thorough: read every byte (bool)
+        """
+        def look(path, descriptor):
+            return survey.look(path, descriptor, self.settings, thorough, wanted)
+
+        found = []
+        for place in self.settings["stores"]:
+            try:
+                store.check_mounted(place)
+                jobs = survey.each(place, look, self.problems, only, also)
+            except HookError as error:
+                self.problems.append(error.sentence)
+                continue
+            for user, job in jobs:
+                for entry in job["images"]:
+                    authentic = self._prove(entry)
+                    found.append((_describe(place, user, job["job"], entry, authentic), entry))
+        return sorted(found, key=lambda pair: (int(orphans.number_of(pair[0]["job"])), pair[0]["job"], pair[0]["generation"] or 0,
+                                               pair[0]["created"], pair[0]["image"]))
+
+    def select(self, what, thorough=False):
+        """Return the images that what (str) means, as images() does: of a job, of a name or at a path.
+
+        :raises HookError: NO_INPUT when there is none, USAGE when it means several jobs
+        """
+        if "/" in what:
+            path = os.path.abspath(what)
+            directory, name = (path, None) if contract.job_of(os.path.basename(path)) else os.path.split(path)
+            found = self.images(lambda job: job == directory, [os.path.basename(directory)], name and {name}, thorough)
+        elif contract.is_job_id(what):
+            def is_meant(job):
+                job_id = contract.job_of(os.path.basename(job))
+                return job_id == what or job_id.partition(".")[0] == what
+            found = self.images(is_meant, [what + ".CK"], None, thorough)
+        else:
+            found = self.images(None, (), {what}, thorough)
+        jobs = sorted({image["job"] for image, _entry in found})
+        if not found:
+            raise HookError(NO_INPUT, "there is no image %s in the stores of this host (%s)%s%s" % (
+                ascii(what), ", ".join(place["path"] for place in self.settings["stores"]),
+                "" if os.geteuid() == 0 else " that is yours", "".join("; " + problem for problem in self.problems)))
+        if len(jobs) > 1:
+            raise HookError(USAGE, "%s means several jobs (%s); name one in full" % (ascii(what), ", ".join(jobs)))
+        return found
+
+
+def _list(stores, _arguments, _config_path):
+    images = [image for image, _entry in stores.images()]
+    rows = [["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "ENGINE", "NODE", "STATE"]]
+    for image in images:
+        engine = "%s %s" % (image["engine"], image["engine_version"] or "") if image["engine"] else "-"
+        rows.append([image["job"], image["owner"], _plain(image["image"]), str(image["generation"] or "-"), _plain(image["created"]),
+                     size(image["bytes"]), _plain(engine).strip(), _plain(image["node"] or "-"), image["state"]])
+    return 0, {"images": images}, table(rows) if images else ["no images"]
+
+
+def _facts(image, facts):
+    """Return what a manifest (dict) says, for people: rows of label and text."""
+    seal = {True: "made by root's hooks of this site", False: "NOT made by root's hooks of this site",
+            None: "cannot be told: " + ("only root may read the key" if os.geteuid() else "no key")}
+    carried = [str(part.get("path", part) if isinstance(part, dict) else part) for part in facts.get("carried", [])]
+    return [
+        ["authentic", seal[image["authentic"]]],
+        ["generation", str(image["generation"] or "-")],
+        ["created", image["created"]],
+        ["made on", "%s, kernel %s, %s, %s" % (facts["node"], facts["kernel"], facts["arch"], facts.get("libc") or "libc unknown")],
+        ["engine", "%s %s" % (image["engine"], image["engine_version"] or "")],
+        ["frozen", "%.3f s" % facts["frozen_seconds"]],
+        ["processes", "%d processes and threads" % len(facts["pids"])],
+        ["output", ", ".join("%s from %s" % (part["name"], part["path"]) for part in facts["spool"]) or "none from pbs_mom's spool"],
+        ["carried", ", ".join(carried) or "nothing"],
+    ]
+
+
+def _show(stores, arguments, config_path):
+    found = stores.select(arguments.what)
+    whole = [pair for pair in found if pair[0]["state"] == survey.WHOLE]
+    image, entry = (whole or found)[-1]
+    lines = [["job", image["job"]], ["owner", "%s (%d)" % (image["owner"], image["uid"])], ["image", _plain(image["path"])],
+             ["state", image["state"] + (": " + _plain(image["problem"]) if image["problem"] else "")], ["size", size(image["bytes"])]]
+    facts, nodes = entry["manifest"], []
+    if facts is not None:
+        lines += _facts(image, facts)
+        for name, record in fleet.nodes(config_path):
+            why = fleet.why_not(facts, record, image["store"])
+            nodes.append({"node": name, "fits": not why, "why": why})
+    text = ["%-11s %s" % (label, _plain(value)) for label, value in lines]
+    if facts is not None:
+        text += ["", "can be restarted on"] if nodes else ["", "no node is noted beside %s: run site.yml on this host" % config_path]
+        text += ["  %s" % " ".join([entry["node"].ljust(max(len(node["node"]) for node in nodes)), "yes" if entry["fits"] else
+                                    "no: " + _plain(entry["why"])]) for entry in nodes]
+    return 0, {"image": image, "manifest": facts, "nodes": nodes}, text
+
+
+def _verify(stores, arguments, _config_path):
+    found = stores.select(arguments.what, thorough=True)
+    lines, code = [], 0
+    for image, entry in found:
+        if image["state"] == survey.WHOLE:
+            said = "whole, and made by root's hooks of this site"
+            if not image["authentic"]:
+                said = "whole; who made it %s" % ("can be told by root only" if os.geteuid() else "cannot be told without the key")
+                code = code if os.geteuid() else max(code, CONFIG)
+            lines.append("%s: %s" % (_plain(image["path"]), said))
+        else:
+            lines.append("%s: %s: %s" % (_plain(image["path"]), image["state"], _plain(image["problem"])))
+            code = max(code, entry["code"]) if image["state"] != survey.LEFTOVER else code
+    if all(image["state"] == survey.LEFTOVER for image, _entry in found):
+        code = DATA
+    return code, {"images": [image for image, _entry in found]}, lines
+
+
+# -- removing --------------------------------------------------------------------------------------------------------
+
+def _prune(stores, arguments, _config_path):
+    settings, dry_run, removed, problems = stores.settings, arguments.dry_run, [], []
+    if arguments.orphans and os.geteuid() != 0:
+        raise HookError(REFUSED, "prune --orphans is for root: it removes images of all users; nothing was removed")
+    lock = None if dry_run or os.geteuid() else _lock(settings)
+
+    def say(fact):
+        removed.append(fact)
+        if fact["action"] == "removed":
+            report.log("prune", **{name: fact[name] for name in ("kind", "job", "owner", "path", "bytes", "action")})
+
+    try:
+        if arguments.orphans:
+            orphans.prune(settings, dry_run, say, problems)
+        for place in settings["stores"]:
+            store.check_mounted(place)
+            for user, facts in survey.each(place, lambda path, descriptor: survey.tidy(path, descriptor, settings, dry_run), problems):
+                for fact in facts:
+                    say(dict(fact, owner=user.name))
+    finally:
+        if lock is not None:
+            os.close(lock)
+    done = [fact for fact in removed if fact["action"] == "removed"]
+    if done:
+        metrics.update(settings, lambda counters: _count(counters, done))
+    stores.problems += problems
+    lines = ["%s: %s of job %s (%s, %s) %s" % (_plain(fact["path"]), fact["kind"], fact["job"], fact["owner"], size(fact["bytes"]),
+                                               fact["action"]) for fact in removed]
+    return SYSTEM if problems else 0, {"removed": removed}, lines or ["nothing to remove"]
+
+
+def _count(counters, done):
+    for fact in done:
+        counters.add("ckpt_torque_pruned_total", (fact["kind"],))
+        counters.add("ckpt_torque_pruned_bytes_total", (fact["kind"],), fact["bytes"])
+
+
+def _lock(settings):
+    try:
+        directory = metrics.directory(settings["state_directory"], create=True)
+        try:
+            lock = metrics.locked(directory, "prune.lock", 0)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise HookError(SYSTEM, "cannot use %s: %s; nothing was removed" % (settings["state_directory"], error.strerror))
+    if lock is None:
+        raise HookError(TEMPORARY, "another torque-ckpt prune is at work on this host; nothing was removed")
+    return lock
+
+
+# -- this node -------------------------------------------------------------------------------------------------------
+
+def _attempt(work, problems):
+    """Return what work() returns; where it fails, None, with its sentence added to problems."""
+    try:
+        return work()
+    except HookError as error:
+        problems.append(error.sentence)
+        return None
+
+
+def _jobs(settings):
+    """Return the jobs that were restarted on this node and still run here (list of dict)."""
+    found, top = [], os.path.join(settings["run_directory"], "jobs")
+    try:
+        names = sorted(os.listdir(top))
+    except OSError:
+        return found
+    for name in names:
+        if name.endswith(".json"):
+            record = identity.read_record(settings["run_directory"], name[:-5])
+            root = identity.process(record["root"][0]) if record else None
+            if root is not None and root.start == record["root"][1]:
+                found.append({"job": name[:-5], "owner": survey.account_of(root.uid, 0).name, "pid": root.pid, "name": root.name})
+    return found
+
+
+def _status(stores, _arguments, _config_path):
+    settings, problems = stores.settings, []
+    engine = _attempt(lambda: registry.get(settings), problems)
+    version = engine and _attempt(engine.version, problems)
+    places = []
+    for place in settings["stores"]:
+        usable = _attempt(lambda place=place: store.check_mounted(place) is None, problems)
+        free = None
+        if usable:
+            there = os.statvfs(place["path"])
+            free = there.f_bavail * there.f_frsize
+        places.append({"path": place["path"], "id": place["id"], "usable": bool(usable), "free_bytes": free})
+    keys = [name for name, _secret in stores.keys] if stores.keys is not None else None
+    counters = metrics.read(settings)
+    data = {"node": os.uname().nodename, "engine": {"name": settings["engine"], "version": version}, "stores": places,
+            "versions": {"hooks": VERSION, "manifest": manifest.FORMAT, "python": "%d.%d.%d" % sys.version_info[:3],
+                         "kernel": os.uname().release},
+            "key": {"path": settings["key_path"], "ids": keys}, "jobs": _jobs(settings), "failures": counters.failures}
+    said = [["node", data["node"]], ["hooks", "%s, manifest format %d, Python %s" % (VERSION, manifest.FORMAT, data["versions"]["python"])],
+            ["kernel", data["versions"]["kernel"]], ["engine", "%s %s" % (settings["engine"], version or "NOT USABLE")]]
+    said += [["store", "%s (%s), %s" % (place["path"], place["id"],
+                                        size(place["free_bytes"]) + " free" if place["usable"] else "NOT USABLE")] for place in places]
+    said += [["keys", ", ".join(keys) if keys else "only root may read them" if os.geteuid() else "NONE"]]
+    said += [["job", "%s of %s, process %d (%s), restarted here" % (job["job"], job["owner"], job["pid"], _plain(job["name"]))]
+             for job in data["jobs"]] or [["jobs", "none that was restarted here"]]
+    said += [["failed", "%s %s %s: %s" % (entry.get("time"), entry.get("hook"), entry.get("job"), _plain(entry.get("sentence")))]
+             for entry in counters.failures[-5:]]
+    stores.problems += problems
+    return 0, data, ["%-7s %s" % (label, value) for label, value in said]
+
+
+def _selftest(stores, arguments, _config_path):
+    if os.geteuid() != 0:
+        raise HookError(REFUSED, "selftest is for root: the engine needs capabilities that users do not have")
+    settings = dict(stores.settings, engine_timeout=arguments.timeout)
+    stores.problems[:] = []  # it uses neither stores nor keys
+    try:
+        found = selftest.run(settings, arguments.user, arguments.directory, arguments.timeout)
+    except selftest.NoPlace as error:
+        raise HookError(SYSTEM, str(error))
+    found = {name: value for name, value in found.items() if name not in ("level", "nodes")}
+    engine = " ".join(filter(None, (found.get("engine", {}).get("name"), found.get("engine", {}).get("version")))) or settings["engine"]
+    if not found["passed"]:
+        return FOUND_WRONG, found, ["failed: %s: %s" % (engine, _plain(found["cause"]))]
+    return 0, found, ["passed: %s froze and revived a process tree of %s, counter %d > %d, image %s, %.2f s" % (
+        engine, arguments.user, found["counter_before"], found["counter_after"], size(found["image_bytes"]),
+        sum(phase["seconds"] for phase in found["phases"]))]
+
+
+_WORK = {"list": _list, "show": _show, "verify": _verify, "prune": _prune, "status": _status, "selftest": _selftest}
+
+
+def main(argv, config_path):
+    """Do what argv says; return the exit code (int).
+
+    :param argv: list of str
+    :param config_path: the hooks' configuration (str)
+    """
+    top = commandline.parser()
+    try:
+        os.umask(0o077)
+        arguments = top.parse_args(argv[1:])
+        if arguments.command is None:
+            raise HookError(USAGE, "name a command; see %s --help" % top.prog)
+        stores = Stores(config.load(config_path))
+        code, data, lines = _WORK[arguments.command](stores, arguments, config_path)
+        if arguments.json:
+            print(json.dumps(dict(data, problems=stores.problems), indent=1, sort_keys=True))
+        else:
+            print("\n".join(lines))
+            for problem in stores.problems:
+                print("torque-ckpt: " + _plain(problem), file=sys.stderr)
+        sys.stdout.flush()
+        return code or (FOUND_WRONG if stores.problems else 0)
+    except HookError as error:
+        print("torque-ckpt: " + _plain(error.sentence), file=sys.stderr)
+        return error.code
+    except BrokenPipeError:  # torque-ckpt list | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
+    except KeyboardInterrupt:
+        return 130

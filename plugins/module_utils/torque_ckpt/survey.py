@@ -1,0 +1,261 @@
+"""What images there are: found, and looked at, as their owners.
+
+Root reads the store down to the first directory that is a user's; from there on a child that is the user does the work,
+from directory descriptors and without following links. What an image says of itself is read here and nowhere else.
+"""
+import os
+import pwd
+import stat
+import time
+
+from . import contract, manifest, privilege, store
+from .errors import HookError, NO_INPUT, REFUSED, SYSTEM
+
+DEPTH = 4
+"""A job's directory is found if there are fewer directories than this between it and its store."""
+
+WHOLE, DAMAGED, REFUSED_HERE, WRITING, LEFTOVER = "whole", "damaged", "refused", "writing", "leftover"
+"""States of an image; commandline.STATES says what they mean."""
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def account_of(uid, gid):
+    """Return the User with this uid (int); where the account is gone but its files are not, a nameless one with this gid (int)."""
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return privilege.User("uid:%d" % uid, uid, gid, "/")
+    return privilege.User(entry.pw_name, uid, entry.pw_gid, entry.pw_dir)
+
+
+def as_owner(user, work):
+    """Run work() as the user: in a child when we are root, here when we are the user; return what it returns.
+
+    :raises HookError: REFUSED when we are somebody else
+    """
+    if os.geteuid() == 0 and user.uid != 0:
+        return privilege.as_user(user, work)
+    if os.geteuid() == user.uid and user.uid != 0:
+        return work()
+    raise HookError(REFUSED, "images of %s are shown to root and to their owner only" % user.name)
+
+
+def _subdirectories(descriptor):
+    """Return name and status of each directory in a directory (descriptor), sorted; what vanishes meanwhile is left out."""
+    found = []
+    for name in sorted(os.listdir(descriptor)):
+        try:
+            there = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+        except OSError:
+            continue
+        if stat.S_ISDIR(there.st_mode):
+            found.append((name, there))
+    return found
+
+
+def _users_directories(place):
+    """Return the topmost directories of users in a store (dict): {(uid, gid): [path (str), ...]}.
+
+    :raises HookError: NO_INPUT when the store cannot be read
+    """
+    found, mine = {}, os.geteuid()
+
+    def look(descriptor, path, depth):
+        for name, there in _subdirectories(descriptor):
+            inner = os.path.join(path, name)
+            if there.st_uid != 0:
+                if mine in (0, there.st_uid):
+                    found.setdefault((there.st_uid, there.st_gid), []).append(inner)
+            elif depth > 1 and contract.job_of(name) is None:
+                try:
+                    deeper = os.open(name, _DIRECTORY, dir_fd=descriptor)
+                except OSError:
+                    continue  # closed to us, or not a directory any more
+                try:
+                    look(deeper, inner, depth - 1)
+                finally:
+                    os.close(deeper)
+
+    try:
+        top = os.open(place["path"], _DIRECTORY)
+    except OSError as error:
+        raise HookError(NO_INPUT, "store %s cannot be read: %s" % (place["path"], error.strerror))
+    try:
+        look(top, place["path"].rstrip("/"), DEPTH)
+    finally:
+        os.close(top)
+    return found
+
+
+def _job_directories(place, path, uid, depth=DEPTH):
+    """As the user: yield path and descriptor of each job's directory at and beneath path (str) that is the user's; closed afterwards."""
+    try:
+        descriptor = store.open_job_directory(place, path)
+    except HookError:
+        return  # gone, or not a directory any more
+    try:
+        if os.fstat(descriptor).st_uid != uid:
+            return
+        if contract.job_of(os.path.basename(path)) is not None:
+            yield path, descriptor
+        elif depth > 1:
+            for name, there in _subdirectories(descriptor):
+                if there.st_uid == uid and not name.startswith("."):
+                    for found in _job_directories(place, os.path.join(path, name), uid, depth - 1):
+                        yield found
+    finally:
+        os.close(descriptor)
+
+
+def each(place, work, problems, only=None, also=()):
+    """Call work(path, descriptor) as its owner for every job's directory in a store; return [(User, what it returned), ...].
+
+    :param place: the store (dict)
+    :param work: called with the directory's path (str) and descriptor; its result must fit into JSON
+    :param problems: list to which a sentence is added for each user whose images cannot be looked at
+    :param only: called with a path (str), says whether work is wanted for it; default: for all
+    :param also: names in the store (list of str) to look for where a user cannot list it
+    """
+    if os.geteuid() and not os.access(place["path"], os.R_OK):  # a user may know his own place in a store that he cannot list
+        me = account_of(os.geteuid(), os.getegid())
+        owners = {(me.uid, me.gid): [os.path.join(place["path"], name) for name in [me.name] + list(also)]}
+    else:
+        owners = _users_directories(place)
+    found = []
+    for (uid, gid), paths in sorted(owners.items()):
+        user = account_of(uid, gid)
+
+        def look(paths=paths, uid=uid):
+            return [work(path, descriptor) for top in paths for path, descriptor in _job_directories(place, top, uid)
+                    if only is None or only(path)]
+        try:
+            found += [(user, result) for result in as_owner(user, look)]
+        except HookError as error:
+            problems.append("the images of %s in %s cannot be looked at: %s" % (user.name, place["path"], error.sentence))
+    return found
+
+
+def size_of(descriptor):
+    """Return how many bytes are in a directory (descriptor) and beneath it (int)."""
+    total = 0
+    for name in os.listdir(descriptor):
+        try:
+            there = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if stat.S_ISDIR(there.st_mode):
+                inner = os.open(name, _DIRECTORY, dir_fd=descriptor)
+                try:
+                    total += size_of(inner)
+                finally:
+                    os.close(inner)
+            else:
+                total += there.st_size
+        except OSError:
+            pass  # it has just gone
+    return total
+
+
+def newest(descriptor):
+    """Return when something in a directory (descriptor) or beneath it was last changed (float, seconds since the epoch)."""
+    latest = os.fstat(descriptor).st_mtime
+    for name in os.listdir(descriptor):
+        try:
+            there = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            latest = max(latest, there.st_mtime)
+            if stat.S_ISDIR(there.st_mode):
+                inner = os.open(name, _DIRECTORY, dir_fd=descriptor)
+                try:
+                    latest = max(latest, newest(inner))
+                finally:
+                    os.close(inner)
+        except OSError:
+            pass
+    return latest
+
+
+def _check_sizes(image, found, shown):
+    """Prove quickly, without reading it, that each file of an image (descriptor) is there in its size."""
+    for entry in found["files"]:
+        try:
+            size = os.stat(entry["name"], dir_fd=image, follow_symlinks=False).st_size
+        except OSError as error:
+            raise HookError(manifest.DATA, "image %s is damaged: %s: %s; take an older image" % (shown, entry["name"], error.strerror))
+        if size != entry["size"]:
+            raise HookError(manifest.DATA, "image %s is damaged: %s has %d bytes, expected %d; take an older image"
+                            % (shown, entry["name"], size, entry["size"]))
+
+
+def _image(path, descriptor, name, changed, settings, thorough):
+    """Return what there is to say of one image (dict, see look)."""
+    shown = os.path.join(path, name)
+    found = {"name": name, "path": shown, "state": WHOLE, "code": 0, "problem": "", "manifest": None, "bytes": 0,
+             "changed": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(changed))}
+    try:
+        image = store.open_image(descriptor, name, shown)
+        try:
+            found["bytes"] = size_of(image)
+            if name.startswith("."):
+                over = store.is_left_over(descriptor, name, patience(settings), time.time)
+                found.update(state=LEFTOVER if over else WRITING)
+                return found
+            found["manifest"] = manifest.read(image, shown)
+            _check_sizes(image, found["manifest"], shown)
+            if thorough:
+                manifest.check_files(image, found["manifest"], shown)
+        finally:
+            os.close(image)
+    except OSError as error:
+        found.update(state=DAMAGED, code=SYSTEM, problem="image %s cannot be looked at: %s" % (shown, error.strerror))
+    except HookError as error:
+        found.update(state=REFUSED_HERE if error.code == REFUSED else DAMAGED, code=error.code, problem=error.sentence)
+    return found
+
+
+def patience(settings):
+    """Return how old a hidden directory of another node must be to be left over (int, seconds); the engine has that long to write."""
+    return 2 * settings["engine_timeout"]
+
+
+def look(path, descriptor, settings, thorough=False, wanted=None):
+    """As the owner: return what is in a job's directory.
+
+    :param path: the directory (str)
+    :param descriptor: its descriptor
+    :param settings: dict from config.load
+    :param thorough: read every byte (bool)
+    :param wanted: names of images (set of str), default all
+    :returns: {"job": str, "path": str, "images": [{"name", "path", "state", "code", "problem", "manifest", "bytes", "changed"}]}
+    """
+    return {"job": contract.job_of(os.path.basename(path)), "path": path,
+            "images": [_image(path, descriptor, name, there.st_mtime, settings, thorough) for name, there in _subdirectories(descriptor)
+                       if wanted is None or name in wanted]}
+
+
+def tidy(path, descriptor, settings, dry_run):
+    """As the owner: remove from a job's directory what crashed hooks have left, and the images beyond the number to be kept.
+
+    :param path, descriptor, settings: see look
+    :param dry_run: only say what would be removed (bool)
+    :returns: list of {"kind", "job", "path", "bytes", "action"}
+    """
+    job_id = contract.job_of(os.path.basename(path))
+    entries = look(path, descriptor, settings)["images"]
+    found = store.images(descriptor, job_id)
+    # As many as the job itself asked for with qsub -c depth=N.
+    wanted = found[0].manifest.get("depth") if found else None
+    keep = wanted if isinstance(wanted, int) and wanted > 0 else settings["depth"]
+    doomed = {"leftover": [entry["name"] for entry in entries if entry["state"] == LEFTOVER],
+              "image": store.superfluous(descriptor, job_id, keep)}
+    sizes = {entry["name"]: entry["bytes"] for entry in entries}
+    action = dict.fromkeys(doomed["leftover"] + doomed["image"], "would be removed")
+    if not dry_run:
+        gone = set(store.sweep(descriptor, patience(settings)))
+        action.update({name: "removed" if name in gone else "not removed: it could not be, or a hook is at work on it"
+                       for name in doomed["leftover"]})
+        try:
+            gone = set(store.prune(descriptor, job_id, keep))
+            action.update(dict.fromkeys(gone, "removed"))
+        except HookError as error:
+            action.update(dict.fromkeys(doomed["image"], "not removed: " + error.sentence))
+    return [{"kind": kind, "job": job_id, "path": os.path.join(path, name), "bytes": sizes.get(name, 0), "action": action[name]}
+            for kind in ("leftover", "image") for name in doomed[kind]]

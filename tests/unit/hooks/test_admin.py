@@ -1,0 +1,702 @@
+"""torque-ckpt, called as the program it is, by root and by users, on real stores."""
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import HOOKS, LIMIT
+
+from torque_ckpt import commandline, contract, errors, fit, key, manifest, privilege, store
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: images of several users are looked at")
+
+KEYS = [("first", b"k" * 32)]
+
+
+class Fleet(object):
+    """A host with a store, a key, node records and TORQUE's commands as told.
+
+    top       str: where all of it is; users can reach it
+    settings  dict: what is in the configuration
+    """
+
+    def __init__(self, top, program):
+        self.top, self.program = top, program
+        self.config = os.path.join(top, "etc", "hooks.json")
+        self.store = os.path.join(top, "store")
+        self.settings = {
+            "stores": [{"path": self.store, "id": "main"}], "criu_path": os.path.join(top, "criu"), "engine_timeout": LIMIT,
+            "run_directory": os.path.join(top, "run"), "key_path": os.path.join(top, "key"),
+            "state_directory": os.path.join(top, "state"), "torque_path": os.path.join(top, "bin"), "depth": 2}
+        for name in ("etc", "etc/nodes", "store", "bin"):
+            os.mkdir(os.path.join(top, name))
+        with open(os.path.join(self.store, store.MARKER), "w") as stream:
+            stream.write("main\n")
+        self.seal(KEYS)
+        self.configure()
+        program("echo 'Version: 9.9'\n")
+
+    def configure(self, **changed):
+        self.settings.update(changed)
+        with open(self.config, "w") as stream:
+            json.dump(self.settings, stream)
+        os.chmod(self.config, 0o644)
+
+    def seal(self, keys):
+        """Write the key file."""
+        with open(self.settings["key_path"], "w") as stream:
+            json.dump({"keys": [{"id": name, "secret": secret.hex()} for name, secret in keys]}, stream)
+        os.chmod(self.settings["key_path"], 0o600)
+
+    def record(self, name, **facts):
+        """Note a node as the role does; facts change the record from this machine's."""
+        listed = os.path.join(self.top, "etc", "nodes.json")
+        names = json.load(open(listed))["nodes"] if os.path.exists(listed) else []
+        with open(listed, "w") as stream:
+            json.dump({"nodes": names + [name]}, stream)
+        if facts.get("node", "") is not None:
+            found = dict(fit.node(), node=name, engine={"name": "criu", "version": "9.9"}, stores=["main"])
+            with open(os.path.join(self.top, "etc", "nodes", name + ".json"), "w") as stream:
+                json.dump(dict(found, **facts), stream)
+
+    def users_directory(self, user):
+        """Give a user a directory of his own in the store; return its name."""
+        path = os.path.join(self.store, user)
+        if not os.path.isdir(path):
+            os.mkdir(path)
+            os.chmod(path, 0o711)
+            account = privilege.account(user)
+            os.chown(path, account.uid, account.gid)
+        return user
+
+    def image(self, job="12.head", name=None, user="nobody", inside="", content=b"memory", generation=1, publish=True, **facts):
+        """Make an image as the hooks do; return its path."""
+        account, name = privilege.account(user), name or "ckpt.%s.%d" % (job, 1000 + generation)
+        place, directory = {"path": self.store, "id": "main"}, os.path.join(self.store, inside, job + ".CK")
+        store.give_job_directory(place, directory, account)
+        call = contract.restart(["-", job, user, "-", directory, name])
+
+        def work():
+            draft = store.Draft(store.open_job_directory(place, directory, create=True), name)
+            with open(os.path.join(draft.path(), "pages-1.img"), "wb") as stream:
+                stream.write(content)
+            found = dict({"engine": {"name": "criu", "version": "9.9"}, "root": 4711, "pids": [4711, 4712], "frozen_seconds": 0.25,
+                          "spool": [], "generation": generation}, **facts)
+            manifest.write(draft.descriptor, call, account, found, key.ask_to_seal)
+            if publish:
+                draft.publish()
+            return draft.hidden
+        hidden = privilege.as_user(account, work, answer=key.answer(KEYS, call, account))
+        return os.path.join(directory, name if publish else hidden)
+
+    def server(self, name="head", known=(), broken=None):
+        """Write TORQUE's commands for a server of this name that knows these jobs; broken is what qstat says on stderr."""
+        jobs = "\n".join("    %s) exit 0;;" % job for job in known)
+        texts = {"qselect": "".join("echo %s\n" % job for job in known) + "exit 0\n",
+                 "qstat": 'case $2 in\n    -f) echo "Server: %s"; exit 0;;\n%s\nesac\necho "qstat: Unknown Job Id Error $2" >&2\nexit 153\n'
+                          % (name, jobs)}
+        if broken:
+            texts = dict.fromkeys(texts, "echo '%s' >&2\nexit 111\n" % broken)
+        for command, text in texts.items():
+            self.program(text, "bin/" + command)
+
+    def call(self, *arguments, user=None):
+        """Run torque-ckpt as root or another user, who may not be able to read this interpreter; return the finished process."""
+        # What argparse imports late is imported before.
+        become = "admin.commandline.parser().format_help(); privilege.become(privilege.account(%r))" % user if user else "pass"
+        code = ("import sys; sys.path.insert(0, %r)\nfrom torque_ckpt import admin, privilege\nfrom torque_ckpt.engines import criu\n"
+                "%s\nsys.exit(admin.main(sys.argv, %r))" % (HOOKS, become, self.config))
+        environment = {"PATH": "/bin:/usr/bin", "LC_ALL": "C.UTF-8"}
+        if "LD_LIBRARY_PATH" in os.environ:
+            environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+        return subprocess.run([sys.executable, "-IS", "-c", code] + list(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, universal_newlines=True, env=environment, cwd="/", timeout=LIMIT, check=False)
+
+    def ask(self, *arguments, user=None, code=0):
+        """Run torque-ckpt --json, which must end with this code; return what it said (dict)."""
+        done = self.call(*(arguments + ("--json",)), user=user)
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def fleet(open_directory, program):
+    return Fleet(open_directory, program)
+
+
+def names(found):
+    return [image["image"] for image in found["images"]]
+
+
+def tree(path):
+    """Everything beneath a path, for comparisons (set of str)."""
+    return {os.path.join(where, name) for where, directories, files in os.walk(path) for name in directories + files}
+
+
+# -- the command line ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("arguments, sentence", [
+    ([], "name a command; see torque-ckpt --help"),
+    (["melt"], None),
+    (["show"], "the following arguments are required: JOB|IMAGE; see torque-ckpt show --help"),
+    (["list", "--fast"], "unrecognized arguments: --fast; see torque-ckpt --help"),
+])
+def test_arguments_that_are_not_understood(fleet, arguments, sentence):
+    done = fleet.call(*arguments)
+    assert (done.returncode, done.stdout) == (errors.USAGE, "")
+    assert done.stderr.startswith("torque-ckpt: ") and done.stderr.count("\n") == 1
+    if sentence:
+        assert done.stderr == "torque-ckpt: %s\n" % sentence
+
+
+@pytest.mark.parametrize("command", [name for name, _brief, _more, _arguments, _keys in commandline.COMMANDS])
+def test_help_of_each_command(fleet, command):
+    done = fleet.call(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: torque-ckpt " + command)
+
+
+def test_configuration_that_is_missing(fleet):
+    os.unlink(fleet.config)
+    done = fleet.call("list")
+    assert (done.returncode, done.stderr) == (errors.CONFIG, "torque-ckpt: configuration %s cannot be read (No such file or directory); "
+                                              "run the role checkpoint_hooks on this node\n" % fleet.config)
+
+
+def test_version(fleet):
+    assert fleet.call("--version").stdout.split()[0] == "torque-ckpt"
+
+
+# -- list ------------------------------------------------------------------------------------------------------------
+
+def test_list_of_an_empty_store(fleet):
+    done = fleet.call("list")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "no images\n", "")
+    assert fleet.ask("list") == {"images": [], "problems": []}
+
+
+def test_list_shows_all_that_is_known_of_an_image(fleet):
+    path = fleet.image(content=b"x" * 5000)
+    found, = fleet.ask("list")["images"]
+    assert sorted(found) == sorted(name for name, _meaning in commandline.IMAGE_KEYS)
+    size = sum(os.path.getsize(os.path.join(path, name)) for name in os.listdir(path))
+    created = found.pop("created")
+    assert created == json.load(open(os.path.join(path, "manifest.json")))["created"]
+    assert found == {"job": "12.head", "owner": "nobody", "uid": 65534, "image": "ckpt.12.head.1001", "path": path, "store": "main",
+                     "state": "whole", "problem": "", "generation": 1, "bytes": size, "engine": "criu", "engine_version": "9.9",
+                     "node": os.uname().nodename, "bound": False, "authentic": True}
+    lines = fleet.call("list").stdout.splitlines()
+    assert lines[0].split() == ["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "ENGINE", "NODE", "STATE"]
+    assert lines[1].split() == ["12.head", "nobody", "ckpt.12.head.1001", "1", created, "%.1f" % (size / 1024.0), "KiB", "criu", "9.9",
+                                os.uname().nodename, "whole"]
+
+
+def test_list_is_sorted_by_job_and_generation(fleet):
+    for job, generation in (("100.head", 1), ("12.head", 10), ("12.head", 9), ("3.head", 1)):
+        fleet.image(job, generation=generation)
+    assert names(fleet.ask("list")) == ["ckpt.3.head.1001", "ckpt.12.head.1009", "ckpt.12.head.1010", "ckpt.100.head.1001"]
+
+
+def test_list_finds_images_in_directories_of_users(fleet):
+    fleet.image(inside=fleet.users_directory("nobody"))
+    fleet.image("13.head", inside=fleet.users_directory("daemon"), user="daemon")
+    assert [(image["job"], image["owner"]) for image in fleet.ask("list")["images"]] == [("12.head", "nobody"), ("13.head", "daemon")]
+
+
+def test_user_sees_his_own_only(fleet):
+    fleet.image()
+    fleet.image("13.head", user="daemon")
+    fleet.image("14.head", user="daemon", inside=fleet.users_directory("daemon"))
+    found = fleet.ask("list", user="daemon")
+    assert [(image["job"], image["authentic"]) for image in found["images"]] == [("13.head", None), ("14.head", None)]
+    assert found["problems"] == []
+
+
+def test_user_of_a_store_that_he_cannot_list(fleet):
+    fleet.image("13.head", user="daemon")
+    fleet.image("14.head", user="daemon", inside=fleet.users_directory("daemon"))
+    os.chmod(fleet.store, 0o711)
+    assert [image["job"] for image in fleet.ask("list", user="daemon")["images"]] == ["14.head"]
+    assert fleet.ask("show", "13.head", user="daemon")["image"]["state"] == "whole"
+
+
+def test_what_is_no_image_is_left_out(fleet):
+    path = fleet.image()
+    directory = os.path.dirname(path)
+    os.mkdir(os.path.join(fleet.store, "13.head.CK"))  # root's
+    open(os.path.join(directory, "notes"), "w").close()
+    os.symlink("/etc", os.path.join(directory, "ckpt.link"))
+    os.symlink(directory, os.path.join(fleet.store, "14.head.CK"))
+    assert names(fleet.ask("list")) == ["ckpt.12.head.1001"]
+
+
+def test_damaged_image(fleet):
+    path = fleet.image()
+    with open(os.path.join(path, "pages-1.img"), "ab") as stream:
+        stream.write(b"x")
+    image, = fleet.ask("list")["images"]
+    assert (image["state"], image["problem"]) == (
+        "damaged", "image %s is damaged: pages-1.img has 7 bytes, expected 6; take an older image" % path)
+
+
+def test_image_without_a_manifest(fleet):
+    path = fleet.image()
+    os.unlink(os.path.join(path, "manifest.json"))
+    image, = fleet.ask("list")["images"]
+    assert (image["state"], image["engine"], image["generation"], image["authentic"]) == ("damaged", None, None, None)
+
+
+def test_image_that_root_did_not_make(fleet):
+    path = fleet.image()
+    facts = json.load(open(os.path.join(path, "manifest.json")))
+    facts["root"] = 1
+    with open(os.path.join(path, "manifest.json"), "w") as stream:
+        json.dump(facts, stream)
+    image, = fleet.ask("list")["images"]
+    assert (image["state"], image["authentic"]) == ("refused", False)
+    assert "root's hooks did not write" in image["problem"]
+
+
+def test_image_of_another_format(fleet):
+    path = fleet.image()
+    facts = json.load(open(os.path.join(path, "manifest.json")))
+    with open(os.path.join(path, "manifest.json"), "w") as stream:
+        json.dump(dict(facts, format=99), stream)
+    image, = fleet.ask("list")["images"]
+    assert image["state"] == "refused" and "format 99" in image["problem"]
+
+
+def test_image_in_the_making_and_what_a_crash_left(fleet):
+    fleet.image(publish=False)  # its maker has ended
+    directory = os.path.join(fleet.store, "12.head.CK")
+    other = os.path.join(directory, ".ckpt.12.head.1@elsewhere:1:1")
+    os.mkdir(other)
+    os.chown(other, 65534, 65534)
+    assert sorted(image["state"] for image in fleet.ask("list")["images"]) == ["leftover", "writing"]
+
+
+def test_without_a_key_nothing_is_called_authentic(fleet):
+    fleet.image()
+    os.unlink(fleet.settings["key_path"])
+    found = fleet.ask("list", code=1)
+    assert [image["authentic"] for image in found["images"]] == [None]
+    assert found["problems"] == ["images cannot be authenticated: key file %s cannot be read (No such file or directory); "
+                                 "run the role checkpoint_hooks on this node" % fleet.settings["key_path"]]
+
+
+def test_store_that_is_not_mounted(fleet):
+    os.unlink(os.path.join(fleet.store, store.MARKER))
+    done = fleet.call("list")
+    assert (done.returncode, done.stdout) == (1, "no images\n")
+    assert done.stderr == ("torque-ckpt: store %s is not usable on this node: %s/.ckpt-torque-store: No such file or directory; "
+                           "is it mounted?\n" % (fleet.store, fleet.store))
+
+
+def test_terminal_is_not_obeyed(fleet):
+    path = fleet.image()
+    facts = json.load(open(os.path.join(path, "manifest.json")))
+    facts["node"] = "\x1b[2Jn1"
+    with open(os.path.join(path, "manifest.json"), "w") as stream:
+        json.dump(key.seal(KEYS, {name: value for name, value in facts.items() if name not in ("key", "mac")}), stream)
+    for command in (["list"], ["show", "12"], ["verify", "12"]):
+        assert "\x1b" not in fleet.call(*command).stdout
+
+
+def test_pipe_that_is_closed(fleet):
+    fleet.image()
+    code = "import sys; sys.path.insert(0, %r); from torque_ckpt.admin import main; sys.exit(main(sys.argv, %r))" % (HOOKS, fleet.config)
+    done = subprocess.run("%s -IS -c '%s' list | true; echo ${PIPESTATUS[0]}" % (sys.executable, code.replace("'", "\"")), shell=True,
+                          executable="/bin/bash", stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+# -- show and verify -------------------------------------------------------------------------------------------------
+
+def test_show_says_where_an_image_can_be_restarted(fleet):
+    fleet.image()
+    fleet.record("node1")
+    fleet.record("node2", arch="riscv64")
+    fleet.record("node3", engine={"name": "blcr", "version": "0.8.6"})
+    fleet.record("node4", stores=["other"])
+    fleet.record("node5", node=None)
+    found = fleet.ask("show", "12.head")
+    here = fit.node()
+    assert found["nodes"] == [
+        {"node": "node1", "fits": True, "why": ""},
+        {"node": "node2", "fits": False, "why": "the image " + fit.lacks(found["manifest"], dict(here, arch="riscv64"))},
+        {"node": "node3", "fits": False, "why": "its engine is blcr, the image was made by criu"},
+        {"node": "node4", "fits": False, "why": "it does not have the store main"},
+        {"node": "node5", "fits": False, "why": "nothing is known of it; run site.yml on it"}]
+    text = fleet.call("show", "12").stdout
+    assert "authentic   made by root's hooks of this site\n" in text
+    assert "  node1 yes\n" in text and "  node3 no: its engine is blcr, the image was made by criu\n" in text
+
+
+def test_show_of_an_image_that_is_bound_to_its_node(fleet):
+    fleet.image(bound=True)
+    fleet.record(os.uname().nodename)
+    fleet.record("node2")
+    assert [entry["why"] for entry in fleet.ask("show", "12.head")["nodes"]] == [
+        "", "the image restarts on %s only: it needs files that were too large to travel" % os.uname().nodename]
+
+
+def test_show_without_node_records(fleet):
+    fleet.image()
+    assert fleet.call("show", "12").stdout.endswith("\nno node is noted beside %s: run site.yml on this host\n" % fleet.config)
+
+
+def test_show_takes_the_newest_whole_image(fleet):
+    fleet.image(generation=1)
+    middle = fleet.image(generation=2)
+    newest = fleet.image(generation=3)
+    os.unlink(os.path.join(newest, "pages-1.img"))
+    assert fleet.ask("show", "12.head")["image"]["path"] == middle
+
+
+@pytest.mark.parametrize("what", ["12.head", "12", "ckpt.12.head.1001", "{path}", "{directory}"])
+def test_ways_to_name_an_image(fleet, what):
+    path = fleet.image()
+    fleet.image("112.head")
+    assert fleet.ask("show", what.format(path=path, directory=os.path.dirname(path)))["image"]["path"] == path
+
+
+@pytest.mark.parametrize("what", ["13.head", "13", "ckpt.12.head.7", "/tmp/12.head.CK", "../x"])
+def test_image_that_is_not_there(fleet, what):
+    fleet.image()
+    done = fleet.call("show", what)
+    assert (done.returncode, done.stdout) == (errors.NO_INPUT, "")
+    assert done.stderr == "torque-ckpt: there is no image %s in the stores of this host (%s)\n" % (ascii(what), fleet.store)
+
+
+def test_image_of_somebody_else(fleet):
+    path = fleet.image()
+    for what in ("12.head", path):
+        done = fleet.call("show", what, user="daemon")
+        assert (done.returncode, done.stderr) == (errors.NO_INPUT, "torque-ckpt: there is no image '%s' in the stores of this host (%s) "
+                                                  "that is yours\n" % (what, fleet.store))
+
+
+def test_number_of_two_jobs(fleet):
+    fleet.image("12.head")
+    fleet.image("12.tail")
+    done = fleet.call("verify", "12")
+    assert (done.returncode, done.stderr) == (errors.USAGE, "torque-ckpt: '12' means several jobs (12.head, 12.tail); name one in full\n")
+
+
+def test_verify_reads_everything(fleet):
+    good, bad = fleet.image(generation=1), fleet.image(generation=2)
+    done = fleet.call("verify", good)
+    assert (done.returncode, done.stdout) == (0, "%s: whole, and made by root's hooks of this site\n" % good)
+    with open(os.path.join(bad, "pages-1.img"), "r+b") as stream:
+        stream.write(b"M")  # of the same size
+    assert [image["state"] for image in fleet.ask("list")["images"]] == ["whole", "whole"]
+    done = fleet.call("verify", "12.head")
+    assert done.returncode == errors.DATA
+    assert done.stdout.splitlines()[1] == ("%s: damaged: image %s is damaged: pages-1.img has another content than was written; "
+                                           "take an older image" % (bad, bad))
+
+
+def test_user_is_told_what_he_cannot_verify(fleet):
+    path = fleet.image()
+    done = fleet.call("verify", "12.head", user="nobody")
+    assert (done.returncode, done.stdout) == (0, "%s: whole; who made it can be told by root only\n" % path)
+
+
+def test_root_without_a_key_cannot_verify(fleet):
+    path = fleet.image()
+    os.unlink(fleet.settings["key_path"])
+    done = fleet.call("verify", "12.head")
+    assert (done.returncode, done.stdout) == (errors.CONFIG, "%s: whole; who made it cannot be told without the key\n" % path)
+
+
+def test_verify_of_an_image_sealed_elsewhere(fleet):
+    fleet.image()
+    fleet.seal([("second", b"s" * 32)])
+    found = fleet.ask("verify", "12.head", code=errors.REFUSED)
+    assert found["images"][0]["state"] == "refused"
+
+
+# -- prune -----------------------------------------------------------------------------------------------------------
+
+def test_prune_keeps_the_newest_and_removes_leftovers(fleet):
+    paths = [fleet.image(generation=number) for number in (1, 2, 3)]
+    left = fleet.image(generation=4, publish=False)
+    before = tree(fleet.store)
+    found = fleet.ask("prune", "--dry-run")
+    assert [(fact["kind"], fact["path"], fact["action"], fact["owner"]) for fact in found["removed"]] == [
+        ("leftover", left, "would be removed", "nobody"), ("image", paths[0], "would be removed", "nobody")]
+    assert tree(fleet.store) == before
+    found = fleet.ask("prune")
+    assert [(fact["kind"], fact["path"], fact["action"]) for fact in found["removed"]] == [
+        ("leftover", left, "removed"), ("image", paths[0], "removed")]
+    assert sorted(os.listdir(os.path.dirname(left))) == [os.path.basename(path) for path in paths[1:]]
+    assert fleet.call("prune").stdout == "nothing to remove\n"
+
+
+def test_prune_keeps_as_many_as_the_job_asked_for(fleet):
+    paths = [fleet.image(generation=number, depth=4) for number in range(1, 6)]
+    assert [fact["path"] for fact in fleet.ask("prune")["removed"]] == paths[:1]
+
+
+def test_prune_never_removes_the_last_whole_image(fleet):
+    paths = [fleet.image(generation=number) for number in (1, 2, 3)]
+    for path in paths[1:]:
+        os.unlink(os.path.join(path, "pages-1.img"))
+    fleet.configure(depth=1)
+    fleet.ask("prune")
+    assert os.path.isdir(paths[0])
+
+
+def test_user_prunes_what_is_his(fleet):
+    for user, job in (("nobody", "12.head"), ("daemon", "13.head")):
+        for number in (1, 2, 3):
+            fleet.image(job, user=user, generation=number)
+    assert [fact["job"] for fact in fleet.ask("prune", user="daemon")["removed"]] == ["13.head"]
+
+
+def test_prune_of_orphans_is_roots(fleet):
+    done = fleet.call("prune", "--orphans", user="nobody")
+    assert (done.returncode, done.stderr) == (
+        errors.REFUSED, "torque-ckpt: prune --orphans is for root: it removes images of all users; nothing was removed\n")
+
+
+def test_two_at_once(fleet):
+    import fcntl
+    os.mkdir(fleet.settings["state_directory"])
+    with open(os.path.join(fleet.settings["state_directory"], "prune.lock"), "w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        done = fleet.call("prune")
+    assert (done.returncode, done.stderr) == (errors.TEMPORARY, "torque-ckpt: another torque-ckpt prune is at work on this host; "
+                                              "nothing was removed\n")
+
+
+# -- orphans ---------------------------------------------------------------------------------------------------------
+
+def orphans(fleet, *arguments, code=0):
+    return [(fact["job"], fact["action"]) for fact in fleet.ask("prune", "--orphans", *arguments, code=code)["removed"]
+            if fact["kind"] == "orphan"]
+
+
+def test_images_of_unknown_jobs_go_when_the_grace_time_is_over(fleet):
+    fleet.configure(orphan_grace_days=0)
+    for job in ("12.head", "13.head", "14[7].head", "15[7].head", "16.elsewhere", "17.head"):
+        fleet.image(job)
+    fleet.image("18.head", inside=fleet.users_directory("daemon"), user="daemon")
+    fleet.server(known=["13.head", "14[].head"])
+    os.mkdir(os.path.join(fleet.store, "19.head.CK"))  # root's
+    before = tree(fleet.store)
+    gone = ("12.head", "15[7].head", "17.head", "18.head")
+    assert sorted(orphans(fleet, "--dry-run")) == [(job, "would be removed") for job in gone]
+    assert tree(fleet.store) == before
+    assert not os.path.exists(fleet.settings["state_directory"])
+    assert sorted(orphans(fleet)) == [(job, "removed") for job in gone]
+    assert sorted(os.listdir(fleet.store)) == [store.MARKER, "13.head.CK", "14[7].head.CK", "16.elsewhere.CK", "19.head.CK", "daemon"]
+    assert os.listdir(os.path.join(fleet.store, "daemon")) == []
+    assert os.stat(os.path.join(fleet.settings["state_directory"], "orphans.json")).st_mode & 0o777 == 0o600
+
+
+def seen(fleet, path):
+    return json.load(open(os.path.join(fleet.settings["state_directory"], "orphans.json")))[path]
+
+
+def age(path, seconds):
+    """Let everything in a directory, and itself, be so old."""
+    for entry in tree(path) | {path}:
+        os.utime(entry, (time.time() - seconds, time.time() - seconds), follow_symlinks=False)
+
+
+def test_grace_time_begins_when_the_job_was_first_seen_unknown(fleet):
+    directory = os.path.dirname(fleet.image())
+    age(directory, 30 * 86400)
+    fleet.server()
+    (job, action), = orphans(fleet)
+    assert (job, action[:12]) == ("12.head", "waits until ")
+    first = seen(fleet, directory)
+    assert abs(first - time.time()) < LIMIT
+    orphans(fleet)
+    assert seen(fleet, directory) == first
+    state = os.path.join(fleet.settings["state_directory"], "orphans.json")
+    with open(state, "w") as stream:
+        json.dump({directory: first - 8 * 86400}, stream)
+    assert orphans(fleet) == [("12.head", "removed")]
+    assert json.load(open(state)) == {}
+
+
+def test_grace_time_does_not_begin_before_the_last_change(fleet):
+    directory = os.path.dirname(fleet.image())
+    age(directory, 2 * 86400)
+    fleet.server()
+    orphans(fleet)
+    state = os.path.join(fleet.settings["state_directory"], "orphans.json")
+    with open(state, "w") as stream:
+        json.dump({directory: time.time() - 30 * 86400}, stream)
+    (_job, action), = orphans(fleet)
+    assert action == "waits until " + time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(os.stat(directory).st_mtime + 7 * 86400))
+
+
+def test_job_that_is_known_again_is_forgotten(fleet):
+    directory = os.path.dirname(fleet.image())
+    fleet.server()
+    orphans(fleet)
+    assert seen(fleet, directory)
+    fleet.server(known=["12.head"])
+    assert orphans(fleet) == []
+    assert json.load(open(os.path.join(fleet.settings["state_directory"], "orphans.json"))) == {}
+
+
+def test_time_in_the_future_neither_shortens_nor_lengthens_for_ever(fleet):
+    directory = os.path.dirname(fleet.image())
+    fleet.configure(orphan_grace_days=0)
+    age(directory, -9000 * 86400)
+    fleet.server()
+    assert orphans(fleet) == [("12.head", "removed")]
+
+
+def test_server_that_does_not_answer(fleet):
+    fleet.configure(orphan_grace_days=0)
+    for number in (1, 2, 3):
+        fleet.image(generation=number)
+    fleet.server(broken="pbs_server is down")
+    before = tree(fleet.store)
+    done = fleet.call("prune", "--orphans")
+    assert (done.returncode, done.stdout) == (errors.NO_SERVER, "")
+    assert done.stderr == ("torque-ckpt: pbs_server does not answer (qstat -B -f exited 111: pbs_server is down); "
+                           "nothing was removed\n")
+    assert tree(fleet.store) == before
+
+
+def test_server_that_answers_with_nothing(fleet):
+    fleet.configure(orphan_grace_days=0)
+    fleet.image()
+    for command in ("qstat", "qselect"):
+        fleet.program("exit 0\n", "bin/" + command)
+    done = fleet.call("prune", "--orphans")
+    assert (done.returncode, done.stderr) == (
+        errors.NO_SERVER, "torque-ckpt: pbs_server does not answer (qstat -B -f exited 0: it said nothing); nothing was removed\n")
+
+
+def test_server_that_ends_while_it_is_asked(fleet):
+    fleet.configure(orphan_grace_days=0)
+    fleet.image()
+    fleet.server()
+    fleet.program('[ $2 = -f ] && { echo "Server: head"; exit 0; }\necho "Connection refused" >&2\nexit 111\n', "bin/qstat")
+    done = fleet.call("prune", "--orphans")
+    assert (done.returncode, done.stderr) == (
+        errors.NO_SERVER, "torque-ckpt: pbs_server does not answer (qstat -f 12.head exited 111: Connection refused); "
+        "nothing was removed\n")
+    assert len(os.listdir(fleet.store)) == 2
+
+
+def test_commands_that_are_missing(fleet):
+    fleet.image()
+    done = fleet.call("prune", "--orphans")
+    assert (done.returncode, done.stderr) == (
+        errors.NO_SERVER, "torque-ckpt: %s/bin/qstat cannot be started: No such file or directory; set checkpoint_hooks_torque_path "
+        "to the directory of TORQUE's commands; nothing was removed\n" % fleet.top)
+
+
+def test_job_that_only_the_second_question_knows(fleet):
+    """qselect shows to some what is theirs only; qstat -f of the job decides."""
+    fleet.configure(orphan_grace_days=0)
+    fleet.image()
+    fleet.server(known=["12.head"])
+    fleet.program("exit 0\n", "bin/qselect")
+    assert orphans(fleet) == []
+
+
+def test_orphan_with_links_loses_the_links_only(fleet, tmp_path):
+    fleet.configure(orphan_grace_days=0)
+    path = fleet.image()
+    (tmp_path / "file").write_text("kept")
+    os.chmod(str(tmp_path), 0o777)
+    os.chown(str(tmp_path / "file"), 65534, 65534)
+    os.symlink(str(tmp_path), os.path.join(path, "link"))
+    os.symlink(str(tmp_path), os.path.join(os.path.dirname(path), "ckpt.link"))
+    fleet.server()
+    assert orphans(fleet) == [("12.head", "removed")]
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_orphan_of_an_account_that_is_gone(fleet):
+    fleet.configure(orphan_grace_days=0)
+    path = fleet.image()
+    directory = os.path.dirname(path)
+    for entry in tree(directory) | {directory}:
+        os.chown(entry, 54321, 54321)
+    fleet.server()
+    assert orphans(fleet) == [("12.head", "removed")]
+    assert not os.path.exists(directory)
+
+
+def test_file_of_somebody_else_among_them_stays_and_is_said(fleet):
+    fleet.configure(orphan_grace_days=0)
+    directory = os.path.dirname(fleet.image())
+    os.mkdir(os.path.join(directory, "roots"))
+    open(os.path.join(directory, "roots", "file"), "w").close()
+    fleet.server()
+    done = fleet.call("prune", "--orphans")
+    assert done.returncode == errors.SYSTEM
+    assert done.stderr == "torque-ckpt: cannot remove all of %s: Permission denied\n" % directory
+    assert os.path.exists(os.path.join(directory, "roots", "file"))
+
+
+# -- status and selftest ---------------------------------------------------------------------------------------------
+
+def test_status(fleet):
+    found = fleet.ask("status")
+    assert found["node"] == os.uname().nodename
+    assert found["engine"] == {"name": "criu", "version": "9.9"}
+    assert found["key"] == {"path": fleet.settings["key_path"], "ids": ["first"]}
+    assert [(place["path"], place["usable"]) for place in found["stores"]] == [(fleet.store, True)]
+    assert (found["jobs"], found["failures"], found["problems"]) == ([], [], [])
+    assert found["versions"]["manifest"] == manifest.FORMAT
+
+
+def test_status_of_a_node_that_is_set_up_wrongly(fleet):
+    os.unlink(fleet.settings["criu_path"])
+    os.unlink(os.path.join(fleet.store, store.MARKER))
+    done = fleet.call("status")
+    assert done.returncode == 1
+    assert "engine  criu NOT USABLE\n" in done.stdout and "store   %s (main), NOT USABLE\n" % fleet.store in done.stdout
+    assert done.stderr.splitlines()[0] == "torque-ckpt: criu is not at %s on this node; run the role criu" % fleet.settings["criu_path"]
+
+
+def test_status_names_jobs_that_were_restarted_here(fleet):
+    sleeper = subprocess.Popen(["/bin/sleep", "1000"], stdin=subprocess.DEVNULL)
+    try:
+        from torque_ckpt import identity
+        here = identity.process(sleeper.pid)
+        identity.write_record(fleet.settings["run_directory"], "12.head", here, here)
+        identity.write_record(fleet.settings["run_directory"], "13.head", here, here._replace(start=here.start + 1))
+        os.chmod(fleet.settings["run_directory"], 0o755)
+        assert fleet.ask("status")["jobs"] == [{"job": "12.head", "owner": "root", "pid": sleeper.pid, "name": "sleep"}]
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_status_for_users(fleet):
+    done = fleet.call("status", user="nobody")
+    assert done.returncode == 0, done.stderr
+    assert "keys    only root may read them\n" in done.stdout
+
+
+def test_selftest_is_roots(fleet):
+    done = fleet.call("selftest", user="nobody")
+    assert (done.returncode, done.stderr) == (
+        errors.REFUSED, "torque-ckpt: selftest is for root: the engine needs capabilities that users do not have\n")
+
+
+def test_selftest_that_fails(fleet):
+    fleet.program("case $1 in --version) echo 'Version: 9.9';; *) echo 'Error (criu/x.c:1): it would not'; exit 1;; esac\n")
+    done = fleet.call("selftest", "--timeout", "2")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("failed: criu 9.9: ")  # where users cannot read the interpreter, not even the tree starts
+
+
+def test_selftest_in_a_directory_that_is_missing(fleet):
+    done = fleet.call("selftest", "--directory", "/nonexistent")
+    assert (done.returncode, done.stderr) == (errors.SYSTEM, "torque-ckpt: cannot make a temporary directory in /nonexistent: "
+                                              "No such file or directory; name another directory\n")
