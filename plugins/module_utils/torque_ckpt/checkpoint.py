@@ -7,14 +7,15 @@ import os
 import signal
 import time
 
-from . import admit, contract, fallback, holding, identity, key, lock, manifest, preflight, privilege, report, spool, start, store
+from . import admit, contract, fallback, holding, identity, key, lock, manifest, phases, preflight, privilege, report, spool, start, store
 from .errors import HookError
 
 
 def _prune(directory, call, settings):
     """Remove the generations that are too many; the image is made, so a failure is only written down."""
     try:
-        store.prune(directory, call.job_id, call.depth or settings["depth"])
+        with phases.measure("prune"):
+            store.prune(directory, call.job_id, call.depth or settings["depth"])
     except (HookError, OSError) as error:
         report.log("checkpoint", job=call.job_id, outcome="not pruned", sentence=repr(str(error)))
 
@@ -27,29 +28,37 @@ def _write(call, node, root, output, hook, needed):
     :param needed: what the image takes, from admit.need (list)
     """
     hold = call.signal == contract.HOLD
-    directory = store.open_job_directory(node.store, call.directory, create=True)
-    store.sweep(directory, 2 * node.settings["engine_timeout"])
-    generation = store.next_generation(directory, call.job_id)
-    draft = store.Draft(directory, call.name)
+    with phases.measure("admit"):
+        directory = store.open_job_directory(node.store, call.directory, create=True)
+        store.sweep(directory, 2 * node.settings["engine_timeout"])
+        generation = store.next_generation(directory, call.job_id)
+        draft = store.Draft(directory, call.name)
     try:
-        admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
+        with phases.measure("admit"):
+            admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
         started = time.time()
         # A job that goes on writes on while its output is copied: how much of it counts must be seen before.
         watch = output and not hold
         if watch:
             os.environ[spool.WATCHED] = "\n".join(output)
-        printed = node.engine.dump(root.pid, draft.path(), stop=hold, witness=hook if watch else None)
+        with phases.measure("dump"):
+            printed = node.engine.dump(root.pid, draft.path(), stop=hold, witness=hook if watch else None)
         frozen = time.time() - started
     except BaseException:
         draft.discard()
         raise
     try:
-        saved = spool.save(draft.descriptor, output, spool.sizes(printed) if watch else None, node.user.uid)
+        with phases.measure("output"):
+            saved = spool.save(draft.descriptor, output, spool.sizes(printed) if watch else None, node.user.uid)
         facts = {"engine": {"name": node.engine.name, "version": node.engine.version()}, "root": root.pid,
                  "pids": node.engine.process_ids(draft.descriptor), "frozen_seconds": round(frozen, 6), "spool": saved,
                  "generation": generation}
-        found = manifest.write(draft.descriptor, call, node.user, facts, key.ask_to_seal)
-        draft.publish()
+        if call.depth:
+            facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
+        with phases.measure("manifest"):
+            found = manifest.write(draft.descriptor, call, node.user, facts, key.ask_to_seal)
+        with phases.measure("publish"):
+            draft.publish()
     except BaseException:
         draft.discard()
         raise
@@ -97,19 +106,20 @@ def _checkpoint(call, node, hook, started):
         holding.signal_all([failed["hook"][0]], signal.SIGKILL)
         report.log("checkpoint", job=call.job_id, outcome="held", image=failed["name"])
         return
-    root = identity.root_of(node.settings["run_directory"], call, node.user.uid)
-    holding.heal(node.settings["run_directory"], call.job_id, root.pid)
-    # A restart hook does not have the job's output open as the run hook has.
-    output = identity.output_of(node.settings["run_directory"], call.job_id, root) or spool.find(root.ppid, spool.directory())
-    needed = admit.need(identity.tree(root.pid), sum(spool.lengths(output).values()))
-    store.give_job_directory(node.store, call.directory, node.user)
+    with phases.measure("admit"):
+        root = identity.root_of(node.settings["run_directory"], call, node.user.uid)
+        holding.heal(node.settings["run_directory"], call.job_id, root.pid)
+        # A restart hook does not have the job's output open as the run hook has.
+        output = identity.output_of(node.settings["run_directory"], call.job_id, root) or spool.find(root.ppid, spool.directory())
+        needed = admit.need(identity.tree(root.pid), sum(spool.lengths(output).values()))
+        store.give_job_directory(node.store, call.directory, node.user)
 
     def write():
         return _write(call, node, root, output, hook, needed)
 
     def log(found):
-        report.log("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
-                   bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
+        report.done("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
+                    bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
     if call.signal == contract.HOLD:
         _hold(call, node, root, write, answer, log)
     log(privilege.as_user(node.user, write, node.engine.dump_capabilities, answer))
@@ -128,7 +138,8 @@ def main(argv, config_path):
         started = time.time()
         call = contract.checkpoint(argv[1:])
         start.settle()
-        node = preflight.check(call, config_path)
+        with phases.measure("admit"):
+            node = preflight.check(call, config_path)
         with lock.held(node.settings["run_directory"], call.job_id, "checkpoint", node.settings["lock_timeout"], "the job runs on"):
             _checkpoint(call, node, argv[0], started)
     return report.guard("checkpoint", work, argv[2] if len(argv) > 2 else None)

@@ -23,6 +23,9 @@ class HookError(Exception):
     :param sentence: what failed, why, and what to do next (str)
     """
 
+    told = False
+    """bool: whether it has been logged and counted."""
+
     def __init__(self, code, sentence):
         super(HookError, self).__init__(sentence)
         self.code = code

@@ -91,7 +91,8 @@ def keep(run_directory, call, error):
     :param error: why the restart failed (HookError); if that is temporary, the job is queued again then
     """
     commands = _commands()
-    report.log("restart", job=call.job_id, outcome="failed", code=error.code, sentence=repr(error.sentence))
+    report.failed("restart", call.job_id, error.code, error.sentence)
+    error.told = True
     identity.leave(run_directory, call.job_id + ".failed", {"hook": [os.getpid(), identity.process(os.getpid()).start], "name": call.name})
     if os.fork() == 0:
         try:

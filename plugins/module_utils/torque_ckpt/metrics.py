@@ -168,15 +168,15 @@ def update(settings, change):
             os.close(descriptor)
 
 
-def count(settings, hook, outcome, engine, facts):
+def count(settings, hook, facts):
     """Count one call of the checkpoint or restart hook.
 
     :param settings: dict from config.load
     :param hook: "checkpoint" or "restart"
-    :param outcome: what became of it (str)
-    :param engine: the engine's name (str)
-    :param facts: bytes, seconds, frozen_seconds, phases (dict of float), and of a failure job, code, sentence (dict)
+    :param facts: outcome (str), bytes, seconds, frozen_seconds, phases (dict of float), and of a failure job, code, sentence (dict)
     """
+    outcome, engine = facts["outcome"], settings["engine"]
+
     def change(counters):
         now = int(time.time())
         counters.add("ckpt_torque_%ss_total" % hook, (engine, outcome))

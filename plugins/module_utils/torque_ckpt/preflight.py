@@ -1,7 +1,7 @@
 """What must hold on this node before the checkpoint or restart hook touches anything."""
 from collections import namedtuple
 
-from . import config, key, privilege, start, store
+from . import config, key, privilege, report, start, store
 from .engines import registry
 
 Node = namedtuple("Node", "settings user store engine keys")
@@ -17,6 +17,7 @@ def check(call, config_path):
     """
     start.check_code(config_path)
     settings = config.load(config_path)
+    report.count_with(settings)
     user = privilege.account(call.user, call.group)
     place = store.configured(settings["stores"], call.directory)
     store.check_mounted(place)

@@ -11,6 +11,7 @@ import json
 import signal
 from collections import namedtuple
 
+from . import phases
 from .errors import HookError, NO_USER, SYSTEM
 
 User = namedtuple("User", "name uid gid home")
@@ -106,7 +107,7 @@ def ask(question):
     :raises HookError: the one that the answer function raised
     """
     try:
-        _parent["questions"].write(json.dumps({"question": question}) + "\n")
+        _parent["questions"].write(json.dumps({"question": question, "phases": phases.dump()}) + "\n")
         _parent["questions"].flush()
         heard = _parent["answers"].readline()
     except BrokenPipeError:
@@ -154,7 +155,7 @@ def as_user(user, work, capabilities=(), answer=None):
                 def become_and_work():
                     become(user, capabilities)
                     return work()
-                said.write(json.dumps(_pack(become_and_work)))
+                said.write(json.dumps(dict(_pack(become_and_work), phases=phases.dump())))
             status = 0
         finally:
             os._exit(status)
@@ -168,9 +169,11 @@ def as_user(user, work, capabilities=(), answer=None):
             except ValueError:  # it was killed while it spoke
                 break
             if "question" in found:
+                phases.load(found["phases"])
                 told.write(json.dumps(_pack(lambda asked=found["question"]: answer(asked))) + "\n")
                 told.flush()
     status = os.waitpid(pid, 0)[1]
     if "result" not in found and "sentence" not in found:
         raise HookError(SYSTEM, "the part of the hook that runs as %s died with wait status %d" % (user.name, status))
+    phases.load(found["phases"])
     return _unpack(found)

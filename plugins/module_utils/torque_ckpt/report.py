@@ -3,6 +3,7 @@ import os
 import sys
 import syslog
 
+from . import phases
 from .errors import HookError, CONFIG, SYSTEM, TEMPORARY
 
 STATUS = "PBS_RESTART_STATUS"
@@ -14,6 +15,40 @@ def log(hook, **facts):
     """Write one line "hook=... key=value ..." to the system log."""
     syslog.openlog("ckpt-torque", syslog.LOG_PID, syslog.LOG_DAEMON)
     syslog.syslog(" ".join(["hook=" + hook] + ["%s=%s" % (key, ascii(str(value))[1:-1]) for key, value in sorted(facts.items())]))
+
+
+_settings = {}
+
+
+def count_with(settings):
+    """Count what this hook does from now on as the configuration (dict) says; before it is read nothing can be counted."""
+    _settings.update(settings)
+
+
+def _tell(hook, facts):
+    """Log one line with the facts, the node and the time of each phase; count it."""
+    spent = phases.spent()
+    shown = dict(facts, node=os.uname().nodename, **{name + "_seconds": round(seconds, 3) for name, seconds in spent.items()})
+    if "sentence" in shown:
+        shown["sentence"] = repr(shown["sentence"])
+    log(hook, **shown)
+    if _settings and hook != "run":  # that one is the user's
+        from . import metrics  # not on the way to a hook's work
+        metrics.count(_settings, hook, dict(facts, phases=spent))
+
+
+def done(hook, **facts):
+    """Log and count that a hook did what it was asked to.
+
+    :param facts: outcome, engine (str), job (str), bytes (int), seconds, frozen_seconds (float), and what else the line is to say
+    """
+    _tell(hook, facts)
+
+
+def failed(hook, job, code, sentence):
+    """Log and count a failure of a hook, with the phase that failed."""
+    phase = {"phase": phases.failed()} if phases.failed() else {}
+    _tell(hook, dict(phase, job=job, outcome="failed", code=code, sentence=sentence))
 
 
 def is_temporary(code):
@@ -51,16 +86,18 @@ def guard(hook, work, job=None, tell=None):
     :param job: the job id, if the arguments hold one (str)
     :param tell: called with code and sentence of a failure
     """
+    told = False
     try:
         return work() or 0
     except HookError as error:
-        code, sentence = error.code, error.sentence
+        code, sentence, told = error.code, error.sentence, error.told
     except Exception as error:  # pylint: disable=broad-except
         code, sentence = SYSTEM, "unexpected %s: %s (line %d of %s)" % ((type(error).__name__, error) + _where(error))
     sentence = " ".join(sentence.split())
     sys.stderr.write(sentence + "\n")
     sys.stderr.flush()
-    log(hook, job=job, outcome="failed", code=code, sentence=repr(sentence))
+    if not told:
+        failed(hook, job, code, sentence)
     if tell:
         tell(code, sentence)
     return code

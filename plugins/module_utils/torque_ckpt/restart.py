@@ -7,8 +7,8 @@ import os
 import signal
 import time
 
-from . import attempts, config, contract, fallback, identity, key, lock, manifest, preflight, private, privilege, report, spool, start
-from . import store, supervisor
+from . import attempts, config, contract, fallback, identity, key, lock, manifest, phases, preflight, private, privilege, report, spool
+from . import start, store, supervisor
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
@@ -18,16 +18,19 @@ def _restore(call, node, place):
     Returns the manifest (dict).
     """
     shown = os.path.join(call.directory, call.name)
-    directory = store.open_job_directory(node.store, call.directory)
-    image = store.open_image(directory, call.name, shown)
-    found = manifest.verify(image, call, node.user, shown, key.ask_to_prove)
-    if found["engine"]["name"] != node.engine.name:
-        raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
-                        % (shown, found["engine"]["name"], node.engine.name, found["node"]))
-    manifest.check_pids_free(found)
-    manifest.check_files(image, found, shown, place, node.engine.is_memory)
-    spool.put_back(image, found["spool"], node.user.uid)  # before anything has the files open
-    node.engine.restore(store.engine_path(place))
+    with phases.measure("verify"):
+        directory = store.open_job_directory(node.store, call.directory)
+        image = store.open_image(directory, call.name, shown)
+        found = manifest.verify(image, call, node.user, shown, key.ask_to_prove)
+        if found["engine"]["name"] != node.engine.name:
+            raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
+                            % (shown, found["engine"]["name"], node.engine.name, found["node"]))
+        manifest.check_pids_free(found)
+        manifest.check_files(image, found, shown, place, node.engine.is_memory)
+    with phases.measure("output"):
+        spool.put_back(image, found["spool"], node.user.uid)  # before anything has the files open
+    with phases.measure("restore"):
+        node.engine.restore(store.engine_path(place))
     return found
 
 
@@ -71,8 +74,8 @@ def _continue(call, node, started):
         found, root = _bring_back(call, node)
     report.restart_succeeded()
     attempts.forget(node.settings["run_directory"], call.job_id)
-    report.log("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
-               bytes=found["bytes"], seconds=round(time.time() - started, 3))
+    report.done("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
+                bytes=found["bytes"], seconds=round(time.time() - started, 3))
     status = supervisor.supervise(root.pid, node.settings["run_directory"], call.job_id)
     identity.drop_record(node.settings["run_directory"], call.job_id)
     supervisor.end_as(status)
@@ -80,7 +83,8 @@ def _continue(call, node, started):
 
 def _try(call, config_path, started):
     """Restart the job; returns only by an exception."""
-    node = fallback.insist(lambda: preflight.check(call, config_path))
+    with phases.measure("admit"):
+        node = fallback.insist(lambda: preflight.check(call, config_path))
     if os.getsid(0) != os.getpid():
         raise HookError(USAGE, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted")
     supervisor.block_signals()

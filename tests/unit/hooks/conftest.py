@@ -232,6 +232,8 @@ class Site(object):
         self.store = os.path.join(path, "store")
         self.directory = os.path.join(self.store, "12.head.CK")
         self.run_directory = os.path.join(path, "run")
+        self.state_directory = os.path.join(path, "state")
+        os.mkdir(self.state_directory)
         self.criu = os.path.join(path, "criu")
         os.makedirs(self.directory)
         os.chmod(self.store, 0o755)
@@ -247,7 +249,8 @@ class Site(object):
     def configure(self, **settings):
         """Write the configuration."""
         values = {"stores": [{"path": self.store, "id": "main"}], "criu_path": self.criu, "engine_timeout": LIMIT,
-                  "run_directory": self.run_directory, "key_path": self.key, "restart_backoff": 0, "reserve": 0}
+                  "run_directory": self.run_directory, "key_path": self.key, "restart_backoff": 0, "reserve": 0,
+                  "state_directory": self.state_directory}
         with open(self.config, "w") as stream:
             json.dump(dict(values, **settings), stream)
         os.chmod(self.config, 0o644)

@@ -32,13 +32,15 @@ def test_what_is_not_set_has_its_default(write):
     assert config.load(write({"stores": STORES}), owner=os.geteuid()) == {
         "engine": "criu", "stores": STORES, "criu_path": "/usr/sbin/criu", "criu_options": [], "engine_timeout": 3600,
         "run_directory": "/run/ckpt-torque", "key_path": "/etc/ckpt-torque/manifest.key", "restart_attempts": 5, "restart_backoff": 10,
-        "depth": 2, "reserve": 1 << 30, "lock_timeout": 120}
+        "depth": 2, "reserve": 1 << 30, "lock_timeout": 120, "state_directory": "/var/lib/ckpt-torque", "metrics_directory": "",
+        "torque_path": "/opt/torque/current/bin", "orphan_grace_days": 7}
 
 
 def test_what_is_set_counts(write):
     wanted = {"engine": "blcr", "stores": STORES, "criu_path": "/opt/criu", "criu_options": ["--tcp-close"], "engine_timeout": 5,
               "run_directory": "/run/elsewhere", "key_path": "/etc/elsewhere", "restart_attempts": 1, "restart_backoff": 0,
-              "depth": 5, "reserve": 0, "lock_timeout": 1}
+              "depth": 5, "reserve": 0, "lock_timeout": 1, "state_directory": "/var/elsewhere", "metrics_directory": "/var/metrics",
+              "torque_path": "/usr/bin", "orphan_grace_days": 0}
     assert config.load(write(wanted), owner=os.geteuid()) == wanted
 
 

@@ -3,8 +3,18 @@ import syslog
 
 import pytest
 
-from torque_ckpt import errors, report
+from torque_ckpt import errors, metrics, phases, privilege, report
 from torque_ckpt.errors import HookError
+
+NODE = os.uname().nodename
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    """Nothing measured, nothing to count with."""
+    monkeypatch.setattr(phases, "_spent", {})
+    monkeypatch.setattr(phases, "_failed", [])
+    monkeypatch.setattr(report, "_settings", {})
 
 
 @pytest.fixture
@@ -32,18 +42,18 @@ def test_guard_returns_what_work_returns(lines, capsys, result, code):
 def test_guard_says_a_failure_in_one_sentence_and_returns_its_code(lines, capsys, code):
     assert report.guard("checkpoint", raising(HookError(code, "it failed; nothing was done")), "12.head") == code
     assert capsys.readouterr() == ("", "it failed; nothing was done\n")
-    assert lines == ["hook=checkpoint code=%d job=12.head outcome=failed sentence='it failed; nothing was done'" % code]
+    assert lines == ["hook=checkpoint code=%d job=12.head node=%s outcome=failed sentence='it failed; nothing was done'" % (code, NODE)]
 
 
 def test_guard_makes_one_line_of_many(lines, capsys):
     report.guard("restart", raising(HookError(errors.ENGINE, " one\ntwo\r\n\tthree  four\n")), "12.head")
     assert capsys.readouterr() == ("", "one two three four\n")
-    assert lines == ["hook=restart code=70 job=12.head outcome=failed sentence='one two three four'"]
+    assert lines == ["hook=restart code=70 job=12.head node=%s outcome=failed sentence='one two three four'" % NODE]
 
 
 def test_guard_without_a_job(lines, capsys):
     report.guard("run", raising(HookError(errors.USAGE, "no")))
-    assert lines == ["hook=run code=64 job=None outcome=failed sentence='no'"]
+    assert lines == ["hook=run code=64 job=None node=%s outcome=failed sentence='no'" % NODE]
 
 
 def test_guard_tells_where_an_unexpected_error_came_from(lines, capsys):
@@ -55,8 +65,8 @@ def test_guard_tells_where_an_unexpected_error_came_from(lines, capsys):
     assert report.guard("run", work) == errors.SYSTEM == 71
     assert capsys.readouterr() == (
         "", "unexpected ValueError: too bad (line %d of test_report.py)\n" % (deeper.__code__.co_firstlineno + 1))
-    assert lines == ["hook=run code=71 job=None outcome=failed sentence='unexpected ValueError: too bad (line %d of test_report.py)'"
-                     % (deeper.__code__.co_firstlineno + 1)]
+    assert lines == ["hook=run code=71 job=None node=%s outcome=failed sentence='unexpected ValueError: too bad (line %d of test_report.py)'"
+                     % (NODE, deeper.__code__.co_firstlineno + 1)]
 
 
 def test_guard_takes_an_error_of_the_system_as_unexpected(lines, capsys):
@@ -154,3 +164,51 @@ def test_pbs_mom_without_the_patch(monkeypatch, lines):
     report.restart_failed(errors.SYSTEM, "why")
     report.restart_succeeded()
     assert lines == []
+
+
+# Phases and counting
+
+def test_phases_are_in_the_line(lines):
+    with phases.measure("dump"):
+        pass
+    report.done("checkpoint", job="12.head", outcome="held", engine="criu")
+    assert lines == ["hook=checkpoint dump_seconds=0.0 engine=criu job=12.head node=%s outcome=held" % NODE]
+
+
+def test_innermost_phase_that_failed_is_named(lines, capsys):
+    def work():
+        with phases.measure("admit"), phases.measure("verify"):
+            raise HookError(errors.DATA, "no")
+    report.guard("restart", work, "12.head")
+    assert lines == ["hook=restart admit_seconds=0.0 code=65 job=12.head node=%s outcome=failed phase=verify sentence='no' "
+                     "verify_seconds=0.0" % NODE]
+
+
+def test_phases_of_the_part_that_runs_as_the_user_count(somebody):
+    def work():
+        with phases.measure("dump"):
+            pass
+        with phases.measure("publish"):
+            raise HookError(errors.CANNOT_WRITE, "no")
+    with phases.measure("admit"):
+        pass
+    with pytest.raises(HookError):
+        privilege.as_user(somebody, work)
+    assert sorted(phases.spent()) == ["admit", "dump", "publish"] and phases.failed() == "publish"
+
+
+def test_failure_that_was_told_is_not_told_again(lines, capsys):
+    error = HookError(errors.DATA, "no")
+    error.told = True
+    assert report.guard("restart", raising(error)) == errors.DATA
+    assert lines == []
+
+
+def test_counted_with_the_configuration_only(lines, monkeypatch):
+    found = []
+    monkeypatch.setattr(metrics, "count", lambda *arguments: found.append(arguments))
+    report.done("checkpoint", outcome="held", engine="criu")
+    assert found == []
+    report.count_with({"engine": "criu"})
+    report.failed("checkpoint", "12.head", errors.DATA, "no")
+    assert found == [({"engine": "criu"}, "checkpoint", {"job": "12.head", "outcome": "failed", "code": 65, "sentence": "no", "phases": {}})]
