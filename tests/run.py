@@ -56,6 +56,7 @@ def lint():
     yield ["vermin", "--quiet", "--no-tips", "--target=3.6-", "--violations", "plugins/module_utils", "plugins/modules"]
     yield ["yamllint", "--strict", "."]
     yield [PYTHON, "tests/role_docs.py", "--check"]
+    yield [PYTHON, "tests/command_docs.py", "--check"]
     yield ["antsibull-changelog", "lint"]
     yield ["bash", "-c", "cd '%s' && ansible-lint --offline --project-dir . -c .ansible-lint" % INSTALLED]
 

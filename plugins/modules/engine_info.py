@@ -90,6 +90,11 @@ capabilities:
   returned: success
   type: dict
   sample: {checkpoint_restore: true, setpcap: true, sys_ptrace: true}
+node:
+  description: What decides where an image can be restarted, as manifests have it.
+  returned: success
+  type: dict
+  sample: {arch: x86_64, cpu: [avx, avx2], kernel: 6.12.9-amd64, kernel_version: "#1 SMP", libc: glibc 2.41, node: node1}
 cpu_flags:
   description: The CPU's features, sorted.
   returned: success
@@ -107,6 +112,7 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.engine_choice import EngineError, choose
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import fit
 
 CAPABILITIES = {"setpcap": 8, "sys_ptrace": 19, "checkpoint_restore": 40}
 
@@ -161,6 +167,7 @@ def main():
         criu={"path": path, "version": version},
         blcr={"modules": [name for name in modules if name in ("blcr", "blcr_imports")]},
         capabilities={name: bool(bounding >> bit & 1) for name, bit in CAPABILITIES.items()},
+        node=fit.node(),
         cpu_flags=sorted(field(read("/proc/cpuinfo"), "flags").split()),
         pids={"max": number(read("/proc/sys/kernel/pid_max")), "last": number(read("/proc/sys/kernel/ns_last_pid"))},
     )

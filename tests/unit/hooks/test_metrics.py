@@ -10,7 +10,8 @@ import pytest
 from torque_ckpt import errors, metrics, report
 
 TOP = pathlib.Path(__file__).resolve().parents[3]
-HELD = {"outcome": "held", "bytes": 1000, "seconds": 1.5, "frozen_seconds": 0.25, "phases": {"dump": 0.25, "publish": 1.0}, "job": "12.head"}
+HELD = {"outcome": "held", "bytes": 1000, "seconds": 1.5, "frozen_seconds": 0.25, "job": "12.head",
+        "phases": {"dump": 0.25, "publish": 1.0}}
 FAILED = {"outcome": "failed", "code": errors.CANNOT_WRITE, "sentence": "no room", "job": "12.head", "phases": {}}
 
 
@@ -171,7 +172,8 @@ def test_directory_that_others_can_write(settings, lines):
     os.chmod(settings["metrics_directory"], 0o777)
     assert not metrics.count(settings, "checkpoint", HELD)
     assert os.listdir(settings["metrics_directory"]) == []
-    assert lines == ["hook=metrics outcome=not counted reason=%s must be root's and writable by nobody else" % settings["metrics_directory"]]
+    assert lines == ["hook=metrics outcome=not counted reason=%s must be root's and writable by nobody else"
+                     % settings["metrics_directory"]]
 
 
 def test_directory_that_is_missing(settings, lines):

@@ -65,8 +65,8 @@ def test_guard_tells_where_an_unexpected_error_came_from(lines, capsys):
     assert report.guard("run", work) == errors.SYSTEM == 71
     assert capsys.readouterr() == (
         "", "unexpected ValueError: too bad (line %d of test_report.py)\n" % (deeper.__code__.co_firstlineno + 1))
-    assert lines == ["hook=run code=71 job=None node=%s outcome=failed sentence='unexpected ValueError: too bad (line %d of test_report.py)'"
-                     % (NODE, deeper.__code__.co_firstlineno + 1)]
+    assert lines == ["hook=run code=71 job=None node=%s outcome=failed "
+                     "sentence='unexpected ValueError: too bad (line %d of test_report.py)'" % (NODE, deeper.__code__.co_firstlineno + 1)]
 
 
 def test_guard_takes_an_error_of_the_system_as_unexpected(lines, capsys):
@@ -211,4 +211,5 @@ def test_counted_with_the_configuration_only(lines, monkeypatch):
     assert found == []
     report.count_with({"engine": "criu"})
     report.failed("checkpoint", "12.head", errors.DATA, "no")
-    assert found == [({"engine": "criu"}, "checkpoint", {"job": "12.head", "outcome": "failed", "code": 65, "sentence": "no", "phases": {}})]
+    facts = {"job": "12.head", "outcome": "failed", "code": 65, "sentence": "no", "phases": {}}
+    assert found == [({"engine": "criu"}, "checkpoint", facts)]

@@ -1,0 +1,174 @@
+"""The manual page, the shell completion and the documentation of torque-ckpt, out of torque_ckpt/commandline.py.
+
+  command_docs.py --write   write them
+  command_docs.py --check   fail when one is stale
+"""
+import argparse
+import pathlib
+import sys
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TOP / "plugins/module_utils"))
+
+from torque_ckpt import commandline, config, survey  # noqa: E402
+
+ROLE = TOP / "roles/checkpoint_hooks/files"
+SEE_ALSO = "qstat(1B), qhold(1B), qrls(1B), criu(8)"
+FILES = (
+    ("hooks.json", "the configuration, beside which nodes.json and nodes/ hold what is known of the nodes (/etc/ckpt-torque)"),
+    (config.DEFAULTS["key_path"], "the keys that prove an image; root's alone"),
+    (config.DEFAULTS["state_directory"], "counters, last failures, and since when jobs have been unknown to the server; root's alone"),
+)
+ABOUT = (
+    "Root sees the images of all users, and becomes their owner before it looks into their directories. A user sees what is his. "
+    "Images are looked for in the stores of this host, in directories that are called like a job with .CK at the end and lie fewer "
+    "than %d directories deep. Where a user cannot list a store, his own directory in it is looked at, and jobs that he names."
+    % survey.DEPTH)
+ORPHANS = (
+    "With $remote_checkpoint_dirs TORQUE removes no image. prune --orphans does: it asks the server for its name and its jobs; where "
+    "it does not answer, nothing is removed. A job's directory is an orphan when the job's id ends in this server's name and the "
+    "server says of this job that it does not know it. It is removed when that has been so for orphan_grace_days (%d by default), "
+    "counted from when it was first seen or from the last change in the directory, whichever is later. It is removed as its owner, "
+    "and no link is followed."
+    % config.DEFAULTS["orphan_grace_days"])
+
+
+def arguments(names):
+    """Yield how each argument is written (str) and what it means (str)."""
+    for name in names:
+        flags, options = commandline.ARGUMENTS[name]
+        metavar = options.get("metavar") or ("" if options.get("action") else flags[0].lstrip("-").upper())
+        yield " ".join(filter(None, (flags[0] if flags[0].startswith("-") else "", metavar))), options["help"]
+    yield "--json", "print JSON instead of text"
+
+
+def synopsis(name, names):
+    """Return how a command is called (str)."""
+    shown = [how if not how.startswith("-") else "[%s]" % how for how, _meaning in arguments(names)]
+    return " ".join(["torque-ckpt", name] + shown)
+
+
+# -- manual page -------------------------------------------------------------------------------------------------------
+
+def roff(text):
+    """Escape a text for troff."""
+    text = text.replace("\\", "\\e").replace("-", "\\-")
+    return "\\&" + text if text[:1] in (".", "'") else text
+
+
+def manual():
+    lines = [".\\\" made from torque_ckpt/commandline.py by make docs; edit that file",
+             '.TH TORQUE\\-CKPT 1 "" "ckpt.torque" "User Commands"', ".SH NAME",
+             "torque\\-ckpt \\- look at the images of checkpointed TORQUE jobs, and keep house among them", ".SH SYNOPSIS"]
+    for name, _brief, _more, names, _keys in commandline.COMMANDS:
+        lines += [roff(synopsis(name, names)), ".br"]
+    lines[-1:] = [".SH DESCRIPTION", roff(ABOUT), ".SH COMMANDS"]
+    for name, brief, more, names, keys in commandline.COMMANDS:
+        lines += [".SS " + roff(synopsis(name, names)), roff("%s. %s" % (brief[0].upper() + brief[1:], more))]
+        for how, meaning in arguments(names):
+            lines += [".TP", ".B " + roff(how), roff(meaning[0].upper() + meaning[1:] + ".")]
+        lines += [".PP", roff("Keys of what --json prints: %s." % keys)]
+    lines += [".SH STATES OF AN IMAGE"]
+    for name, meaning in commandline.STATES:
+        lines += [".TP", ".B " + roff(name), roff(meaning[0].upper() + meaning[1:] + ".")]
+    lines += [".SH IMAGES OF JOBS THAT ARE GONE", roff(ORPHANS), ".SH KEYS OF AN IMAGE IN JSON"]
+    for name, meaning in commandline.IMAGE_KEYS:
+        lines += [".TP", ".B " + roff(name), roff(meaning[0].upper() + meaning[1:] + ".")]
+    lines += [".SH EXIT STATUS", "Those above 1 are the ones of sysexits(3)."]
+    for code, meaning in commandline.CODES:
+        lines += [".TP", ".B %d" % code, roff(meaning)]
+    lines += [".SH FILES"]
+    for name, meaning in FILES:
+        lines += [".TP", ".I " + roff(name), roff(meaning[0].upper() + meaning[1:] + ".")]
+    lines += [".SH SEE ALSO", roff(SEE_ALSO), ""]
+    return "\n".join(lines)
+
+
+# -- completion ----------------------------------------------------------------------------------------------------------
+
+COMPLETION = """\
+# bash completion of torque-ckpt; made from torque_ckpt/commandline.py by make docs
+_torque_ckpt()
+{
+    local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        mapfile -t COMPREPLY < <(compgen -W "%(commands)s --help --version" -- "$word")
+        return
+    fi
+    case ${COMP_WORDS[COMP_CWORD - 1]} in
+%(values)s
+    esac
+    case $command in
+%(options)s
+    esac
+}
+complete -F _torque_ckpt torque-ckpt
+"""
+OF_OTHERS = """\
+        %(name)s) mapfile -t COMPREPLY < <(compgen -W "%(words)s" -- "$word") ;;"""
+OF_IMAGE = """\
+        %(name)s)
+            case $word in
+                -*) mapfile -t COMPREPLY < <(compgen -W "%(words)s" -- "$word") ;;
+                /*) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
+                *) mapfile -t COMPREPLY < <(torque-ckpt list 2> /dev/null |
+                        awk -v word="$word" 'NR > 1 && index($1, word) == 1 {print $1}' | uniq) ;;
+            esac ;;"""
+VALUES = {"--user": "compgen -u -- \"$word\"", "--directory": "compgen -d -- \"$word\"", "--timeout": ":"}
+
+
+def completion():
+    options = []
+    for name, _brief, _more, names, _keys in commandline.COMMANDS:
+        flags = [how.split()[0] for how, _meaning in arguments(names) if how.startswith("-")] + ["--help"]
+        # Jobs are completed; images where a word begins a path.
+        options.append((OF_IMAGE if "image" in names else OF_OTHERS) % {"name": name, "words": " ".join(flags)})
+    values = ["        %s) mapfile -t COMPREPLY < <(%s); return ;;" % pair for pair in VALUES.items()]
+    return COMPLETION % {"commands": " ".join(entry[0] for entry in commandline.COMMANDS), "options": "\n".join(options),
+                         "values": "\n".join(values)}
+
+
+# -- documentation -------------------------------------------------------------------------------------------------------
+
+def rows(heading, pairs):
+    found = ["| `%s` | %s |" % (name.replace("|", "\\|"), meaning.replace("|", "\\|")) for name, meaning in pairs]
+    return ["| %s | %s |" % heading, "|---|---|"] + found + [""]
+
+
+def page():
+    lines = ["<!-- made from torque_ckpt/commandline.py by `make docs`; edit that file -->", "", "# torque-ckpt", "", ABOUT, "",
+             "The same is in the manual page `torque-ckpt(1)`, which the role installs with a completion for bash.", ""]
+    for name, brief, more, names, keys in commandline.COMMANDS:
+        lines += ["## %s" % name, "", "`%s`" % synopsis(name, names), "", "%s. %s" % (brief[0].upper() + brief[1:], more), ""]
+        lines += rows(("argument", "meaning"), arguments(names))
+        lines += ["Keys of what `--json` prints: %s." % keys, ""]
+    lines += ["## Images of jobs that are gone", "", ORPHANS.replace("$remote_checkpoint_dirs", "`$remote_checkpoint_dirs`"), "",
+              "## States of an image", ""] + rows(("state", "meaning"), commandline.STATES)
+    lines += ["## Keys of an image in JSON", ""] + rows(("key", "meaning"), commandline.IMAGE_KEYS)
+    lines += ["## Exit status", "", "Those above 1 are the ones of sysexits(3).", ""]
+    lines += rows(("status", "meaning"), [(str(code), meaning) for code, meaning in commandline.CODES])
+    return "\n".join(lines)
+
+
+WANTED = {ROLE / "torque-ckpt.1": manual, ROLE / "torque-ckpt.bash": completion, TOP / "docs/torque-ckpt.md": page}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", action="store_true")
+    what.add_argument("--check", action="store_true")
+    write, stale = parser.parse_args().write, []
+    for path, make in WANTED.items():
+        if write:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(make())
+        elif not path.exists() or path.read_text() != make():
+            stale.append("%s is stale; run make docs" % path.relative_to(TOP))
+    print("\n".join(stale) or "torque-ckpt: manual page, completion and documentation agree with its command line")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
