@@ -57,7 +57,7 @@ class Stores(object):
         self.keys = None
         if os.geteuid() == 0:
             try:
-                self.keys = key.load(settings["key_path"])
+                self.keys = key.load(settings["key_path"]) if os.path.lexists(settings["key_path"]) else None
             except HookError as error:
                 self.problems.append("images cannot be authenticated: %s" % error.sentence)
 
@@ -231,7 +231,7 @@ def _count(counters, done):
 
 def _lock(settings):
     try:
-        directory = metrics.directory(settings["state_directory"], create=True)
+        directory = metrics.directory(settings["state_directory"])
         try:
             lock = metrics.locked(directory, "prune.lock", 0)
         finally:
@@ -270,9 +270,16 @@ def _jobs(settings):
     return found
 
 
-def _status(stores, _arguments, _config_path):
+def _is_node(config_path):
+    """Whether this host is one of the nodes, and not only one where people look at images."""
+    noted = fleet.nodes(config_path)
+    return not noted or any(record and record["node"] == os.uname().nodename for _name, record in noted)
+
+
+def _status(stores, _arguments, config_path):
     settings, problems = stores.settings, []
-    engine = _attempt(lambda: registry.get(settings), problems)
+    is_node = _is_node(config_path)
+    engine = _attempt(lambda: registry.get(settings), problems) if is_node else None
     version = engine and _attempt(engine.version, problems)
     places = []
     for place in settings["stores"]:
@@ -283,13 +290,16 @@ def _status(stores, _arguments, _config_path):
             free = there.f_bavail * there.f_frsize
         places.append({"path": place["path"], "id": place["id"], "usable": bool(usable), "free_bytes": free})
     keys = [name for name, _secret in stores.keys] if stores.keys is not None else None
+    if is_node and keys is None and os.geteuid() == 0 and not stores.problems:
+        problems.append("there is no key %s; run the role checkpoint_hooks on this node" % settings["key_path"])
     counters = metrics.read(settings)
-    data = {"node": os.uname().nodename, "engine": {"name": settings["engine"], "version": version}, "stores": places,
+    data = {"node": os.uname().nodename, "engine": {"name": settings["engine"] if is_node else None, "version": version}, "stores": places,
             "versions": {"hooks": VERSION, "manifest": manifest.FORMAT, "python": "%d.%d.%d" % sys.version_info[:3],
                          "kernel": os.uname().release},
             "key": {"path": settings["key_path"], "ids": keys}, "jobs": _jobs(settings), "failures": counters.failures}
+    engine = "%s %s" % (settings["engine"], version or "NOT USABLE") if is_node else "none, this is not a compute node"
     said = [["node", data["node"]], ["hooks", "%s, manifest format %d, Python %s" % (VERSION, manifest.FORMAT, data["versions"]["python"])],
-            ["kernel", data["versions"]["kernel"]], ["engine", "%s %s" % (settings["engine"], version or "NOT USABLE")]]
+            ["kernel", data["versions"]["kernel"]], ["engine", engine]]
     said += [["store", "%s (%s), %s" % (place["path"], place["id"],
                                         size(place["free_bytes"]) + " free" if place["usable"] else "NOT USABLE")] for place in places]
     said += [["keys", ", ".join(keys) if keys else "only root may read them" if os.geteuid() else "NONE"]]

@@ -86,10 +86,9 @@ def _escaped(label):
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def directory(path, create):
-    """Open a directory of root's that nobody else can write; raise OSError when it is none."""
-    if create:
-        os.makedirs(path, mode=0o755, exist_ok=True)
+def directory(path):
+    """Open a directory of root's that nobody else can write, and make it if it is missing; raise OSError when it is none."""
+    os.makedirs(path, mode=0o755, exist_ok=True)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     there = os.fstat(descriptor)
     if there.st_uid != os.geteuid() or there.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -148,7 +147,7 @@ def update(settings, change):
         return False
     opened = []
     try:
-        opened.append(directory(settings["state_directory"], create=True))
+        opened.append(directory(settings["state_directory"]))
         lock = locked(opened[0], STATE + ".lock", PATIENCE)
         if lock is None:
             raise OSError(0, "another hook counts for more than %d seconds" % PATIENCE)
@@ -157,7 +156,7 @@ def update(settings, change):
         change(counters)
         replace(opened[0], STATE, json.dumps(counters.dump(), separators=(",", ":")) + "\n", 0o600)
         if settings["metrics_directory"]:
-            opened.append(directory(settings["metrics_directory"], create=False))
+            opened.append(directory(settings["metrics_directory"]))
             replace(opened[-1], FILE, counters.text(), 0o644)
         return True
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -215,7 +215,7 @@ def prune(settings, dry_run, say, problems, now=time.time):
 
 def _keep(settings, unknown):
     try:
-        directory = metrics.directory(settings["state_directory"], create=True)
+        directory = metrics.directory(settings["state_directory"])
     except OSError as error:
         raise HookError(SYSTEM, "cannot use %s: %s; nothing was removed" % (settings["state_directory"], error.strerror))
     try:

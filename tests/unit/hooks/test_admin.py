@@ -278,11 +278,19 @@ def test_image_in_the_making_and_what_a_crash_left(fleet):
 
 
 def test_without_a_key_nothing_is_called_authentic(fleet):
+    """As on hosts where users log in."""
     fleet.image()
     os.unlink(fleet.settings["key_path"])
+    found = fleet.ask("list")
+    assert ([image["authentic"] for image in found["images"]], found["problems"]) == ([None], [])
+
+
+def test_key_that_others_can_read_is_not_used(fleet):
+    fleet.image()
+    os.chmod(fleet.settings["key_path"], 0o644)
     found = fleet.ask("list", code=1)
     assert [image["authentic"] for image in found["images"]] == [None]
-    assert found["problems"] == ["images cannot be authenticated: key file %s cannot be read (No such file or directory); "
+    assert found["problems"] == ["images cannot be authenticated: key file %s must be root's and readable by nobody else; "
                                  "run the role checkpoint_hooks on this node" % fleet.settings["key_path"]]
 
 
@@ -661,6 +669,19 @@ def test_status_of_a_node_that_is_set_up_wrongly(fleet):
     assert done.returncode == 1
     assert "engine  criu NOT USABLE\n" in done.stdout and "store   %s (main), NOT USABLE\n" % fleet.store in done.stdout
     assert done.stderr.splitlines()[0] == "torque-ckpt: criu is not at %s on this node; run the role criu" % fleet.settings["criu_path"]
+
+
+def test_status_of_a_node_without_a_key(fleet):
+    os.unlink(fleet.settings["key_path"])
+    assert fleet.ask("status", code=1)["problems"] == ["there is no key %s; run the role checkpoint_hooks on this node"
+                                                       % fleet.settings["key_path"]]
+
+
+def test_status_of_a_host_that_is_not_a_node(fleet):
+    os.unlink(fleet.settings["criu_path"])
+    os.unlink(fleet.settings["key_path"])
+    fleet.record("node1", node="node1")
+    assert fleet.ask("status")["engine"] == {"name": None, "version": None}
 
 
 def test_status_names_jobs_that_were_restarted_here(fleet):

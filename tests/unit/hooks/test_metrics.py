@@ -176,10 +176,18 @@ def test_directory_that_others_can_write(settings, lines):
                      % settings["metrics_directory"]]
 
 
-def test_directory_that_is_missing(settings, lines):
-    settings["metrics_directory"] += "/none"
+def test_directory_that_is_missing_is_made(settings):
+    settings["metrics_directory"] += "/deep/er"
+    os.umask(0o022)
+    assert metrics.count(settings, "checkpoint", HELD)
+    assert os.stat(settings["metrics_directory"]).st_mode & 0o777 == 0o755
+
+
+def test_directory_that_is_none(settings, lines):
+    open(settings["metrics_directory"] + "/file", "w").close()
+    settings["metrics_directory"] += "/file"
     assert not metrics.count(settings, "checkpoint", HELD)
-    assert lines == ["hook=metrics outcome=not counted reason=No such file or directory"]
+    assert lines == ["hook=metrics outcome=not counted reason=File exists"]
 
 
 def test_lock_that_is_not_given_up(settings, lines, monkeypatch):
