@@ -88,7 +88,11 @@ def _escaped(label):
 
 def directory(path):
     """Open a directory of root's that nobody else can write, and make it if it is missing; raise OSError when it is none."""
-    os.makedirs(path, mode=0o755, exist_ok=True)
+    mask = os.umask(0o022)
+    try:
+        os.makedirs(path, exist_ok=True)
+    finally:
+        os.umask(mask)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     there = os.fstat(descriptor)
     if there.st_uid != os.geteuid() or there.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -178,9 +178,13 @@ def test_directory_that_others_can_write(settings, lines):
 
 def test_directory_that_is_missing_is_made(settings):
     settings["metrics_directory"] += "/deep/er"
-    os.umask(0o022)
-    assert metrics.count(settings, "checkpoint", HELD)
-    assert os.stat(settings["metrics_directory"]).st_mode & 0o777 == 0o755
+    mask = os.umask(0o077)  # the hooks'
+    try:
+        assert metrics.count(settings, "checkpoint", HELD)
+    finally:
+        os.umask(mask)
+    for path in (settings["metrics_directory"], os.path.dirname(settings["metrics_directory"])):
+        assert os.stat(path).st_mode & 0o777 == 0o755
 
 
 def test_directory_that_is_none(settings, lines):
