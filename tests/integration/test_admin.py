@@ -127,7 +127,7 @@ def gone(cluster, head):
     head.ask("%s/qmgr -c 'set server keep_completed = 0'" % BIN)
     yield lambda *arguments: [(fact["job"], fact["action"]) for fact in ckpt(head, " ".join(("prune --orphans",) + arguments))["removed"]
                               if fact["kind"] == "orphan"]
-    head.ask("systemctl start pbs_server; %s" % back)
+    head.ask("systemctl start pbs_server pbs_sched; %s" % back)  # the one is stopped with the other
     # After a start the server waits for a word of each node.
     head.ask("for _ in $(seq 300); do %s/qmgr -c 'set server keep_completed = 300' && %s/pbsnodes -l 2> /dev/null | grep -q . || break; "
              "sleep 0.5; done" % (BIN, BIN))

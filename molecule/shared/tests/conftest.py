@@ -21,6 +21,16 @@ DEFAULTS = {
     "checkpoint_hooks_key_path": "/etc/ckpt-torque/manifest.key",
     "checkpoint_hooks_restart_attempts": 5,
     "checkpoint_hooks_restart_backoff": 10,
+    "checkpoint_hooks_depth": 2,
+    "checkpoint_hooks_reserve": "1G",
+    "checkpoint_hooks_lock_timeout": 120,
+    "checkpoint_hooks_state_directory": "/var/lib/ckpt-torque",
+    "checkpoint_hooks_metrics_directory": "",
+    "checkpoint_hooks_torque_path": "/opt/torque/current/bin",
+    "checkpoint_hooks_orphan_grace_days": 7,
+    "checkpoint_hooks_orphans_calendar": "daily",
+    "checkpoint_hooks_command_path": "/usr/local/bin/torque-ckpt",
+    "checkpoint_hooks_share_path": "/usr/local/share",
 }
 
 

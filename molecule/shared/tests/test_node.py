@@ -1,11 +1,15 @@
 """A compute node after site.yml, looked at from outside."""
 import json
+import pathlib
 
 testinfra_hosts = ["ansible://torque_mom"]
 
-ROOMS = ["__init__", "checkpoint", "config", "contract", "errors", "fallback", "identity", "manifest", "preflight", "privilege", "report",
-         "restart", "run", "spool", "store", "supervisor"]
-ENGINES = ["__init__", "base", "criu", "registry"]
+PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/torque_ckpt"
+ROOMS = sorted(path.stem for path in PACKAGE.glob("*.py"))
+ENGINES = sorted(path.stem for path in PACKAGE.glob("engines/*.py"))
+PLAIN = ["stores", "criu_options", "engine_timeout", "run_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
+         "lock_timeout", "state_directory", "metrics_directory", "torque_path", "orphan_grace_days"]
+BYTES = {"1G": 1 << 30, "64M": 64 << 20}
 
 
 def test_criu_answers(host, settings):
@@ -43,7 +47,7 @@ def test_process_ids_start_at_a_place_of_their_own(host, settings):
 
 def test_hooks_are_roots_and_complete(host, settings):
     top = settings["checkpoint_hooks_path"]
-    wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart")}
+    wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart", "torque-ckpt")}
     wanted.update({"%s/torque_ckpt/%s.py" % (top, name): "644" for name in ROOMS})
     wanted.update({"%s/torque_ckpt/engines/%s.py" % (top, name): "644" for name in ENGINES})
     listing = host.check_output("find %s -type f -not -path '*/__pycache__/*' -printf '%%p %%m %%u:%%g\\n'", top)
@@ -71,17 +75,10 @@ def test_hooks_start_with_the_interpreter(host, settings):
 def test_configuration(host, settings):
     file = host.file(settings["checkpoint_hooks_config_path"])
     assert (file.user, file.group, file.mode) == ("root", "root", 0o644)
-    assert json.loads(file.content_string) == {
-        "engine": "criu",
-        "stores": settings["checkpoint_hooks_stores"],
-        "criu_path": settings.get("checkpoint_hooks_criu_path", settings["criu_path"]),
-        "criu_options": settings["checkpoint_hooks_criu_options"],
-        "engine_timeout": settings["checkpoint_hooks_engine_timeout"],
-        "run_directory": settings["checkpoint_hooks_run_directory"],
-        "key_path": settings["checkpoint_hooks_key_path"],
-        "restart_attempts": settings["checkpoint_hooks_restart_attempts"],
-        "restart_backoff": settings["checkpoint_hooks_restart_backoff"],
-    }
+    wanted = {name: settings["checkpoint_hooks_" + name] for name in PLAIN}
+    wanted.update(engine="criu", criu_path=settings.get("checkpoint_hooks_criu_path", settings["criu_path"]),
+                  reserve=BYTES[settings["checkpoint_hooks_reserve"]])
+    assert json.loads(file.content_string) == wanted
 
 
 def test_keys_are_roots_alone(host, settings):
@@ -114,3 +111,12 @@ def test_run_hook_must_lead_a_session(host, settings):
     done = host.run("su -s /bin/sh alice -c '%s/run /bin/true'" % settings["checkpoint_hooks_path"])
     assert done.rc == 64
     assert done.stderr == "run: must be started by pbs_mom as the leader of a session; the job was not started\n"
+
+
+def test_node_is_noted_on_itself(host, settings):
+    top = settings["checkpoint_hooks_config_path"].rpartition("/")[0]
+    name = host.check_output("uname -n")
+    assert json.loads(host.file(top + "/nodes.json").content_string) == {"nodes": [name]}
+    record = json.loads(host.file("%s/nodes/%s.json" % (top, name)).content_string)
+    assert (record["node"], record["kernel"], record["engine"]["name"]) == (name, host.check_output("uname -r"), "criu")
+    assert record["stores"] == [store["id"] for store in settings["checkpoint_hooks_stores"]]

@@ -25,7 +25,8 @@ CODES = (
 STATES = (
     (survey.WHOLE, "every file is there in its size; after verify, with its content"),
     (survey.DAMAGED, "a file is missing, of another size or (verify) of another content, or the manifest is not readable"),
-    (survey.REFUSED_HERE, "of a format that the hooks of this host do not read, or not sealed with a key of this site"),
+    (survey.REFUSED_HERE, "of a format that the hooks of this host do not read, of another job or name than its place, or not sealed "
+     "with a key of this site"),
     (survey.WRITING, "a hook is at work on it"),
     (survey.LEFTOVER, "what a hook that was killed has left of an image; it is never restarted, and prune removes it"),
 )

@@ -125,6 +125,20 @@ def read(directory, shown):
     return found
 
 
+def check_place(found, job_id, user, name, shown):
+    """Prove that an image lies where it was made: that its manifest (dict) speaks of this job (str), this User and this name (str).
+
+    :param shown: the image's path, for the sentences (str)
+    :raises HookError: REFUSED when it does not
+    """
+    if (found["job_id"], found["uid"]) != (job_id, user.uid):
+        raise HookError(REFUSED, "image %s belongs to job %s of %s, not to job %s of %s; image kept"
+                        % (shown, found["job_id"], found["user"], job_id, user.name))
+    if found["name"] != name:
+        raise HookError(REFUSED, "image %s was made as %s and has been given another's name since; restart it under its own; image kept"
+                        % (shown, found["name"]))
+
+
 def verify(directory, call, user, shown, prove):
     """Read the manifest of the image in directory (descriptor) and prove that the image is this job's and can go on on this node.
 
@@ -135,12 +149,7 @@ def verify(directory, call, user, shown, prove):
     """
     found = read(directory, shown)
     prove(found, shown)
-    if (found["job_id"], found["uid"]) != (call.job_id, user.uid):
-        raise HookError(REFUSED, "image %s belongs to job %s of %s, not to job %s of %s; image kept"
-                        % (shown, found["job_id"], found["user"], call.job_id, user.name))
-    if found["name"] != call.name:
-        raise HookError(REFUSED, "image %s was made as %s and has been given another's name since; restart it under its own; image kept"
-                        % (shown, found["name"]))
+    check_place(found, call.job_id, user, call.name, shown)
     fit.check(found, shown)
     return found
 

@@ -199,6 +199,9 @@ def _image(path, descriptor, name, changed, settings, thorough):
                 found.update(state=LEFTOVER if over else WRITING)
                 return found
             found["manifest"] = manifest.read(image, shown)
+            there = os.fstat(descriptor)
+            owner, job_id = account_of(there.st_uid, there.st_gid), contract.job_of(os.path.basename(path))
+            manifest.check_place(found["manifest"], job_id, owner, name, shown)
             _check_sizes(image, found["manifest"], shown)
             if thorough:
                 manifest.check_files(image, found["manifest"], shown)

@@ -259,6 +259,21 @@ def test_image_that_root_did_not_make(fleet):
     assert "root's hooks did not write" in image["problem"]
 
 
+@pytest.mark.parametrize("other, name, sentence", [
+    ("13.head", "ckpt.12.head.1001", "image {0} belongs to job 12.head of nobody, not to job 13.head of nobody; image kept"),
+    ("12.head", "ckpt.12.head.7", "image {0} was made as ckpt.12.head.1001 and has been given another's name since; "
+                                  "restart it under its own; image kept"),
+])
+def test_image_that_was_put_elsewhere(fleet, other, name, sentence):
+    """Its seal is good, but it is not this job's, or not this one."""
+    path = fleet.image()
+    there = os.path.dirname(fleet.image(other, generation=9))
+    os.rename(path, os.path.join(there, name))
+    image, = [image for image in fleet.ask("list")["images"] if image["image"] == name]
+    assert (image["state"], image["problem"]) == ("refused", sentence.format(image["path"]))
+    assert fleet.call("verify", image["path"]).returncode == errors.REFUSED
+
+
 def test_image_of_another_format(fleet):
     path = fleet.image()
     facts = json.load(open(os.path.join(path, "manifest.json")))
