@@ -21,6 +21,9 @@ KNOWN = (1, 2, FORMAT)
 
 _NOT_LISTED = {FILE, "stats-restore"}  # the second is CRIU's note of an earlier restart; it reads it never
 
+LARGEST = 64 << 20
+"""How long a manifest may be (bytes); a user could have root read more than there is memory."""
+
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -101,6 +104,8 @@ def load(directory):
     :raises OSError, ValueError: when it says nothing
     """
     with open(os.open(FILE, _READ, dir_fd=directory), "rb") as stream:
+        if os.fstat(stream.fileno()).st_size > LARGEST:
+            raise ValueError("larger than any that the hooks write")
         return json.loads(stream.read().decode("utf-8"))
 
 

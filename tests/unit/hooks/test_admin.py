@@ -248,6 +248,33 @@ def test_image_without_a_manifest(fleet):
     assert (image["state"], image["engine"], image["generation"], image["authentic"]) == ("damaged", None, None, None)
 
 
+@pytest.mark.parametrize("make", [
+    os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path),
+    lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), manifest.LARGEST + 1)])
+def test_manifest_that_would_keep_root_busy(fleet, make):
+    path = os.path.join(fleet.image(), "manifest.json")
+    fleet.image("13.head")
+    os.unlink(path)
+    make(path)
+    if not os.path.islink(path):
+        os.chown(path, 65534, 65534)
+    assert [(image["job"], image["state"]) for image in fleet.ask("list")["images"]] == [("12.head", "damaged"), ("13.head", "whole")]
+
+
+def test_directories_without_end(fleet):
+    """Nested so deep that a program could run out of descriptors or of stack."""
+    directory = os.path.dirname(fleet.image())
+    fleet.image("13.head", user="daemon")
+    code = "import os\nfor _ in range(3000):\n os.mkdir('d'); os.chdir('d')"
+    subprocess.run([sys.executable, "-c", code], cwd=directory, check=True)
+    done = fleet.call("list", "--json")
+    subprocess.run(["rm", "-rf", directory], check=True)
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert [image["job"] for image in found["images"]] == ["13.head"]
+    assert len(found["problems"]) == 1 and found["problems"][0].startswith("the images of nobody in %s cannot be looked at: " % fleet.store)
+
+
 def test_image_that_root_did_not_make(fleet):
     path = fleet.image()
     facts = json.load(open(os.path.join(path, "manifest.json")))
