@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test lint sanity unit integration molecule bench docs collection tools runtime testing clean
+.PHONY: help demo demo-down test lint sanity unit integration molecule torque-matrix bench docs collection tools runtime testing clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -43,6 +43,9 @@ test: tools testing collection ## everything; says at the end what was proven
 
 lint sanity unit integration molecule: tools testing collection ## this part of make test
 	@$(VENV)/bin/python tests/run.py $@
+
+torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/patches.md
+	@$(VENV)/bin/python tests/matrix.py
 
 bench: tools testing collection ## what the hooks cost beside the bare engine, figures into report/bench.txt
 	@$(HOSTS) up bench

@@ -282,6 +282,14 @@ def wait(group, host, where):
         raise Failure("%s is %s: %s" % (host, state, " ".join(failed.split())))
 
 
+def tell_names(group, addresses):
+    """Let each host know the others' names by their addresses too: TORQUE asks for that, and not every podman's DNS answers it."""
+    lines = "".join("%s %s # ckpt-torque\n" % (where, host) for host, where in addresses.items())
+    for host in addresses:  # the file is a mount: it must be written in place
+        podman("exec", container(group, host), "sh", "-c",
+               "kept=$(grep -v '# ckpt-torque$' /etc/hosts); printf '%s\\n%s' \"$kept\" \"$1\" > /etc/hosts", "sh", lines)
+
+
 def write_inventory(group, addresses):
     source = torque_source()
     variables = {
@@ -324,6 +332,7 @@ def up(group):
     addresses = {host: address(group, host) for host in HOSTS}
     for host, where in addresses.items():
         wait(group, host, where)
+    tell_names(group, addresses)
     inventory = write_inventory(group, addresses)
     if os.environ.get("SUDO_UID"):
         output("chown", "-R", "--no-dereference", os.environ["SUDO_UID"], str(CACHE / "id_ed25519"), str(inventory))

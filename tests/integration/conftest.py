@@ -61,9 +61,9 @@ class Node(object):
 
 
 class Cluster(object):
-    def __init__(self):
-        hosts("up", GROUP)
-        self.inventory = hosts("inventory", GROUP)
+    def __init__(self, group=GROUP):
+        hosts("up", group)
+        self.inventory = hosts("inventory", group)
         found = json.loads(pathlib.Path(self.inventory).read_text())["all"]
         self.torque = found["vars"]["torque_enabled"]
         self.nodes = {name: Node(name, found["vars"], entry["ansible_host"]) for name, entry in found["hosts"].items()}

@@ -1,0 +1,131 @@
+"""Real jobs in a real TORQUE, submitted by alice on the head node."""
+import itertools
+import re
+import time
+
+from conftest import STORE
+
+BIN = "/opt/torque/current/bin"
+NUMBERS = itertools.count(1)
+COUNTS = "cd $PBS_O_WORKDIR; touch up; n=0; while [ ! -e go ]; do n=$((n+1)); echo $n; sleep 0.1; done; exit 5"
+"""Counts on stdout until it is told to end."""
+
+
+def quoted(text):
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+class Qjob(object):
+    """A job of alice's; its files are in a directory of its own on the shared file system."""
+
+    def __init__(self, cluster, script, *options, output=True):
+        self.head, self.nodes = cluster.nodes["head"], cluster.nodes
+        self.place = "%s/alice/test%d" % (STORE, next(NUMBERS))
+        self.head.ask("install -d -o alice %s && cat > %s/job.sh <<'X'\n%s\nX" % (self.place, self.place, script))
+        where = ["-o", self.place + "/out", "-e", self.place + "/err"] if output else []
+        self.id = self.user("cd %s && %s/qsub %s job.sh" % (self.place, BIN, " ".join(["-l nodes=node1"] + where + list(options))))
+
+    def user(self, script):
+        return self.head.ask("runuser -u alice -- sh -c %s" % quoted(script))
+
+    def root(self, script):
+        return self.head.ask("cd / && %s/%s" % (BIN, script))
+
+    def facts(self):
+        """The job's attributes as qstat -f says them."""
+        text = self.head.run("%s/qstat -f %s" % (BIN, self.id)).out.replace("\n\t", "")
+        return dict(re.findall(r"^    (\S+) = (.*)$", text, re.MULTILINE))
+
+    def until(self, reached, what, seconds=60):
+        """Wait until reached(attributes) is true; return the attributes."""
+        deadline = time.time() + seconds
+        while True:
+            found = self.facts()
+            if reached(found):
+                return found
+            assert time.time() < deadline, "job %s: %s within %d seconds; its state is %s, its comment: %s" % (
+                self.id, what, seconds, found.get("job_state", "unknown"), found.get("comment", "none"))
+            time.sleep(0.2)
+
+    def wait(self, states, seconds=60):
+        """Wait for one of the states; return the attributes."""
+        return self.until(lambda found: found.get("job_state", "C") in states, "did not come to state %s" % states, seconds)
+
+    def comment(self, words, seconds=60):
+        """Wait until the job's comment has these words; return the attributes."""
+        return self.until(lambda found: words in found.get("comment", ""), "did not get \"%s\" into its comment" % words, seconds)
+
+    def reach(self, sign, seconds=60):
+        """Wait until the job has left this file in its directory."""
+        self.until(lambda found: self.head.run("test -e %s/%s" % (self.place, sign)).code == 0, "never came to " + sign, seconds)
+
+    def sign(self, name):
+        self.user("touch %s/%s" % (self.place, name))
+
+    def hold(self):
+        self.user("%s/qhold %s" % (BIN, self.id))
+        return self.wait("H")
+
+    def send(self, node):
+        """Release the job to a node."""
+        self.root("qalter -l nodes=%s %s" % (node, self.id))
+        self.user("%s/qrls %s" % (BIN, self.id))
+
+    def release(self, node):
+        """Release the job to a node and see it start there."""
+        self.send(node)
+        found = self.wait("R")
+        assert found["exec_host"].startswith(node + "/"), found
+
+    def image(self):
+        """The path of the image that the server names."""
+        found = self.facts()
+        return "%s/%s/%s" % (STORE, self.id + ".CK", found["checkpoint_name"])
+
+    def text(self, name):
+        return self.head.ask("cat %s/%s" % (self.place, name))
+
+    def counted(self):
+        """How far a job that COUNTS has come by its output, in which no number may be missing or twice."""
+        lines = self.text("out").splitlines()
+        assert lines == [str(number) for number in range(1, len(lines) + 1)], "the output of job %s is not whole: %s" % (self.id, lines)
+        return len(lines)
+
+    def finish(self):
+        """Let a job that COUNTS end, and see that nothing of it was lost."""
+        self.sign("go")
+        status = self.wait("C").get("exit_status")
+        assert status == "5", "the exit status of job %s is %s, not 5" % (self.id, status)
+        assert self.counted() > 0
+
+    def clean(self):
+        self.head.run("%s/qdel %s" % (BIN, self.id))
+        deadline = time.time() + 30
+        while self.facts().get("job_state", "C") != "C" and time.time() < deadline:
+            time.sleep(0.2)
+        self.head.run("rm -rf %s %s/%s.CK" % (self.place, STORE, self.id))
+
+
+class Jobs(object):
+    """Submits jobs to node1: jobs(script, option ..., output=True); what they left is removed on leaving the block."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.made = []
+
+    def __call__(self, script, *options, output=True):
+        self.made.append(Qjob(self.cluster, script, *options, output=output))
+        return self.made[-1]
+
+    def counts(self, *options):
+        """A job that COUNTS, once it does."""
+        job = self(COUNTS, "-c", "enabled", *options)
+        job.reach("up")
+        return job
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for job in self.made:
+            job.clean()

@@ -1,0 +1,244 @@
+"""`make torque-matrix`: each version of TORQUE built, installed, proven and attacked on three hosts of its own.
+
+  matrix.py                               the versions whose source is there
+  TORQUE_MATRIX="2.5.13 6.1.3" matrix.py  these
+
+A source is CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz. Each version is built twice: with the patch series ("ours") and
+without any patch ("stock"), so that an attack that fails on ours is seen to succeed on stock. Rows go into docs/patches.md as
+they are done; output goes to .cache/test/matrix-VERSION.log.
+"""
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import yaml
+from run import LOGS, TOP, environment
+
+VERSIONS = ["2.4.8", "2.5.3", "2.5.13", "4.2.10", "6.0.4", "6.1.3", "6.1.3.h5"]
+BUILDS = {"ours": "with the patch series", "stock": "without any patch"}
+COLUMNS = ["built", "site twice", "L3", "D10", "other node", "attacks"]
+DOCUMENT = TOP / "docs/patches.md"
+BEGIN, END = "<!-- make torque-matrix: begin -->", "<!-- make torque-matrix: end -->"
+KEEP = os.environ.get("CKPT_TORQUE_KEEP")  # start from the hosts that are there, leave them up
+NOT_RUN = "not run"
+FAILED = "FAILED: "
+
+
+class Failed(Exception):
+    """A cell of the table is not as it must be; the text says why."""
+
+
+def insist(condition, sentence):
+    if not condition:
+        raise Failed(sentence)
+
+
+# -- the cells ---------------------------------------------------------------------
+
+
+class Trial(object):
+    """One version on its hosts. Each cell returns what was seen (str) or raises Failed or AssertionError."""
+
+    def __init__(self, version):
+        import conftest  # what the integration tests have of hosts, jobs and proofs; not where only the table is wanted
+        import jobs
+        import proofs
+        self.version, self.hosts, self.jobs, self.proofs = version, conftest.hosts, lambda: jobs.Jobs(self.cluster), proofs
+        os.environ["TORQUE_VERSION"] = version
+        os.environ["TORQUE_SOURCE"] = str(source(version))
+        self.group = "matrix" + re.sub("[^a-z0-9]", "", version)
+        self.log = open(LOGS / ("matrix-%s.log" % version), "w")
+        if not KEEP:
+            self.hosts("down", self.group)
+        self.cluster = conftest.Cluster(self.group)
+        self.series = [patch["name"] for patch in
+                       yaml.safe_load((TOP / "roles/torque_build/files/patches/series.yml").read_text())]
+
+    def note(self, text):
+        self.log.write(text.rstrip() + "\n")
+        self.log.flush()
+
+    def playbook(self, name, **variables):
+        done = self.cluster.playbook(name, **variables)
+        self.note("== %s.yml %s\n%s" % (name, json.dumps(variables), done.out))
+        if done.code:
+            found = re.findall(r'^(?:fatal|failed): (.*?)(?: =>|: FAILED!).*?"msg": "((?:[^"\\]|\\.)*)"', done.out, re.MULTILINE)
+            raise Failed("%s.yml: %s" % (name, "; ".join("%s: %s" % pair for pair in found[:2]) or "exit status %d" % done.code))
+        return done
+
+    def site(self, **variables):
+        """Apply site.yml; return how long it took and what was built (str)."""
+        started = time.time()
+        done = self.playbook("site", **variables)
+        built = "Publish it" in done.out
+        said = self.cluster.nodes["head"].ask("/opt/torque/current/bin/qstat --version 2>&1")
+        insist(re.search(r"[Vv]ersion: *%s$" % re.escape(self.version), said, re.MULTILINE), "qstat --version says: " + said)
+        return "%s%.0f s" % ("" if built else "from the cache, ", time.time() - started)
+
+    def built(self):
+        said = self.site()
+        if self.version < "4":  # who the user is, a setuid program tells the server
+            for name, node in self.cluster.nodes.items():
+                found = node.ask("stat -c '%U %a' /opt/torque/current/sbin/pbs_iff")
+                insist(found == "root 4755", "pbs_iff on %s is: %s" % (name, found))
+            said += "; pbs_iff setuid root on 3 hosts"
+        return said
+
+    def twice(self):
+        done = self.playbook("site")
+        changed = {name: done.changed(name) for name in self.cluster.nodes}
+        insist(not any(changed.values()), "the second run changed %s" % changed)
+        return "changed=0"
+
+    def level3(self):
+        directory = LOGS / "reports" / self.group
+        self.playbook("validate", validate_directory=str(directory))
+        found = [result for result in json.loads((directory / "validation.json").read_text())["results"] if result["level"] == "L3"]
+        insist(len(found) == 1 and found[0]["passed"], "no round trip of level L3 passed: %s" % found)
+        insist(found[0]["torque"] == self.version, "it ran on TORQUE %s" % found[0]["torque"])
+        insist(found[0]["nodes"] == ["node1", "node2"] * 2, "the way was %s" % found[0]["nodes"])
+        return "%s, counter %s" % (" > ".join(found[0]["nodes"]), " > ".join(map(str, found[0]["counters"])))
+
+    def attacks(self, wanted):
+        """Carry out every attack; each must succeed (wanted) or must not."""
+        wrong = []
+        for name, entry in self.proofs.ATTACKS.items():
+            try:
+                with self.jobs() as jobs:
+                    succeeded, said = self.proofs.attack(jobs, name)
+            except AssertionError as error:
+                succeeded, said = None, str(error)
+            self.note("== attack: %s: %s: %s" % (name, {True: "succeeds", False: "is inert", None: "?"}[succeeded], said))
+            if succeeded is not wanted or not wanted and entry.reason not in said:
+                wrong.append("%s: %s" % (name, said))
+        insist(not wrong, "; ".join(wrong))
+        return "%d of %d %s" % (len(self.proofs.ATTACKS), len(self.proofs.ATTACKS), "succeed" if wanted else "inert")
+
+    def other_node(self, refused):
+        with self.jobs() as jobs:
+            said = self.proofs.other_node(jobs)
+        self.note("== other node: " + (said or "ran there to its end"))
+        insist(said == (self.proofs.REFUSED if refused else ""), "qrun -H node2 said: %s" % (said or "nothing, and the job ran there"))
+        return "15059" if refused else "runs"
+
+    def failed_restarts(self):
+        with self.jobs() as jobs:
+            self.note("== damaged image: " + self.proofs.damaged_image(jobs))
+        with self.jobs() as jobs:
+            self.note("== process id taken: " + self.proofs.taken_pid(jobs))
+        return "H and Q"
+
+    def cells(self):
+        """Yield (build, column, work): what to do, in this order."""
+        yield "ours", "built", self.built
+        yield "ours", "site twice", self.twice
+        yield "ours", "L3", self.level3
+        yield "ours", "D10", self.failed_restarts
+        yield "ours", "other node", lambda: self.other_node(refused=False)
+        yield "ours", "attacks", lambda: self.attacks(wanted=False)
+        yield "stock", "built", lambda: self.site(torque_build_patches_left_out=self.series)
+        yield "stock", "D10", self.failed_restarts
+        yield "stock", "other node", lambda: self.other_node(refused=True)
+        yield "stock", "attacks", lambda: self.attacks(wanted=True)
+
+    def fill(self, done):
+        """Do everything; call done(build, {column: text}) when all cells of a build are known."""
+        row, last = {}, "ours"
+        for build, column, work in self.cells():
+            if build != last:
+                done(last, row)
+                row, last = {}, build
+            if row.get("built", "").startswith((FAILED, NOT_RUN)):
+                row[column] = NOT_RUN
+                continue
+            print("    %-8s %-5s %-10s " % (self.version, build, column), end="", flush=True)
+            started = time.time()
+            try:
+                row[column] = work()
+            except (Failed, AssertionError, subprocess.SubprocessError, OSError) as error:
+                row[column] = FAILED + " ".join(str(error).split())
+                self.note("== %s, %s: %s" % (build, column, row[column]))
+            print("%s (%.0f s)" % (row[column][:400], time.time() - started), flush=True)
+        done(last, row)
+
+
+# -- the table -----------------------------------------------------------------------
+
+
+def source(version):
+    """Return where the source of a version must be (pathlib.Path)."""
+    cache = os.environ.get("CKPT_TORQUE_CACHE") or os.path.expanduser("~/.cache/ckpt-torque")
+    return type(TOP)(cache) / "sources" / ("torque-%s.tar.gz" % version)
+
+
+def name_of(version, build):
+    return "%s %s" % (version, build)
+
+
+def parsed(text):
+    """Return the rows of the generated part of a document (str): {name: line}."""
+    part = text[text.index(BEGIN):text.index(END)]
+    return {line.split("|")[1].strip(): line for line in part.splitlines() if re.match(r"\| \d", line)}
+
+
+def merged(text, name, row, day):
+    """Return the document (str) with a row put in or replaced; the other rows stay as they are.
+
+    :param row: {column: text}
+    :param day: when it was run (str)
+    """
+    rows = parsed(text)
+    rows[name] = "| %s |" % " | ".join([name, day] + [row.get(column, "").replace("|", "\\|")[:300] for column in COLUMNS])
+    order = [name_of(version, build) for version in VERSIONS for build in BUILDS]
+    table = ["| version | run on | %s |" % " | ".join(COLUMNS), "|" + "---|" * (len(COLUMNS) + 2)] + [
+        rows[known] for known in order if known in rows]
+    return text[:text.index(BEGIN)] + BEGIN + "\n" + "\n".join(table) + "\n" + text[text.index(END):]
+
+
+def shown(rows):
+    """Return the table (str) for a terminal; what a cell failed of stands beneath it."""
+    short = {name: [FAILED[:-2] if cell.startswith(FAILED) else cell for cell in (row.get(column, "") for column in COLUMNS)]
+             for name, row in rows.items()}
+    table = [["version"] + COLUMNS] + [[name] + cells for name, cells in short.items()]
+    widths = [max(len(line[number]) for line in table) for number in range(len(table[0]))]
+    return "\n".join(["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in table] + failures(rows))
+
+
+def failures(rows):
+    return ["%s, %s: %s" % (name, column, row[column]) for name, row in rows.items() for column in COLUMNS
+            if row.get(column, "").startswith(FAILED)]
+
+
+def main():
+    wanted = os.environ.get("TORQUE_MATRIX", "").split() or VERSIONS
+    unknown = [version for version in wanted if version not in VERSIONS]
+    if unknown:
+        print("matrix.py: no version %s; there are %s" % (", ".join(unknown), ", ".join(VERSIONS)), file=sys.stderr)
+        return 2
+    LOGS.mkdir(parents=True, exist_ok=True)
+    os.environ.update(environment())
+    sys.path.insert(0, str(TOP / "tests/integration"))
+    rows, absent = {}, []
+    for version in wanted:
+        if not source(version).is_file():
+            absent.append("%s: not run: no source at %s" % (version, source(version)))
+            continue
+        print("==> TORQUE %s; output in .cache/test/matrix-%s.log" % (version, version), flush=True)
+        trial = Trial(version)
+
+        def done(build, row, name=version):
+            rows[name_of(name, build)] = row
+            DOCUMENT.write_text(merged(DOCUMENT.read_text(), name_of(name, build), row, time.strftime("%Y-%m-%d", time.gmtime())))
+
+        trial.fill(done)
+        if not KEEP:
+            trial.hosts("down", trial.group)
+    print("\n" + "\n".join([shown(rows)] + absent if rows else absent))
+    return 1 if failures(rows) or not rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
