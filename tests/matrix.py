@@ -18,6 +18,7 @@ import yaml
 from run import LOGS, TOP, environment
 
 VERSIONS = ["2.4.8", "2.5.3", "2.5.13", "4.2.10", "6.0.4", "6.1.3", "6.1.3.h5"]
+LEFT_IN = {"2.4.8": ["job-directory"]}  # its stock pbs_mom asks for images in the store's own directory, which the hooks refuse
 BUILDS = {"ours": "with the patch series", "stock": "without any patch"}
 COLUMNS = ["built", "site twice", "L3", "D10", "other node", "attacks"]
 DOCUMENT = TOP / "docs/patches.md"
@@ -54,8 +55,8 @@ class Trial(object):
         if not KEEP:
             self.hosts("down", self.group)
         self.cluster = conftest.Cluster(self.group)
-        self.series = [patch["name"] for patch in
-                       yaml.safe_load((TOP / "roles/torque_build/files/patches/series.yml").read_text())]
+        series = yaml.safe_load((TOP / "roles/torque_build/files/patches/series.yml").read_text())
+        self.left_out = [patch["name"] for patch in series if patch["name"] not in LEFT_IN.get(version, [])]
 
     def note(self, text):
         self.log.write(text.rstrip() + "\n")
@@ -139,7 +140,7 @@ class Trial(object):
         yield "ours", "D10", self.failed_restarts
         yield "ours", "other node", lambda: self.other_node(refused=False)
         yield "ours", "attacks", lambda: self.attacks(wanted=False)
-        yield "stock", "built", lambda: self.site(torque_build_patches_left_out=self.series)
+        yield "stock", "built", lambda: self.site(torque_build_patches_left_out=self.left_out)
         yield "stock", "D10", self.failed_restarts
         yield "stock", "other node", lambda: self.other_node(refused=True)
         yield "stock", "attacks", lambda: self.attacks(wanted=True)
