@@ -66,8 +66,9 @@ class Trial(object):
         done = self.cluster.playbook(name, **variables)
         self.note("== %s.yml %s\n%s" % (name, json.dumps(variables), done.out))
         if done.code:
-            found = re.findall(r'^(?:fatal|failed): (.*?)(?: =>|: FAILED!).*?"msg": "((?:[^"\\]|\\.)*)"', done.out, re.MULTILINE)
-            raise Failed("%s.yml: %s" % (name, "; ".join("%s: %s" % pair for pair in found[:2]) or "exit status %d" % done.code))
+            found = ["%s: %s" % (host, " ".join(re.findall(r'"(?:msg|stderr)": "((?:[^"\\]|\\.)+)"', said)) or "unreachable")
+                     for host, said in re.findall(r"^(?:fatal|failed): \[(\S+?)\](.*)$", done.out, re.MULTILINE)]
+            raise Failed("%s.yml: %s" % (name, "; ".join(found) or "exit status %d" % done.code))
         return done
 
     def site(self, **variables):
