@@ -47,7 +47,8 @@ class Trial(object):
         import conftest  # what the integration tests have of hosts, jobs and proofs; not where only the table is wanted
         import jobs
         import proofs
-        self.version, self.hosts, self.jobs, self.proofs = version, conftest.hosts, lambda: jobs.Jobs(self.cluster), proofs
+        self.version, self.hosts, self.proofs = version, conftest.hosts, proofs
+        self.jobs = lambda elsewhere="node2": jobs.Jobs(self.cluster, elsewhere)
         os.environ["TORQUE_VERSION"] = version
         os.environ["TORQUE_SOURCE"] = str(source(version))
         self.group = "matrix" + re.sub("[^a-z0-9]", "", version)
@@ -106,10 +107,10 @@ class Trial(object):
 
     def attacks(self, wanted):
         """Carry out every attack; each must succeed (wanted) or must not."""
-        wrong = []
+        wrong, elsewhere = [], "node1" if wanted else "node2"
         for name, entry in self.proofs.ATTACKS.items():
             try:
-                with self.jobs() as jobs:
+                with self.jobs(elsewhere) as jobs:
                     succeeded, said = self.proofs.attack(jobs, name)
             except AssertionError as error:
                 succeeded, said = None, str(error)
@@ -126,11 +127,10 @@ class Trial(object):
         insist(said == (self.proofs.REFUSED if refused else ""), "qrun -H node2 said: %s" % (said or "nothing, and the job ran there"))
         return "15059" if refused else "runs"
 
-    def failed_restarts(self):
-        with self.jobs() as jobs:
-            self.note("== damaged image: " + self.proofs.damaged_image(jobs))
-        with self.jobs() as jobs:
-            self.note("== process id taken: " + self.proofs.taken_pid(jobs))
+    def failed_restarts(self, elsewhere):
+        for proof in (self.proofs.damaged_image, self.proofs.taken_pid):
+            with self.jobs(elsewhere) as jobs:
+                self.note("== D10: " + proof(jobs))
         return "H and Q"
 
     def cells(self):
@@ -138,11 +138,11 @@ class Trial(object):
         yield "ours", "built", self.built
         yield "ours", "site twice", self.twice
         yield "ours", "L3", self.level3
-        yield "ours", "D10", self.failed_restarts
+        yield "ours", "D10", lambda: self.failed_restarts("node2")
         yield "ours", "other node", lambda: self.other_node(refused=False)
         yield "ours", "attacks", lambda: self.attacks(wanted=False)
         yield "stock", "built", lambda: self.site(torque_build_patches_left_out=self.left_out)
-        yield "stock", "D10", self.failed_restarts
+        yield "stock", "D10", lambda: self.failed_restarts("node1")
         yield "stock", "other node", lambda: self.other_node(refused=True)
         yield "stock", "attacks", lambda: self.attacks(wanted=True)
 

@@ -107,10 +107,13 @@ class Qjob(object):
 
 
 class Jobs(object):
-    """Submits jobs to node1: jobs(script, option ..., output=True); what they left is removed on leaving the block."""
+    """Submits jobs to node1: jobs(script, option ..., output=True); what they left is removed on leaving the block.
 
-    def __init__(self, cluster):
-        self.cluster = cluster
+    :param elsewhere: where they may restart (str): a pbs_server that knows nothing of migration takes them to their node only
+    """
+
+    def __init__(self, cluster, elsewhere="node2"):
+        self.cluster, self.elsewhere = cluster, elsewhere
         self.made = []
 
     def __call__(self, script, *options, output=True):

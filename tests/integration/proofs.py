@@ -43,7 +43,7 @@ def ran_as_root(jobs, proof, qsub="-c enabled", qalter=None):
 
 def path_is_cut(jobs):
     """Whether a long path arrives shorter than the user wrote it, or not at all."""
-    path = "/".join(["%s/alice" % STORE] + [letter * 220 for letter in "abcd"])
+    path = "/".join(["%s/alice" % STORE] + [letter * 220 for letter in "abcdef"])
     head = jobs.cluster.nodes["head"]
     head.ask("runuser -u alice -- mkdir -p " + path)
     try:
@@ -55,7 +55,7 @@ def path_is_cut(jobs):
         arrived = found.get("checkpoint_dir", "")
         if head.run("ls %s/%s.CK/ckpt.*/manifest.json" % (path, job.id)).code:
             return Outcome(True, "%d of %d characters are left: %s" % (len(arrived), len(path), found.get("comment", "no comment")))
-        job.release("node2")
+        job.release(jobs.elsewhere)
         job.finish()
         return Outcome(False, "restarted from an image in a directory of %d characters" % len(path))
     finally:
@@ -66,10 +66,10 @@ def link_gives_away(jobs):
     """Whether root's file becomes the user's who put a link to it in the place of the image."""
     job = jobs.counts()
     job.hold()
-    image, node = job.image(), jobs.cluster.nodes["node2"]
+    image, node = job.image(), jobs.cluster.nodes[jobs.elsewhere]
     node.ask("echo secret > {0}; chown root:root {0}; chmod 600 {0}".format(VICTIM))
     job.user("mv {0} {0}.away && ln -s {1} {0}".format(image, VICTIM))
-    job.send("node2")
+    job.send(jobs.elsewhere)
     job.until(lambda facts: "cannot be opened" in facts.get("comment", "") or node.ask("stat -c %U " + VICTIM) != "root", "did not restart")
     owner = node.ask("stat -c '%%U %%a' %s; rm %s" % (VICTIM, VICTIM))
     if owner != "root 600":
@@ -77,7 +77,7 @@ def link_gives_away(jobs):
     said = job.facts()["comment"]
     job.user("rm {0} && mv {0}.away {0}".format(image))
     job.wait("H", 150)  # without the patch restart-status the hooks try again each minute
-    job.release("node2")
+    job.release(jobs.elsewhere)
     job.finish()
     return Outcome(False, said)
 
@@ -97,7 +97,7 @@ ATTACKS = {
     "qalter checkpoint_dir": Attack(
         ran_as_root, {"proof": "/tmp/proof-qalter", "qalter": "-W checkpoint_dir='/tmp/y;id>{0};'"}, "is not an absolute path of plain"),
     "link for the image": Attack(link_gives_away, {}, "cannot be opened"),
-    "dir of 900 characters": Attack(path_is_cut, {}, "restarted from an image in a directory of"),
+    "dir of 1300 characters": Attack(path_is_cut, {}, "restarted from an image in a directory of"),
 }
 
 
@@ -116,12 +116,12 @@ def damaged_image(jobs):
     pages = job.head.ask("ls %s/pages-*.img | head -1" % job.image())
     job.head.ask("cp -p {0} /tmp/pages && "
                  "dd if=/dev/zero of={0} bs=4096 count=1 conv=notrunc 2> /dev/null".format(pages))
-    job.send("node2")
+    job.send(jobs.elsewhere)
     said = job.comment("Permanent failure of the restart: ")["comment"]
     job.wait("H")
     assert "is damaged" in said, said
     job.head.ask("cat /tmp/pages > " + pages)  # in place: the hooks may have given the image a second name
-    job.release("node2")
+    job.release(jobs.elsewhere)
     job.finish()
     return said
 
@@ -130,11 +130,11 @@ def taken_pid(jobs):
     """A restart whose process id is taken queues the job, and it runs when the id is free. Returns the comment."""
     job = jobs.counts()
     job.hold()
-    node = jobs.cluster.nodes["node2"]
+    node = jobs.cluster.nodes[jobs.elsewhere]
     pid = job.head.ask("python3 -c 'import json; print(json.load(open(\"%s/manifest.json\"))[\"root\"])'" % job.image())
     taker = node.ask(TAKE_PID.replace("PID", pid))
-    assert taker == pid, "process id %s could not be taken on node2" % pid
-    job.send("node2")
+    assert taker == pid, "process id %s could not be taken on %s" % (pid, jobs.elsewhere)
+    job.send(jobs.elsewhere)
     said = job.comment("process id %s of the image is in use" % pid)["comment"]
     assert said.startswith("Temporary failure of the restart: "), said
     node.ask("kill " + taker)
