@@ -50,17 +50,23 @@ def name(result):
     return " > ".join(result["nodes"]) or "-"
 
 
+def kind(result):
+    """Return what was tried beside the usual (str), with a space before it."""
+    return " " + result["case"] if result.get("case", "continue") != "continue" else ""
+
+
 def table(results):
     """Return the results (list of dict) as an aligned text table (str), causes below."""
     head = ("LEVEL", "RESULT", "NODES", "ENGINE", "COUNTER", "EXIT", "IMAGE", "SECONDS")
     rows = [head]
     for result in results:
         status = result.get("exit_status")
-        rows.append(("%s %s" % (result["level"], MEANING[result["level"]]), verdict(result), name(result), engine(result),
+        rows.append((result["level"] + " " + MEANING[result["level"]] + kind(result), verdict(result), name(result), engine(result),
                      counters(result), "-" if status is None else str(status), size(result.get("image_bytes")), "%.2f" % seconds(result)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    lines += ["%s %s: %s: %s" % (result["level"], verdict(result), name(result), result["cause"]) for result in results if result["cause"]]
+    lines += ["%s%s %s: %s: %s" % (result["level"], kind(result), verdict(result), name(result), result["cause"])
+              for result in results if result["cause"]]
     return "\n".join(lines)
 
 
@@ -70,7 +76,8 @@ def summary(results):
     for level in LEVELS:
         found = [result["passed"] for result in results if result["level"] == level]
         levels[level] = "FAILED" if False in found else "passed" if found and None not in found else "not run"
-    failures = ["%s (%s): %s" % (result["level"], name(result), result["cause"]) for result in results if result["passed"] is False]
+    failures = ["%s%s (%s): %s" % (result["level"], kind(result), name(result), result["cause"])
+                for result in results if result["passed"] is False]
     return {"passed": bool(results) and not failures and any(result["passed"] for result in results),
             "levels": levels, "failures": failures}
 
@@ -85,7 +92,7 @@ def junit(results, suite):
     })
     for result in results:
         case = ElementTree.SubElement(root, "testcase", {
-            "classname": _printable("%s.%s" % (suite, result["level"])), "name": _printable(name(result)),
+            "classname": _printable("%s.%s" % (suite, result["level"])), "name": _printable(name(result) + kind(result)),
             "time": "%.3f" % seconds(result)})
         if result["passed"] is False:
             ElementTree.SubElement(case, "failure", {"message": _printable(result["cause"])})

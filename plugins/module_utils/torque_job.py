@@ -36,11 +36,17 @@ class Commands(object):
 
     :param run: run(argv, user) -> (exit status, stdout, stderr); user (str) is whom to be
     :param directory: where the commands are (str)
+
+    states  what job() saw, an entry whenever it changed: list of {"state": str, "substate": int or None, "node": str,
+            "seconds": float, since the first look}
     """
 
-    def __init__(self, run, directory):
+    def __init__(self, run, directory, clock=time.time):
         self.run = run
         self.directory = directory
+        self.clock = clock
+        self.states = []
+        self.started = None
 
     def __call__(self, user, name, *arguments):
         """Run a command; return its stdout (str).
@@ -57,10 +63,24 @@ class Commands(object):
         """Return the job's attributes (dict of str), empty when the server does not know it any more."""
         status, output, error = self.run(["%s/qstat" % self.directory, "-f", job_id], "root")
         if status == 0:
-            return attributes(output)
+            found = attributes(output)
+            self._note(found)
+            return found
         if "Unknown Job Id" in error:
             return {}
         raise JobError("qstat -f %s exited %d: %s" % (job_id, status, " ".join(error.split())))
+
+    def _note(self, job):
+        """Add the state of a job (dict of str) to .states when it is another than before."""
+        substate = job.get("substate", "")
+        new = {"state": job.get("job_state", ""), "substate": int(substate) if substate.isdigit() else None,
+               "node": node_of(job.get("exec_host", ""))}
+        if self.states and {key: self.states[-1][key] for key in new} == new:
+            return
+        now = self.clock()
+        if self.started is None:
+            self.started = now
+        self.states.append(dict(new, seconds=round(now - self.started, 2)))
 
 
 def wait_for_state(commands, job_id, states, timeout, clock=time.time, sleep=time.sleep):

@@ -7,9 +7,10 @@ module: job_roundtrip
 short_description: Prove that a real job submitted with qsub survives qhold, qrls and moves (level L3)
 version_added: 0.2.0
 description:
-  - Run on a host where root may use C(qrun) and C(qalter), usually the server. Submits a job as an ordinary user, waits until it
+  - Run on a host where root may use C(qalter) and C(qdel), usually the server. Submits a job as an ordinary user, waits until it
     makes progress, holds it, releases it on the next node of the path, and so on; lets it end and judges it.
-  - The proof is the job's own output as TORQUE delivers it, a counter without gap or repeat, its stderr and its exit status.
+  - The proof is the job's own output as TORQUE delivers it, a counter without gap or repeat, its stderr, its exit status, and a walltime
+    that no restart has set back.
   - Every wait is bounded. What the round trip made is removed, the job included.
   - A round trip that fails is a result, not a failure of the module; look at RV(passed) and RV(cause).
 author:
@@ -23,10 +24,25 @@ options:
     type: list
     elements: str
     required: true
-  continued:
-    description: Whether to checkpoint the job on its first node once and let it go on (C(qchkpt)) before it is held.
-    type: bool
-    default: true
+  case:
+    description:
+      - What happens to the job beside the moves of O(path).
+      - V(move) is nothing else. With V(continue) the job is checkpointed on its first node once and goes on (C(qchkpt)).
+      - V(periodic) waits on each node for an image that C(pbs_mom) makes by itself. Its timer counts minutes of walltime and is looked at
+        about every 45 seconds, so this takes two minutes and more.
+      - V(older_image) does as V(continue), and restarts the held job from the first of its two images (C(qalter -W checkpoint_name)).
+      - V(failed_hold) does as V(continue), then takes the right to write away from the directory of the job's images. The hold must fail,
+        the job go on, the image before stay as it was, and the comment say why. Then the right is given back.
+      - V(failed_restart) damages the held job's image before the first release. The restart must fail, the job be held with the reason in
+        its comment, its image and its output stay. Then the image is repaired.
+    type: str
+    choices: [move, continue, periodic, older_image, failed_hold, failed_restart]
+    default: continue
+  depth:
+    description:
+      - Submit the job with C(-c depth=N) and see in each image's manifest that the checkpoint hook was given this number.
+      - How many images are kept is not judged.
+    type: int
   user:
     description: The ordinary user whose job it is.
     type: str
@@ -57,6 +73,13 @@ EXAMPLES = r"""
     user: alice
     work_path: /shared/ckpt/alice
   register: trip
+
+- name: Prove that a restart that fails loses nothing
+  ckpt.torque.job_roundtrip:
+    path: [node1, node2]
+    case: failed_restart
+    user: alice
+    work_path: /shared/ckpt/alice
 """
 
 RETURN = r"""
@@ -74,6 +97,11 @@ level:
   returned: always
   type: str
   sample: L3
+case:
+  description: What happened beside the moves, as O(case).
+  returned: always
+  type: str
+  sample: continue
 nodes:
   description: The nodes the job was on, in order.
   returned: always
@@ -112,20 +140,33 @@ torque:
   type: str
   sample: 6.1.3
 comments:
-  description: The job's comment after each step.
+  description: The job's comment after each image, each hold that had to fail and each restart that had to fail.
   returned: always
   type: list
   elements: str
+states:
+  description:
+    - The states of the job, each when it was first seen, in seconds since the first look; C(node) is empty where TORQUE names none.
+    - The job is looked at about ten times a second, so short ones may be missing.
+  returned: always
+  type: list
+  elements: dict
+  sample: [{state: R, substate: 42, node: node1, seconds: 0.31}]
 walltime:
   description: The walltime the server accounts, in seconds.
   returned: when the job ended
   type: int
 phases:
-  description: All steps with node, time taken (seconds) and counter.
+  description:
+    - All steps with node, time taken (seconds) and counter.
+    - A step that made an image has C(engine_seconds), how long the engine held the job, by the image's manifest.
+    - C(hold) has C(walltime), which the server accounts so far (seconds).
+    - C(release) has C(running_seconds), from C(qalter) to the first line that the job wrote on the new node. The rest of its time goes to
+      ten further lines.
   returned: always
   type: list
   elements: dict
-  sample: [{node: node1, step: hold, seconds: 0.42, counter: 57}]
+  sample: [{node: node1, step: hold, seconds: 0.42, engine_seconds: 0.031, walltime: 3, counter: 57}]
 """
 
 import functools
@@ -134,6 +175,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import time
 
 from ansible.module_utils.basic import AnsibleModule
@@ -148,6 +190,11 @@ PAUSE = 0.1
 """Between two looks at the job, in seconds: each is a qstat or a process."""
 
 # tee appends, so that its file may have grown when an older image comes back; stdout, which is judged, goes through MOM's spool.
+CASES = ("move", "continue", "periodic", "older_image", "failed_hold", "failed_restart")
+
+INTERVAL = 1
+"""Between two periodic images, in minutes of walltime: the least that TORQUE knows."""
+
 SCRIPT = """\
 #!/bin/bash
 echo "job starts" >&2
@@ -173,24 +220,40 @@ class Trip(object):
     def __init__(self, params, commands):
         self.commands = commands
         self.path, self.timeout, self.user = params["path"], params["timeout"], privilege.account(params["user"])
+        self.case, self.depth = params["case"], params["depth"]
         self.qsub_options = params["qsub_options"]
         self.parent = params["work_path"]
         self.work = os.path.join(self.parent, "validate-%d-%d" % (time.time(), os.getpid()))
         self.job_id, self.place = None, None
         self.phases = trial.Phases()
         self.nodes = []
-        self.imaged = 0  # when the last image was seen
-        self.facts = {"counters": [], "comments": []}
+        self.images = []  # their paths, in the order they were seen
+        self.imaged = 0  # when the last one was seen
+        self.origin = 0  # the counter in the image that comes next to a restart, or a little less than it
+        self.walltime = 0  # what the server must account at least
+        self.noted = {}  # for the phase that is running
+        self.facts = {"case": self.case, "counters": [], "comments": []}
+
+    def as_user(self, work):
+        """Return what work() returns when the job's owner does it."""
+        return privilege.as_user(self.user, work)
 
     def file(self, name):
         """Return the text of a file in the job's directory, read as its owner."""
-        return privilege.as_user(self.user, lambda: trial.read(os.path.join(self.work, name)))
+        return self.as_user(lambda: trial.read(os.path.join(self.work, name)))
+
+    def numbers(self):
+        """Return all that the job has counted (list of int), in the order it was written."""
+        lines = [line.split() for line in self.file("progress").split("\n")[:-1]]
+        return [int(words[0]) for words in lines if len(words) == 4 and words[0].isdigit()]
 
     def counter(self):
         """Return how far the job has come (int)."""
-        lines = [line.split() for line in self.file("progress").splitlines()[-2:]]
-        numbers = [int(words[0]) for words in lines if len(words) == 4 and words[0].isdigit()]
-        return max(numbers or [0])
+        return (self.numbers() or [0])[-1]
+
+    def job(self):
+        """Return the job's attributes (dict of str) as the server knows them now."""
+        return self.commands.job(self.job_id)
 
     def submit(self):
         """Submit the job for the first node and see it make progress there."""
@@ -204,48 +267,85 @@ class Trip(object):
             for name, text in (("program.py", workload.PROGRAM), ("job.sh", script)):
                 with open(os.path.join(self.work, name), "w") as stream:
                     stream.write(text)
-        privilege.as_user(self.user, make)
-        arguments = ["-N", "validate", "-c", "enabled", "-l", "nodes=" + self.path[0], "-o", self.work + "/stdout",
+        self.as_user(make)
+        words = ["enabled"] + (["periodic", "interval=%d" % INTERVAL] if self.case == "periodic" else [])
+        words += ["depth=%d" % self.depth] if self.depth else []
+        arguments = ["-N", "validate", "-c", ",".join(words), "-l", "nodes=" + self.path[0], "-o", self.work + "/stdout",
                      "-e", self.work + "/stderr"] + self.qsub_options + [self.work + "/job.sh"]
         self.job_id = self.commands(self.user.name, "qsub", *arguments).strip()
         self.facts["job_id"] = self.job_id
         self.run_on(self.path[0], 0)
 
-    def run_on(self, node, counter):
-        """Wait until the job runs on the node and has come further than counter (int)."""
+    def run_on(self, node, counter, written=0, started=None):
+        """Wait until the job runs on the node and has come further than counter (int), by what it wrote after so many lines (int).
+
+        :param started: when it was sent there; the time until its first line is noted then
+        """
         job = torque_job.wait_for_state(self.commands, self.job_id, "R", self.timeout)
         where = torque_job.node_of(job.get("exec_host", ""))
         if where != node:
             raise trial.TrialError("the job runs on %s, not on %s" % (where or "no node", node))
         self.nodes.append(node)
-        self.progress(node, counter)
+        self.progress(counter, written, started)
 
-    def progress(self, node, counter):
-        """Wait until the job has come further than counter (int); it cannot once it has ended or is held."""
-        mom.wait_until(lambda: self.counter() >= counter + 10 or self.commands.job(self.job_id).get("job_state", "C") in "CH",
-                       self.timeout, PAUSE)
-        if self.counter() < counter + 10:
-            job = self.commands.job(self.job_id)
+    def progress(self, counter, written=0, started=None):
+        """As run_on, wherever the job is; it cannot come further once it has ended or is held."""
+        def far():
+            new = self.numbers()[written:]
+            if new and started:
+                self.noted.setdefault("running_seconds", round(time.time() - started, 4))
+            return bool(new) and new[-1] >= counter + 10
+
+        mom.wait_until(lambda: far() or self.job().get("job_state", "C") in "CH", self.timeout, PAUSE)
+        if not far():
+            job = self.job()
             raise trial.TrialError("the job made no progress on %s (counter %d, state %s, waited %d seconds at most): %s" % (
-                node, self.counter(), job.get("job_state", "unknown"), self.timeout, job.get("comment", "no comment")))
+                self.nodes[-1], self.counter(), job.get("job_state", "unknown"), self.timeout, job.get("comment", "no comment")))
 
     def go_on(self):
         """Checkpoint the job and see it go on."""
-        before = self.commands.job(self.job_id).get("checkpoint_name")
+        before = self.job().get("checkpoint_name")
         self.commands(self.user.name, "qchkpt", self.job_id)
-        mom.wait_until(lambda: self.commands.job(self.job_id).get("checkpoint_name", before) != before, self.timeout, PAUSE)
-        job = self.commands.job(self.job_id)
+        self.await_image(before, self.timeout, "after qchkpt")
+
+    def wait_for_periodic(self):
+        """Wait for an image that nobody asked for, and see the job go on."""
+        self.await_image(os.path.basename(self.images[-1]) if self.images else None, self.timeout + INTERVAL * 60, "without a command")
+
+    def await_image(self, before, timeout, when):
+        """Wait for an image of another name than before (str or None), made while the job runs."""
+        def news():
+            found = self.job()
+            return found if found.get("checkpoint_name", before) != before or found.get("job_state", "C") in "CH" else None
+
+        job = mom.wait_until(news, timeout, PAUSE) or self.job()
         if job.get("checkpoint_name", before) == before:
-            raise trial.TrialError("there is no image %d seconds after qchkpt: %s" % (self.timeout, job.get("comment", "no comment")))
+            raise trial.TrialError("there is no image %s (state %s, waited %d seconds at most): %s" % (
+                when, job.get("job_state", "unknown"), timeout, job.get("comment", "no comment")))
         self.look(job)
         self.facts["counters"].append(self.counter())
-        self.progress(self.path[0], self.facts["counters"][-1])
+        self.progress(self.facts["counters"][-1])
 
     def hold(self):
         """Hold the job and wait until it is at rest."""
+        started = time.time()
         self.commands(self.user.name, "qhold", self.job_id)
-        self.look(torque_job.wait_for_state(self.commands, self.job_id, "H", self.timeout))
-        self.facts["counters"].append(self.counter())
+        job = torque_job.wait_for_state(self.commands, self.job_id, "H", self.timeout)
+        self.look(job)
+        self.origin = self.counter()
+        self.facts["counters"].append(self.origin)
+        # pbs_mom counts on from the image's time: what the hold took after that is not the job's, and both are whole seconds.
+        self.walltime = (self.account(job) or 0) - int(time.time() - started) - 2
+
+    def account(self, job):
+        """Return the walltime (int, seconds) of a job (dict of str) at rest, None when there is none; a restart must not set it back."""
+        found = seconds(job.get("resources_used.walltime", ""))
+        if found is not None:
+            self.noted["walltime"] = found
+            if found < self.walltime:
+                raise trial.TrialError("the server accounts a walltime of %d seconds, but the job had used %d before its restart"
+                                       % (found, self.walltime))
+        return found
 
     def directory(self, job):
         """Return the directory (str) of the job's images."""
@@ -260,27 +360,112 @@ class Trip(object):
             raise trial.TrialError("the server names no image: %s" % job.get("comment", "no comment"))
         self.place = self.directory(job)
         path = os.path.join(self.place, job["checkpoint_name"])
-        manifest = privilege.as_user(self.user, lambda: trial.read(os.path.join(path, "manifest.json")))
+        text = self.as_user(lambda: trial.read(os.path.join(path, "manifest.json")))
         try:
-            self.facts["engine"] = dict(json.loads(manifest)["engine"])
+            manifest = json.loads(text)
+            self.facts["engine"] = dict(manifest["engine"])
         except (ValueError, KeyError, TypeError):
             raise trial.TrialError("the image %s has no manifest that can be read" % path)
-        self.facts["image_bytes"] = privilege.as_user(self.user, lambda: trial.image_bytes(path))
+        if "frozen_seconds" in manifest:
+            self.noted["engine_seconds"] = manifest["frozen_seconds"]
+        if self.depth and manifest.get("depth") != self.depth:
+            raise trial.TrialError("the job was submitted with depth %d, but the checkpoint hook was given %s"
+                                   % (self.depth, manifest.get("depth")))
+        self.facts["image_bytes"] = self.as_user(lambda: trial.image_bytes(path))
+        self.images.append(path)
 
-    def release(self, node):
-        """Release the job to a node and see it go on there from where it was."""
+    def kept(self):
+        """Return what is in the directory of the job's images, and the files of the last image with their sizes (list of str)."""
+        image = self.images[-1]
+        return self.as_user(lambda: sorted(os.listdir(self.place)) + sorted(
+            "%s/%s (%d bytes)" % (os.path.basename(image), entry.name, entry.stat().st_size) for entry in os.scandir(image)))
+
+    def insist(self, job, states, reason, before):
+        """Insist that a job (dict of str) that had to fail is in one of states (str), says reason (str), and that kept() is as before."""
+        comment = job.get("comment", "no comment")
+        self.facts["comments"].append(comment)
+        if job.get("job_state", "C") not in states or reason not in comment:
+            raise trial.TrialError("this had to fail, but the job is in state %s; its comment: %s" % (job.get("job_state", "C"), comment))
+        if self.kept() != before:
+            raise trial.TrialError("this failed, but changed among the job's images: " + ", ".join(sorted(set(self.kept()) ^ set(before))))
+
+    def fail_to_hold(self):
+        """Let a hold fail, as it does on a full store, and see the job go on."""
+        def failed():
+            found = self.job()
+            return found if reason in found.get("comment", "") and found.get("Hold_Types") == "n" else None
+
+        reason, before = "Permission denied", self.kept()
+        mode = stat.S_IMODE(os.stat(self.place).st_mode)
+        self.as_user(lambda: os.chmod(self.place, 0o500))
+        try:
+            self.commands(self.user.name, "qhold", self.job_id)
+            self.insist(mom.wait_until(failed, self.timeout, PAUSE) or self.job(), "R", reason, before)
+        finally:
+            self.as_user(lambda: os.chmod(self.place, mode))
+        self.progress(self.counter())
+
+    def fail_to_restart(self, node):
+        """Let a restart fail, as it does from a damaged image; see the job held, its image and its output as they were."""
+        def largest():
+            files = [os.path.join(self.images[-1], name) for name in os.listdir(self.images[-1]) if name != "manifest.json"]
+            return max(files, key=os.path.getsize)
+
+        def swap():
+            """Change the file's first byte, or change it back."""
+            with open(path, "r+b") as stream:
+                byte = stream.read(1)
+                stream.seek(0)
+                stream.write(bytes([byte[0] ^ 0xff]))
+
+        def failed():
+            found = self.job()
+            return found if reason in found.get("comment", "") and found.get("job_state") == "H" else None
+
+        path, reason, before = self.as_user(largest), "is damaged", self.kept()
+        output = [self.file("stdout"), self.file("stderr")]
+        self.as_user(swap)
+        try:
+            self.send(node)
+            self.insist(mom.wait_until(failed, self.timeout, PAUSE) or self.job(), "H", reason, before)
+        finally:
+            self.as_user(lambda: os.path.exists(path) and swap())
+        if [self.file("stdout"), self.file("stderr")] != output:
+            raise trial.TrialError("the restart failed, and the output that TORQUE had delivered is not as it was")
+
+    def choose_older(self):
+        """Let the restart take the image before the last one."""
+        name = os.path.basename(self.images[-2])
+        self.commands("root", "qalter", "-W", "checkpoint_name=" + name, self.job_id)
+        found = self.job().get("checkpoint_name")
+        if found != name:
+            raise trial.TrialError("the server still names the image %s after qalter -W checkpoint_name=%s" % (found, name))
+        self.origin = self.facts["counters"][-2]
+        self.walltime = 0  # it goes back with the job
+
+    def send(self, node):
+        """Release the job to a node."""
         self.commands("root", "qalter", "-l", "nodes=" + node, self.job_id)
         self.commands(self.user.name, "qrls", self.job_id)
-        self.run_on(node, self.facts["counters"][-1])
+
+    def release(self, node):
+        """Release the job to a node and see it go on there from where its image was."""
+        written, started = len(self.numbers()), time.time()
+        self.send(node)
+        self.run_on(node, self.origin, written, started)
+        first = self.numbers()[written]
+        if first > self.origin + 1:
+            raise trial.TrialError("the job goes on from %d, but its image was made at %d: it is not from the image that was named"
+                                   % (first - 1, self.origin))
 
     def finish(self):
         """Let the job end by itself and judge what TORQUE delivered."""
-        privilege.as_user(self.user, lambda: open(os.path.join(self.work, "stop"), "w").close())
+        self.as_user(lambda: open(os.path.join(self.work, "stop"), "w").close())
         job = torque_job.wait_for_state(self.commands, self.job_id, "C", self.timeout)
         if "exit_status" not in job:
             raise trial.TrialError("the server keeps no completed jobs, so the exit status cannot be known; set keep_completed")
         self.facts["exit_status"] = int(job["exit_status"])
-        self.facts["walltime"] = seconds(job.get("resources_used.walltime", ""))
+        self.facts["walltime"] = self.account(job)
         output = mom.wait_until(lambda: self.file("stdout"), self.timeout, PAUSE)
         found = workload.Evidence("".join(line for line in output.splitlines(True) if not line.startswith("job ")))  # -j oe
         self.facts["counters"].append(found.counter)
@@ -317,7 +502,7 @@ class Trip(object):
 
     def remove(self):
         """Remove the job's files and images."""
-        privilege.as_user(self.user, lambda: [shutil.rmtree(path, ignore_errors=True) for path in (self.work, self.place) if path])
+        self.as_user(lambda: [shutil.rmtree(path, ignore_errors=True) for path in (self.work, self.place) if path])
         if self.place:
             try:
                 os.rmdir(self.place)  # the user cannot remove it from root's directory
@@ -328,29 +513,39 @@ class Trip(object):
         """Let a second pass since the last image: pbs_mom names images by the second, and no image replaces another."""
         time.sleep(max(0, self.imaged + 1.1 - time.time()))
 
-    def steps(self, continued):
+    def steps(self):
         """Yield the steps: name, node, work."""
         yield "submit", self.path[0], self.submit
-        if continued:
-            yield "continue", self.path[0], self.go_on
-        for before, node in zip(self.path, self.path[1:]):
-            self.rest()
-            yield "hold", before, self.hold
-            yield "release", node, functools.partial(self.release, node)
+        for number, node in enumerate(self.path):
+            if number:
+                self.rest()
+                yield "hold", self.path[number - 1], self.hold
+                if number == 1 and self.case == "older_image":
+                    yield "older_image", self.path[0], self.choose_older
+                if number == 1 and self.case == "failed_restart":
+                    yield "failed_restart", node, functools.partial(self.fail_to_restart, node)
+                yield "release", node, functools.partial(self.release, node)
+            elif self.case in ("continue", "older_image", "failed_hold"):
+                yield "continue", node, self.go_on
+                if self.case == "failed_hold":
+                    yield "failed_hold", node, self.fail_to_hold
+            if self.case == "periodic":  # after a restart too: its timer starts anew
+                yield "periodic", node, self.wait_for_periodic
         yield "finish", self.path[-1], self.finish
 
 
 FAULTS = (trial.TrialError, torque_job.JobError, HookError, OSError)
 
 
-def attempt(trip, continued):
+def attempt(trip):
     """Do all steps; return the causes of failure (list of str, empty when all did well)."""
     causes = []
     try:
-        for step, node, work in trip.steps(continued):
+        for step, node, work in trip.steps():
             try:
+                trip.noted = {}
                 trip.phases.measure(step, work, node=node)
-                trip.phases.done[-1]["counter"] = trip.counter()
+                trip.phases.done[-1].update(trip.noted, counter=trip.counter())
             except FAULTS as error:
                 causes.append("%s: %s: %s" % (node, step, error))
                 break
@@ -366,7 +561,8 @@ def main():
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "list", "elements": "str", "required": True},
-            "continued": {"type": "bool", "default": True},
+            "case": {"type": "str", "choices": list(CASES), "default": "continue"},
+            "depth": {"type": "int"},
             "user": {"type": "str", "required": True},
             "work_path": {"type": "path", "required": True},
             "qsub_options": {"type": "list", "elements": "str", "default": []},
@@ -378,12 +574,17 @@ def main():
     params, host = module.params, os.uname().nodename
     if not params["path"]:
         module.fail_json(msg="%s: job_roundtrip: the path holds no node; nothing was done" % host)
+    if params["case"] in ("older_image", "failed_restart") and len(params["path"]) < 2:
+        module.fail_json(msg="%s: job_roundtrip: case %s needs a path of two nodes at least (one may come twice); nothing was done"
+                         % (host, params["case"]))
+    if params["depth"] is not None and params["depth"] < 1:
+        module.fail_json(msg="%s: job_roundtrip: depth is %d, but must be at least 1; nothing was done" % (host, params["depth"]))
     if params["timeout"] < 1:
         module.fail_json(msg="%s: job_roundtrip: timeout is %d, but must be at least 1 (second); nothing was done"
                          % (host, params["timeout"]))
     if module.check_mode:
         module.exit_json(changed=False, **trial.result("L3", params["path"], None, "check mode: no job is submitted",
-                                                       counters=[], comments=[], phases=[]))
+                                                       case=params["case"], counters=[], comments=[], states=[], phases=[]))
     if os.geteuid() != 0:
         module.fail_json(msg="%s: job_roundtrip must run as root to submit as another user; use become" % host)
     missing = [name for name in ("qsub", "qstat", "qhold", "qrls", "qchkpt", "qalter", "qdel")
@@ -406,12 +607,12 @@ def main():
         trip = Trip(params, torque_job.Commands(run, params["torque_path"]))
     except HookError as error:
         module.fail_json(msg="%s: job_roundtrip: %s; nothing was done" % (host, error))
-    cause = "; ".join(attempt(trip, params["continued"]))
+    cause = "; ".join(attempt(trip))
     version = re.search(r"[Vv]ersion: *(\S+)", " ".join(run([params["torque_path"] + "/qstat", "--version"], "root")[1:]))
     if version:
         trip.facts["torque"] = version.group(1)
     module.exit_json(changed=False, **trial.result("L3", trip.nodes or params["path"], not cause, cause,
-                                                   phases=trip.phases.done, **trip.facts))
+                                                   phases=trip.phases.done, states=trip.commands.states, **trip.facts))
 
 
 if __name__ == "__main__":

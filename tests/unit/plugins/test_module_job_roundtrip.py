@@ -27,9 +27,11 @@ start() {{ setsid sh job >/dev/null 2>&1 </dev/null & }}
 image() {{
     number=$(($(cat number 2>/dev/null || echo 0) + 1))
     echo $number > number
-    mkdir "{images}/ckpt.12.head.$number"
+    mkdir "{images}/ckpt.12.head.$number" 2> refusal || {{ put comment "$(cat refusal)"; return 1; }}
     head -c 3000 /dev/zero > "{images}/ckpt.12.head.$number/pages"
-    echo '{{"engine": {{"name": "shell", "version": "1.0"}}}}' > "{images}/ckpt.12.head.$number/manifest.json"
+    echo '{{"engine": {{"name": "shell", "version": "1.0"}}, "depth": '$(cat depth)', "frozen_seconds": 0.25}}' \
+        > "{images}/ckpt.12.head.$number/manifest.json"
+    put resources_used.walltime 00:00:0$number
     put checkpoint_dir {images}
     put checkpoint_name ckpt.12.head.$number
     put comment "image $number"
@@ -56,6 +58,7 @@ while [ $# -gt 1 ]; do
         -e) echo "$2" > err ;;
         -l) put exec_host "${{2#nodes=}}/0" ;;
         -j) echo "$1 $2" > options ;;
+        -c) case $2 in *depth=*) echo "${{2#*depth=}}" > depth ;; esac ;;
     esac
     shift 2
 done
@@ -73,9 +76,21 @@ echo "Job Id: $2"
 echo "    job_state = $state"
 """,
     "qchkpt": "image\n",
-    "qhold": 'kill -s STOP -- "-$(cat session)"\nimage\nput job_state H\n',
-    "qalter": 'echo "${{2#nodes=}}" > wanted\n',
-    "qrls": 'put exec_host "$(cat wanted)/0"\nput job_state R\nkill -s CONT -- "-$(cat session)"\n',
+    "qhold": """\
+kill -s STOP -- "-$(cat session)"
+put Hold_Types u
+if image; then put job_state H; else put Hold_Types n; kill -s CONT -- "-$(cat session)"; fi
+""",
+    "qalter": 'if [ "$1" = -W ]; then put checkpoint_name "${{2#*=}}"; else echo "${{2#nodes=}}" > wanted; fi\n',
+    "qrls": """\
+put exec_host "$(cat wanted)/0"
+if tr -d '\\0' < "{images}/$(cat attributes/checkpoint_name)/pages" | grep -q .; then
+    put comment "Permanent failure of the restart: the image is damaged"
+else
+    put job_state R
+    kill -s CONT -- "-$(cat session)"
+fi
+""",
     "qdel": "end\n",
 }
 
@@ -92,8 +107,8 @@ class Stage:
             path.chmod(0o755)
         for path in (self.images, self.server, self.server / "attributes", self.work):
             os.chown(path, user.pw_uid, user.pw_gid)
-        for name in ("calls", "options", "session"):
-            (self.server / name).write_text("")
+        for name, text in (("calls", ""), ("options", ""), ("session", ""), ("depth", "null\n")):
+            (self.server / name).write_text(text)
             os.chown(self.server / name, user.pw_uid, user.pw_gid)
         program(self.bin / "python3", '#!/bin/sh\nexec %s "$@"\n' % python)  # MOM's environment, where a job finds its programs
         self.use(**GOOD)
@@ -164,10 +179,21 @@ def test_seconds(text, number):
     ([], {}, "the path holds no node"),
     (["node1"], {"timeout": 0}, "timeout is 0, but must be at least 1 (second)"),
     (["node1"], {"timeout": -5}, "timeout is -5, but must be at least 1 (second)"),
-], ids=["path", "zero", "negative"])
+    (["node1"], {"depth": 0}, "depth is 0, but must be at least 1"),
+    (["node1"], {"case": "older_image"}, "case older_image needs a path of two nodes at least (one may come twice)"),
+    (["node1"], {"case": "failed_restart"}, "case failed_restart needs a path of two nodes at least (one may come twice)"),
+], ids=["path", "zero", "negative", "depth", "older_image", "failed_restart"])
 def test_bad_arguments(stage, path, changed, cause, check):
     answer = stage(*path, check=check, **changed)
     assert (answer.get("failed"), answer["msg"]) == (True, "%s: job_roundtrip: %s; nothing was done" % (NODE, cause))
+    assert stage.calls() == []
+
+
+def test_unknown_case(stage):
+    answer = stage("node1", case="sideways")
+    assert answer["failed"] is True
+    assert answer["msg"] == ("value of case must be one of: move, continue, periodic, older_image, failed_hold, failed_restart, "
+                             "got: sideways")
     assert stage.calls() == []
 
 
@@ -175,7 +201,8 @@ def test_check_mode_submits_nothing(stage):
     answer = stage("node1", "node2", check=True, user="no_such_user", torque_path="/nonexistent")
     del answer["invocation"]
     assert answer == {"changed": False, "level": "L3", "nodes": ["node1", "node2"], "passed": None,
-                      "cause": "check mode: no job is submitted", "counters": [], "comments": [], "phases": []}
+                      "cause": "check mode: no job is submitted", "case": "continue", "counters": [], "comments": [], "states": [],
+                      "phases": []}
     assert (stage.calls(), os.listdir(stage.work)) == ([], [])
 
 
@@ -220,7 +247,8 @@ def test_job_that_moves(stage):
     assert (answer["level"], answer["nodes"], answer["changed"]) == ("L3", ["node1", "node2", "node2"], False)
     assert (answer["job_id"], answer["exit_status"], answer["walltime"], answer["torque"]) == ("12.head", 7, 65, "6.1.3")
     assert answer["engine"] == {"name": "shell", "version": "1.0"}
-    assert answer["image_bytes"] == 3000 + len('{"engine": {"name": "shell", "version": "1.0"}}\n')
+    assert answer["image_bytes"] == 3000 + len('{"engine": {"name": "shell", "version": "1.0"}, "depth": null, "frozen_seconds": 0.25}\n')
+    assert answer["case"] == "continue"
     assert answer["comments"] == ["image 1", "image 2", "image 3"]
     assert [(phase["step"], phase["node"]) for phase in answer["phases"]] == [
         ("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("release", "node2"), ("hold", "node2"), ("release", "node2"),
@@ -231,6 +259,15 @@ def test_job_that_moves(stage):
     assert [phase["counter"] for phase in answer["phases"] if phase["step"] == "hold"] == [second, third]
     assert answer["phases"][-1]["counter"] == last == answer["output_lines"] - 1
     assert all(phase["seconds"] > 0 for phase in answer["phases"])
+    for phase in answer["phases"]:
+        assert phase.get("engine_seconds") == (0.25 if phase["step"] in ("continue", "hold") else None)
+        assert (0 < phase.get("running_seconds", 0) < phase["seconds"]) == (phase["step"] == "release")
+    assert [phase["walltime"] for phase in answer["phases"] if "walltime" in phase] == [2, 3, 65]
+    states = [(state["state"], state["substate"], state["node"]) for state in answer["states"]]
+    assert states == [("R", None, "node1"), ("H", None, "node1"), ("R", None, "node2"), ("H", None, "node2"), ("R", None, "node2"),
+                      ("C", None, "node2")]
+    times = [state["seconds"] for state in answer["states"]]
+    assert times[0] == 0 and times == sorted(times)
     assert stage.calls() == [
         "nobody: qsub", "nobody: qchkpt 12.head", "nobody: qhold 12.head", "root: qalter -l nodes=node2 12.head", "nobody: qrls 12.head",
         "nobody: qhold 12.head", "root: qalter -l nodes=node2 12.head", "nobody: qrls 12.head"]
@@ -238,7 +275,7 @@ def test_job_that_moves(stage):
 
 
 def test_without_continue(stage):
-    answer = stage("node1", "node2", continued=False)
+    answer = stage("node1", "node2", case="move")
     assert judged(answer) == (True, "")
     assert steps_done(answer) == ["submit", "hold", "release", "finish"]
     assert (len(answer["counters"]), answer["comments"]) == (2, ["image 1"])
@@ -246,7 +283,7 @@ def test_without_continue(stage):
 
 
 def test_without_a_move(stage):
-    answer = stage("node1", continued=False)
+    answer = stage("node1", case="move")
     assert judged(answer) == (True, "")
     assert (steps_done(answer), answer["nodes"], answer["comments"]) == (["submit", "finish"], ["node1"], [])
     assert "engine" not in answer and "image_bytes" not in answer
@@ -255,7 +292,7 @@ def test_without_a_move(stage):
 
 def test_what_is_submitted(stage, nobody):
     """Nothing of root's environment reaches the user: "qsub -V" would hand it to the job."""
-    assert judged(stage("node1", continued=False, qsub_options=["-q", "long queue"])) == (True, "")
+    assert judged(stage("node1", case="move", qsub_options=["-q", "long queue"])) == (True, "")
     work = re.fullmatch(r"-N validate -c enabled -l nodes=node1 -o (%s/validate-\d+-\d+)/stdout -e \1/stderr -q long queue \1/job\.sh\n"
                         % stage.work, (stage.server / "argv").read_text())
     assert work
@@ -299,7 +336,7 @@ def test_work_of_the_job_is_closed_to_others(stage):
 ])
 def test_version(stage, text, version):
     stage.use(qstat=GOOD["qstat"].replace("echo \"Version: 6.1.3\"; echo \"Commit: none\"", text))
-    answer = stage("node1", continued=False)
+    answer = stage("node1", case="move")
     assert (judged(answer), answer.get("torque")) == ((True, ""), version)
 
 
@@ -323,11 +360,116 @@ def test_directory_of_images_that_is_not_empty(stage):
 @pytest.mark.parametrize("attribute, value", [("resources_used.walltime", None), ("resources_used.walltime", "soon")])
 def test_walltime_that_is_none(stage, attribute, value):
     stage.use(job=JOB.replace("put resources_used.walltime 00:01:05", "put %s %s" % (attribute, value) if value else ":"))
-    answer = stage("node1", continued=False)
+    answer = stage("node1", case="move")
     assert (answer["passed"], answer["walltime"]) == (True, None)
 
 
+def calls_but(stage, first):
+    """The commands after the first ones (int), without the job's id."""
+    return [line.replace(" 12.head", "") for line in stage.calls()[first:]]
+
+
+def test_periodic_images(stage):
+    """After each start the module waits for one; it asks for none."""
+    later = "(sleep 0.5; image) >/dev/null 2>&1 </dev/null &\n"
+    stage.use(qsub=GOOD["qsub"] + later, qrls=GOOD["qrls"] + later)
+    answer = stage("node1", "node2", case="periodic")
+    assert judged(answer) == (True, "")
+    assert "-c enabled,periodic,interval=1 " in (stage.server / "argv").read_text()
+    assert steps_done(answer) == ["submit", "periodic", "hold", "release", "periodic", "finish"]
+    assert answer["comments"] == ["image 1", "image 2", "image 3"]
+    assert "nobody: qchkpt 12.head" not in stage.calls()
+    assert stage.left() == []
+
+
+def test_hold_that_has_to_fail(stage):
+    answer = stage("node1", "node2", case="failed_hold")
+    assert judged(answer) == (True, "")
+    assert steps_done(answer) == ["submit", "continue", "failed_hold", "hold", "release", "finish"]
+    assert re.fullmatch("mkdir: cannot create directory .*: Permission denied", answer["comments"][1])
+    assert answer["comments"][::2] == ["image 1", "image 3"]
+    assert len(answer["counters"]) == 3
+    assert calls_but(stage, 1) == ["nobody: qchkpt", "nobody: qhold", "nobody: qhold", "root: qalter -l nodes=node2", "nobody: qrls"]
+    assert stage.left() == []
+
+
+def test_restart_that_has_to_fail(stage):
+    answer = stage("node1", "node2", "node1", case="failed_restart")
+    assert judged(answer) == (True, "")
+    assert steps_done(answer) == ["submit", "hold", "failed_restart", "release", "hold", "release", "finish"]
+    assert answer["comments"] == ["image 1", "Permanent failure of the restart: the image is damaged", "image 2"]
+    assert answer["nodes"] == ["node1", "node2", "node1"]
+    assert calls_but(stage, 1)[:5] == ["nobody: qhold", "root: qalter -l nodes=node2", "nobody: qrls", "root: qalter -l nodes=node2",
+                                       "nobody: qrls"]
+    assert stage.left() == []
+
+
+def test_depth(stage):
+    assert judged(stage("node1", "node2", depth=2)) == (True, "")
+    assert (stage.server / "argv").read_text().startswith("-N validate -c enabled,depth=2 -l nodes=node1 -o ")
+
+
 # what fails, step by step
+
+@pytest.mark.parametrize("case, parts, cause", [
+    ("periodic", {"qsub": GOOD["qsub"] + "(sleep 1; end) >/dev/null 2>&1 &\n"},
+     r"node1: periodic: there is no image without a command \(state C, waited 61 seconds at most\): no comment"),
+    ("older_image", {},
+     r"node2: release: the job goes on from \d+, but its image was made at \d+: it is not from the image that was named"),
+    ("older_image", {"qalter": ":\n"}, r"node1: older_image: the server still names the image ckpt\.12\.head\.2 after "
+     r"qalter -W checkpoint_name=ckpt\.12\.head\.1"),
+    ("failed_hold", {"qhold": "kill -s STOP -- \"-$(cat session)\"\nput comment elsewhere\nput job_state H\n"},
+     "node1: failed_hold: this had to fail, but the job is in state H; its comment: elsewhere"),
+    ("failed_hold", {"qhold": "put comment Permission denied; put Hold_Types u\n"},
+     "node1: failed_hold: this had to fail, but the job is in state R; its comment: Permission"),
+    ("failed_hold", {"qhold": "image\nput Hold_Types n\nend\n"},
+     "node1: failed_hold: this had to fail, but the job is in state C; its comment: mkdir: .*: Permission denied"),
+    ("failed_hold", {"qhold": "image\nput Hold_Types n\nrm {images}/*/pages\n"},
+     r"node1: failed_hold: this failed, but changed among the job's images: ckpt\.12\.head\.1/pages \(3000 bytes\)"),
+    ("failed_hold", {"qhold": "kill -s STOP -- \"-$(cat session)\"\nimage\nput Hold_Types n\n"},
+     r"node1: failed_hold: the job made no progress on node1 \(counter \d+, state R, waited 1 seconds at most\): mkdir.*"),
+    ("failed_restart", {"qrls": "put job_state R\nkill -s CONT -- \"-$(cat session)\"\n"},
+     "node2: failed_restart: this had to fail, but the job is in state R; its comment: image 1"),
+    ("failed_restart", {"qrls": "put comment 'the image is damaged'\nend\n"},
+     "node2: failed_restart: this had to fail, but the job is in state C; its comment: the image is damaged"),
+    ("failed_restart", {"qrls": GOOD["qrls"] + "rm -r {images}/*.1\nmkdir {images}/ckpt.12.head.1\n"},
+     r"node2: failed_restart: this failed, but changed among the job's images: ckpt\.12\.head\.1/manifest\.json \(\d+ bytes\), "
+     r"ckpt\.12\.head\.1/pages \(3000 bytes\)"),
+    ("failed_restart", {"qrls": GOOD["qrls"] + 'echo late > "$(cat out)"\n'},
+     "node2: failed_restart: the restart failed, and the output that TORQUE had delivered is not as it was"),
+], ids=["periodic", "newer image", "older image refused", "held", "hold not taken back", "ended", "image damaged", "stopped", "runs",
+        "ended by the restart", "image gone", "output gone"])
+def test_case_that_fails(stage, case, parts, cause):
+    stage.use(**parts)
+    answer = stage("node1", "node2", case=case, timeout=1)
+    assert answer["passed"] is False
+    assert re.fullmatch(cause, answer["cause"]), answer["cause"]
+    assert stage.left() == []
+
+
+@pytest.mark.parametrize("depth", ["null", "2", '"3"'])
+def test_depth_that_does_not_arrive(stage, depth):
+    stage.use(qsub=GOOD["qsub"] + "echo '%s' > depth\n" % depth)
+    found = {"null": "None", "2": "2", '"3"': "3"}[depth]
+    assert judged(stage("node1", depth=3)) == (
+        False, "node1: continue: the job was submitted with depth 3, but the checkpoint hook was given %s" % found)
+
+
+def test_walltime_that_a_restart_set_back(stage):
+    """What the hold itself took is not the job's, so a few seconds may be missing, and no more."""
+    stage.use(qhold=GOOD["qhold"] + "put resources_used.walltime 00:10:00\n", job=JOB.replace("00:01:05", "00:09:58"))
+    assert judged(stage("node1", "node2", case="move")) == (True, "")
+
+
+def test_walltime_that_starts_anew(stage):
+    stage.use(qhold=GOOD["qhold"] + "put resources_used.walltime 00:10:00\n")
+    answer = stage("node1", "node2", case="move")
+    assert answer["passed"] is False
+    assert re.fullmatch(r"node2: finish: the server accounts a walltime of 65 seconds, but the job had used 59[5-8] before its restart",
+                        answer["cause"])
+
+
+# what fails at any time
 
 @pytest.mark.parametrize("parts, steps, cause", [
     ({"qsub": "echo qsub: no default queue >&2; exit 174\n"}, "",
@@ -342,8 +484,10 @@ def test_walltime_that_is_none(stage, attribute, value):
      r"node1: submit: the job made no progress on node1 \(counter 0, state R, waited 1 seconds at most\): waiting"),
     ({"qchkpt": "echo qchkpt: not checkpointable >&2; exit 170\n"}, "submit",
      "node1: continue: qchkpt 12.head exited 170: qchkpt: not checkpointable"),
-    ({"qchkpt": "put comment 'hook failed'\n"}, "submit", "node1: continue: there is no image 1 seconds after qchkpt: hook failed"),
-    ({"qchkpt": ":\n"}, "submit", "node1: continue: there is no image 1 seconds after qchkpt: no comment"),
+    ({"qchkpt": "put comment 'hook failed'\n"}, "submit",
+     r"node1: continue: there is no image after qchkpt \(state R, waited 1 seconds at most\): hook failed"),
+    ({"qchkpt": ":\n"}, "submit",
+     r"node1: continue: there is no image after qchkpt \(state R, waited 1 seconds at most\): no comment"),
     ({"qchkpt": "image\nkill -s STOP -- -$(cat session)\n"}, "submit",
      r"node1: continue: the job made no progress on node1 \(counter \d+, state R, waited 1 seconds at most\): image 1"),
     ({"qchkpt": "image\nrm {images}/*/manifest.json\n"}, "submit",
@@ -400,7 +544,8 @@ def test_step_that_fails(stage, parts, steps, cause):
     """The cause says what TORQUE said; the job, its files and its images are removed."""
     stage.use(**parts)
     step = cause.split(": ")[1]
-    answer = stage("node1", *[] if step == "finish" else ["node2"], continued=step == "continue", timeout=1)
+    answer = stage("node1", *[] if step == "finish" else ["node2"], case="continue" if step == "continue" else "move",
+                   timeout=5 if step == "finish" else 1)
     assert answer["passed"] is False
     assert re.fullmatch(cause.format(images=stage.images), answer["cause"]), answer["cause"]
     assert steps_done(answer) == steps.split()
@@ -433,7 +578,7 @@ def test_job_that_stops_early(stage, state):
 def test_job_that_starts_anew(stage):
     """The worst a restart can do: all looks well, and the work done so far is lost."""
     stage.use(qrls=GOOD["qrls"].replace("kill -s CONT", "kill -s KILL") + "start\n")
-    answer = stage("node1", "node2", continued=False)
+    answer = stage("node1", "node2", case="move")
     number = answer["counters"][0]
     assert answer["passed"] is False
     assert re.fullmatch(r"node2: finish: the output that TORQUE delivered is not whole: counter 1 follows \d+ \(repeat\); "
@@ -471,7 +616,7 @@ def test_job_that_cannot_be_deleted(stage):
 
 def test_job_that_does_not_go_away(stage):
     stage.use(qhold="exit 1\n", qdel=":\n")
-    answer = stage("node1", "node2", continued=False, timeout=1)
+    answer = stage("node1", "node2", case="move", timeout=1)
     stage.kill()
     assert judged(answer) == (False, "node1: hold: qhold 12.head exited 1: it said nothing; clean: job 12.head is still there "
                               "after 1 seconds; look at its node, then use qdel -p")
@@ -480,7 +625,7 @@ def test_job_that_does_not_go_away(stage):
 def test_job_that_does_not_end(stage):
     """qdel refuses a job that is about to end."""
     stage.use(deliver="put job_state E; exec sleep 600 # {server}\n")
-    answer = stage("node1", continued=False, timeout=1)
+    answer = stage("node1", case="move", timeout=1)
     stage.kill()
     assert judged(answer) == (False, "node1: finish: job 12.head is in state E, not C, after 1 seconds; its comment: none; "
                               "clean: job 12.head is still there after 1 seconds; look at its node, then use qdel -p")
@@ -489,7 +634,7 @@ def test_job_that_does_not_end(stage):
 
 def test_job_that_takes_its_time_to_go(stage):
     stage.use(qhold="exit 1\n", qdel="put job_state E\n(sleep 0.3; end) >/dev/null 2>&1 &\n")
-    answer = stage("node1", "node2", continued=False)
+    answer = stage("node1", "node2", case="move")
     assert judged(answer) == (False, "node1: hold: qhold 12.head exited 1: it said nothing")
     assert stage.state() == "C"
 
@@ -498,7 +643,7 @@ def test_trouble_after_a_good_end(stage):
     """The job did well, but what is left must not go unnoticed."""
     stage.use(qstat=GOOD["qstat"] +
               "[ ! -e over ] || {{ echo qstat: gone >&2; exit 1; }}\n[ $(cat attributes/job_state) != C ] || : > over\n")
-    answer = stage("node1", continued=False)
+    answer = stage("node1", case="move")
     assert judged(answer) == (False, "clean: qstat -f 12.head exited 1: qstat: gone")
     assert (steps_done(answer), answer["exit_status"]) == (["submit", "finish"], 7)
     assert stage.left() == []
@@ -511,7 +656,7 @@ def test_trouble_after_a_good_end(stage):
 def test_command_that_hangs(stage, name, cause):
     """A server that answers nobody, as one with a lost lock."""
     stage.use(**{name: "exec sleep 600 # {server}\n"})
-    answer = stage("node1", "node2", continued=False, timeout=1)
+    answer = stage("node1", "node2", case="move", timeout=1)
     if name == "qstat":
         stage.kill()
     assert judged(answer) == (False, cause.format(words="exited 124: it did not answer within 1 seconds"))
@@ -520,4 +665,4 @@ def test_command_that_hangs(stage, name, cause):
 def test_language_of_the_commands(stage):
     """A sentence that is looked for must not be translated."""
     stage.use(qstat="[ \"$LC_ALL\" = C ] || {{ echo inconnu >&2; exit 153; }}\n" + GOOD["qstat"])
-    assert judged(stage("node1", continued=False)) == (True, "")
+    assert judged(stage("node1", case="move")) == (True, "")

@@ -59,6 +59,18 @@ def test_table_of_jobs():
     assert [case.attrib["classname"] for case in parsed([moved, lost])] == ["site.L3", "site.L3"]
 
 
+def test_case_of_a_job_is_named():
+    """The usual one is not."""
+    usual, lost = result("L3", case="continue"), result("L3", False, "late", case="failed_hold")
+    assert render.table([usual, lost]).splitlines()[1:] == [
+        "L3 job              passed  node1  -       -        -     -      0.00",
+        "L3 job failed_hold  FAILED  node1  -       -        -     -      0.00",
+        "L3 failed_hold FAILED: node1: late",
+    ]
+    assert render.summary([usual, lost])["failures"] == ["L3 failed_hold (node1): late"]
+    assert [case.attrib["name"] for case in parsed([usual, lost])] == ["node1", "node1 failed_hold"]
+
+
 def test_table_columns_are_aligned():
     lines = render.table([PASSED, FAILED, NOT_RUN]).splitlines()[:4]
     head = ("LEVEL", "RESULT", "NODES", "ENGINE", "COUNTER", "EXIT", "IMAGE", "SECONDS")

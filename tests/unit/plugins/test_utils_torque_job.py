@@ -140,6 +140,21 @@ def test_job_when_the_server_does_not_answer():
         "qstat -f 16.head exited 171: qstat: cannot connect to server head (errno=111)"
 
 
+def test_states():
+    """Each is noted once, when it was first seen; a job that is gone has none."""
+    times = iter(range(100, 200))
+    shown = [{"job_state": "Q"}, {"job_state": "R", "substate": "42", "exec_host": "node1/0"},
+             {"job_state": "R", "substate": "42", "exec_host": "node1/0", "comment": "new"},
+             {"job_state": "R", "substate": "42", "exec_host": "node2/0"}, {"job_state": "R", "substate": "58", "exec_host": "node2/0"}]
+    server = Server(*([said(**entry) for entry in shown] + [GONE, said(**shown[-1]), said(job_state="C", substate="odd")]))
+    commands = Commands(server, "/opt/bin", clock=lambda: float(next(times)))
+    for _number in range(8):
+        commands.job("12.head")
+    assert [(entry["state"], entry["substate"], entry["node"]) for entry in commands.states] == [
+        ("Q", None, ""), ("R", 42, "node1"), ("R", 42, "node2"), ("R", 58, "node2"), ("C", None, "")]
+    assert [entry["seconds"] for entry in commands.states] == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
 # waiting
 
 def said(**attributes):
