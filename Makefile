@@ -47,7 +47,7 @@ lint sanity unit integration molecule: tools testing collection ## this part of 
 torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/patches.md
 	@$(VENV)/bin/python tests/matrix.py
 
-bench: tools testing collection ## what the hooks cost beside the bare engine, figures into report/bench.txt
+bench: tools testing collection ## what the hooks cost beside the bare engine, a move beside TORQUE, figures into report/bench.txt
 	@$(HOSTS) up bench
 	@$(VENV)/bin/ansible-playbook -i "$$($(HOSTS) inventory bench)" playbooks/site.yml > $(CACHE)/bench.log \
 	  || { tail -40 $(CACHE)/bench.log; exit 1; }

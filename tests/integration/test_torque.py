@@ -1,10 +1,13 @@
 """Real jobs in a real TORQUE, as users and administrators meet them. Needs TORQUE's source; says so where there is none."""
+import json
+import os
 import re
+import subprocess
 import time
 
 import proofs
 import pytest
-from conftest import HOOKS, STORE
+from conftest import HOOKS, STORE, TOP
 from jobs import BIN, Jobs
 
 
@@ -45,6 +48,169 @@ def test_every_line_of_output_survives_a_move(qsub, options, output, names):
     job.sign("go")
     assert job.wait("C")["exit_status"] == "7"
     assert job.text(names).splitlines() == [str(number) for number in range(1, 10001)]
+
+
+KEPT = "job.sh.o%s"
+"""What "-k oe" names the output, in the home on the node."""
+
+
+@pytest.fixture
+def shared_home(cluster):
+    """Give alice one home on all hosts, /shared/home/alice."""
+    cluster.nodes["head"].ask("install -d -o alice /shared/home/alice")
+    for node in cluster.nodes.values():
+        node.ask("sed -i.good 's|:/home/alice:|:/shared/home/alice:|' /etc/passwd")
+    yield "/shared/home/alice"
+    for node in cluster.nodes.values():
+        node.ask("mv /etc/passwd.good /etc/passwd")
+    cluster.nodes["head"].ask("rm -r /shared/home")
+
+
+def test_output_kept_in_a_shared_home_survives_a_move(qsub, shared_home):
+    job = qsub("cd $PBS_O_WORKDIR\n" + LINES % {"here": "."}, "-c", "enabled", "-k", "oe", output=False)
+    job.reach("half")
+    job.hold()
+    job.release("node2")
+    job.sign("go")
+    assert job.wait("C")["exit_status"] == "7"
+    text = job.head.ask("cat %s/%s" % (shared_home, KEPT % job.id.split(".")[0]))
+    assert text.splitlines() == [str(number) for number in range(1, 10001)]
+
+
+def test_output_kept_in_a_home_of_the_node_keeps_the_job_there(qsub, node1):
+    """The file that the job has open is on that node only: elsewhere it is held with the reason, there it goes on."""
+    job = qsub("cd $PBS_O_WORKDIR\n" + LINES % {"here": "."}, "-c", "enabled", "-k", "oe", output=False)
+    path = "/home/alice/" + KEPT % job.id.split(".")[0]
+    job.reach("half")
+    job.hold()
+    job.root("qalter -l nodes=node2 " + job.id)
+    job.user("%s/qrls %s" % (BIN, job.id))
+    job.comment("failure of the restart")
+    assert "Can't open file %s" % path[1:] in job.wait("H")["comment"]
+    assert node1.ask("tail -n 1 " + path) == "5000"
+    job.release("node1")
+    job.sign("go")
+    assert job.wait("C")["exit_status"] == "7"
+    assert node1.ask("cat " + path).splitlines() == [str(number) for number in range(1, 10001)]
+    node1.ask("rm " + path)
+
+
+# -- what a move costs ------------------------------------------------------------
+
+MEMORY = """\
+exec python3 -c '
+import os, time
+held = os.urandom(64 << 20)
+open("up", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.05)
+'
+"""
+
+
+def test_head_moves_no_image(qsub, cluster, node2):
+    """Next to nothing goes over the head's wires while 64 MiB move; what it reads itself is seen there."""
+    head = cluster.nodes["head"]
+
+    def traffic():
+        return sum(map(int, head.ask("cat /sys/class/net/[!l]*/statistics/[rt]x_bytes").split()))
+
+    job = qsub("cd $PBS_O_WORKDIR\n" + MEMORY, "-c", "enabled")
+    job.reach("up")
+    before = traffic()
+    job.hold()
+    job.release("node2")
+    image = job.image()
+    moved = traffic() - before
+    size = int(head.ask("du -sb %s | cut -f1" % image))
+    assert size > 64 << 20
+    assert moved < size / 50, "%d bytes went over the head's wires while an image of %d bytes moved" % (moved, size)
+    before = traffic()
+    head.ask("head -c 8000000 /dev/zero | tr '\\0' x")
+    assert traffic() - before > 8000000
+    job.sign("go")
+    assert job.wait("C")["exit_status"] == "0"
+
+
+# -- level L3 -----------------------------------------------------------------------
+
+@pytest.fixture
+def trip(cluster):
+    """Call job_roundtrip on the head; return its answer."""
+    def call(**arguments):
+        arguments = dict({"path": ["node1", "node2"], "user": "alice", "work_path": STORE + "/alice"}, **arguments)
+        done = subprocess.run(["ansible", "-i", cluster.inventory, "head", "-m", "ckpt.torque.job_roundtrip", "-a", json.dumps(arguments)],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False, cwd=TOP,
+                              env=dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"), ANSIBLE_NOCOLOR="1"))
+        assert done.returncode == 0, done.stdout + done.stderr
+        answer = json.JSONDecoder().raw_decode(done.stdout[done.stdout.index("{"):])[0]
+        assert (answer["passed"], answer["cause"], answer["exit_status"]) == (True, "", 7), answer
+        assert cluster.nodes["head"].run("ls -d %s/alice/validate-* %s/*.CK" % (STORE, STORE)).out == ""
+        return answer
+    return call
+
+
+def steps(answer):
+    return [(phase["step"], phase["node"]) for phase in answer["phases"]]
+
+
+def test_chain_of_moves(trip):
+    answer = trip(path=["node1", "node2", "node1", "node1"], depth=3)
+    assert answer["nodes"] == ["node1", "node2", "node1", "node1"]
+    assert answer["counters"] == sorted(set(answer["counters"])) and len(answer["counters"]) == 5
+    rests = [state["node"] for state in answer["states"] if state["state"] == "H"]
+    assert rests == ["node1", "node2", "node1"]
+    assert answer["states"][-1]["state"] == "C"
+    walltimes = [phase["walltime"] for phase in answer["phases"] if "walltime" in phase]
+    assert len(walltimes) == 4 and walltimes[-1] == answer["walltime"]
+    for phase in answer["phases"]:
+        assert 0 < phase.get("engine_seconds", 0) < phase["seconds"] or phase["step"] not in ("continue", "hold")
+
+
+def test_restart_from_an_older_image(trip):
+    answer = trip(case="older_image")
+    first, second, last = answer["counters"]
+    assert first < second
+    restarted = next(phase for phase in answer["phases"] if phase["step"] == "release")
+    assert restarted["counter"] < second or last > second  # it counted the same once more
+    assert steps(answer) == [("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("older_image", "node1"), ("release", "node2"),
+                             ("finish", "node2")]
+
+
+def test_hold_that_has_to_fail(trip):
+    answer = trip(case="failed_hold")
+    assert re.fullmatch(r"cannot create image ckpt\.\S+: Permission denied", answer["comments"][1])
+    assert [state["state"] for state in answer["states"]].count("H") == 1
+
+
+def test_restart_that_has_to_fail(trip):
+    answer = trip(case="failed_restart")
+    assert re.fullmatch(r"Permanent failure of the restart: image \S+ is damaged: \S+ has another content than was written; "
+                        r"take an older image", answer["comments"][1])
+    rests = [state for state in answer["states"] if state["state"] == "H"]
+    assert [state["node"] for state in rests] == ["node1", "node2"]
+    assert len(answer["counters"]) == 2
+
+
+def test_periodic_images(trip):
+    """The unit of TORQUE's timer is a minute."""
+    answer = trip(case="periodic")
+    assert steps(answer) == [("submit", "node1"), ("periodic", "node1"), ("hold", "node1"), ("release", "node2"), ("periodic", "node2"),
+                             ("finish", "node2")]
+    assert answer["phases"][1]["seconds"] > 50
+
+
+def test_validate_goes_through_the_cases_it_is_told(cluster, tmp_path):
+    done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_cases=["move", "failed_restart"],
+                            validate_path=["node1", "node2"])
+    assert done.code == 0, done.out
+    found = [result for result in json.loads((tmp_path / "validation.json").read_text())["results"] if result["level"] == "L3"]
+    assert [(result["case"], result["passed"], len(result["comments"])) for result in found] == [
+        ("move", True, 1), ("failed_restart", True, 2)]
+    for case in ("move", "failed_restart"):
+        assert "Submit a job, hold it, release it elsewhere (%s)" % case in done.out
+    assert re.search(r"failed_restart +node2 +\d", done.out)
+    assert "L3 job failed_restart  passed  node1 > node2" in (tmp_path / "validation.txt").read_text()
 
 
 # -- what fails, fails well -----------------------------------------------------
@@ -130,6 +296,45 @@ def test_foreign_objects_are_left_alone(cluster):
     assert cluster.playbook("site", "--limit", "head").changed("head") == 0
     assert cluster.playbook("site", "--limit", "head", torque_server_purge=["queues"]).changed("head") == 1
     assert "theirs" not in head.ask("%s/qmgr -c 'print server'" % BIN)
+
+
+# -- ports --------------------------------------------------------------------------
+
+LISTEN = "import socket, time; s = socket.socket(); s.bind((str(), %d)); s.listen(); time.sleep(600)"
+
+
+@pytest.mark.parametrize("name, service, port", [("node1", "pbs_mom", 15003), ("head", "pbs_server", 15001), ("head", "pbs_sched", 15004)])
+def test_port_that_is_taken_is_said_by_name(cluster, name, service, port):
+    host = cluster.nodes[name]
+    host.ask("systemctl stop %s && systemd-run --unit thief --property Type=exec python3 -c '%s'" % (service, LISTEN % port))
+    try:
+        host.ask("for _ in $(seq 100); do ss -Hltn sport = :%d | grep -q . && break; sleep 0.1; done" % port)
+        done = cluster.playbook("site", "--limit", name)
+        process = host.ask("systemctl show -p MainPID --value thief")
+        path = host.ask("readlink /proc/%s/exe" % process)
+        sentence = "%s: port %d, which %s needs, is taken by %s (process %s); stop that program; it was not started." % (
+            name, port, service, path, process)
+        assert done.code != 0 and sentence in re.sub(r"\s+", " ", done.out), done.out
+        assert host.run("pgrep -x " + service).out == ""
+    finally:
+        host.ask("systemctl stop thief")
+    time.sleep(10)  # systemd has tried often enough, and refuses for so long
+    done = cluster.playbook("site", "--limit", name)
+    assert (done.code, done.changed(name)) == (0, 1), done.out
+    host.ask("pgrep -x " + service)
+
+
+def test_ports_that_are_everyones(cluster, node1):
+    node1.ask("sysctl -q net.ipv4.ip_unprivileged_port_start=80 && systemctl stop pbs_mom")
+    try:
+        done = cluster.playbook("site", "--limit", "node1")
+        assert done.code != 0
+        assert ("node1: any user of this host may use the ports from 80 on (net.ipv4.ip_unprivileged_port_start), and TORQUE takes whoever "
+                "uses one below 1024 for root; set it to 1024; it was not started.") in re.sub(r"\s+", " ", done.out), done.out
+    finally:
+        node1.ask("sysctl -q net.ipv4.ip_unprivileged_port_start=1024")
+    time.sleep(10)
+    assert cluster.playbook("site", "--limit", "node1").changed("node1") == 1
 
 
 # -- bad input ------------------------------------------------------------------------
