@@ -161,8 +161,8 @@ phases:
     - All steps with node, time taken (seconds) and counter.
     - A step that made an image has C(engine_seconds), how long the engine held the job, by the image's manifest.
     - C(hold) has C(walltime), which the server accounts so far (seconds).
-    - C(release) has C(running_seconds), from C(qalter) to the first line that the job wrote on the new node. The rest of its time goes to
-      ten further lines.
+    - C(release) has C(running_seconds), from C(qalter) to the first line that the job wrote on the new node (the rest of its time goes to
+      ten further lines), and C(resumed), the counter from which it went on.
   returned: always
   type: list
   elements: dict
@@ -453,10 +453,10 @@ class Trip(object):
         written, started = len(self.numbers()), time.time()
         self.send(node)
         self.run_on(node, self.origin, written, started)
-        first = self.numbers()[written]
-        if first > self.origin + 1:
+        self.noted["resumed"] = self.numbers()[written] - 1
+        if self.noted["resumed"] > self.origin:
             raise trial.TrialError("the job goes on from %d, but its image was made at %d: it is not from the image that was named"
-                                   % (first - 1, self.origin))
+                                   % (self.noted["resumed"], self.origin))
 
     def finish(self):
         """Let the job end by itself and judge what TORQUE delivered."""

@@ -263,6 +263,7 @@ def test_job_that_moves(stage):
         assert phase.get("engine_seconds") == (0.25 if phase["step"] in ("continue", "hold") else None)
         assert (0 < phase.get("running_seconds", 0) < phase["seconds"]) == (phase["step"] == "release")
     assert [phase["walltime"] for phase in answer["phases"] if "walltime" in phase] == [2, 3, 65]
+    assert [phase["resumed"] for phase in answer["phases"] if "resumed" in phase] == [second, third]
     states = [(state["state"], state["substate"], state["node"]) for state in answer["states"]]
     assert states == [("R", None, "node1"), ("H", None, "node1"), ("R", None, "node2"), ("H", None, "node2"), ("R", None, "node2"),
                       ("C", None, "node2")]
