@@ -99,7 +99,7 @@ def test_what_is_no_result(module, tmp_path, results, what, check):
 
 
 @pytest.mark.parametrize("changed", [{"passed": "yes"}, {"passed": False, "cause": None}, {"nodes": None}, {"nodes": [1]}, {"engine": None},
-                                     {"engine": {"name": None}}, {"phases": [{"step": "dump"}]}], ids=str)
+                                     {"engine": {"name": None}}, {"phases": [{"step": "dump"}]}, {"case": 1}], ids=str)
 def test_values_that_are_no_results(module, tmp_path, changed):
     answer = module("validation_report", {"results": [good(**changed)], "directory": str(tmp_path / "report")})
     assert answer["failed"] is True
