@@ -300,15 +300,15 @@ def test_foreign_objects_are_left_alone(cluster):
 
 # -- ports --------------------------------------------------------------------------
 
-LISTEN = "import socket, time; s = socket.socket(); s.bind((str(), %d)); s.listen(); time.sleep(600)"
+LISTEN = "import socket, time; found = socket.create_server((str(), %d)); time.sleep(600)"
 
 
 @pytest.mark.parametrize("name, service, port", [("node1", "pbs_mom", 15003), ("head", "pbs_server", 15001), ("head", "pbs_sched", 15004)])
 def test_port_that_is_taken_is_said_by_name(cluster, name, service, port):
     host = cluster.nodes[name]
-    host.ask("systemctl stop %s && systemd-run --unit thief --property Type=exec python3 -c '%s'" % (service, LISTEN % port))
+    host.ask("systemctl stop %s && systemd-run --collect --unit thief --property Type=exec python3 -c '%s'" % (service, LISTEN % port))
     try:
-        host.ask("for _ in $(seq 100); do ss -Hltn sport = :%d | grep -q . && break; sleep 0.1; done" % port)
+        host.ask("for _ in $(seq 100); do ss -Hltn sport = :%d | grep -q . && exit 0; sleep 0.1; done; exit 1" % port)
         done = cluster.playbook("site", "--limit", name)
         process = host.ask("systemctl show -p MainPID --value thief")
         path = host.ask("readlink /proc/%s/exe" % process)
