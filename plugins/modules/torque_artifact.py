@@ -69,6 +69,12 @@ family:
   description: V(Debian) or V(RedHat), by whose packages it installs; empty for others.
   returned: success
   type: str
+package_formats:
+  description: The kinds of packages that the host has the tool to make, of V(deb) and V(rpm).
+  returned: success
+  type: list
+  elements: str
+  sample: [deb]
 key:
   description: The artifact's name.
   returned: success
@@ -101,6 +107,7 @@ import zlib
 from ansible.module_utils.basic import AnsibleModule
 
 MANIFEST = "ckpt-torque.json"
+PACKAGERS = (("deb", "dpkg-deb"), ("rpm", "rpmbuild"))
 LINK = "current"
 
 
@@ -214,7 +221,8 @@ def main():
     place, link = os.path.join(params["prefix"], key), os.path.join(params["prefix"], LINK)
     installed = os.path.isfile(os.path.join(place, MANIFEST))
     current = os.readlink(link) if os.path.islink(link) else ""
-    result = {"platform": platform, "family": family, "key": key, "installed": installed, "current": current}
+    result = {"platform": platform, "family": family, "key": key, "installed": installed, "current": current,
+              "package_formats": [kind for kind, program in PACKAGERS if module.get_bin_path(program)]}
     if params["state"] == "asked":
         module.exit_json(changed=False, **result)
     if not os.path.isabs(params["prefix"]):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
-GROUP = "integration"
+GROUP = os.environ.get("CKPT_TORQUE_GROUP", "integration")
 HOOKS = "/usr/lib/ckpt-torque"
 STORE = "/shared/ckpt"
 CONFIG = "/etc/ckpt-torque/hooks.json"
@@ -70,10 +70,23 @@ class Cluster(object):
 
     def playbook(self, name, *arguments, inventory=None, **variables):
         """Run a playbook of the installed collection."""
-        command = ["ansible-playbook", "-i", inventory or self.inventory, "-e", json.dumps(variables), "ckpt.torque." + name]
+        return self._ansible("ansible-playbook", "-i", inventory or self.inventory, "-e", json.dumps(variables),
+                             "ckpt.torque." + name, *arguments)
+
+    def role(self, host, name, **variables):
+        """Apply a role to a host."""
+        return self._ansible("ansible", "-i", self.inventory, "-e", json.dumps(variables), "-m", "include_role",
+                             "-a", "name=ckpt.torque." + name, host)
+
+    def module(self, host, name, **arguments):
+        """Run a module on a host."""
+        return self._ansible("ansible", "-i", self.inventory, "-m", "ckpt.torque." + name, "-a", json.dumps(arguments), host)
+
+    @staticmethod
+    def _ansible(*command):
         environment = dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"), ANSIBLE_NOCOLOR="1")
-        return Result(subprocess.run(command + list(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                     universal_newlines=True, env=environment, cwd=TOP, check=False))
+        return Result(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, env=environment,
+                                     cwd=TOP, check=False))
 
 
 @pytest.fixture(scope="session")

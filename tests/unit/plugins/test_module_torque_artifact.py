@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import random
+import shutil
 import stat
 import tarfile
 
@@ -147,7 +148,8 @@ def test_asked(host):
     answer = host("asked")
     for name in ("invocation", "platform", "family"):
         answer.pop(name)
-    assert answer == {"changed": False, "key": host.key, "installed": False, "current": ""}
+    formats = [kind for kind, program in (("deb", "dpkg-deb"), ("rpm", "rpmbuild")) if shutil.which(program)]
+    assert answer == {"changed": False, "key": host.key, "installed": False, "current": "", "package_formats": formats}
     assert host.platform.endswith("-" + MACHINE)
     assert host.platform[:-len(MACHINE) - 1] == torque_artifact.system(torque_artifact.read("/etc/os-release"), "")[0]
     assert host.key == "6.1.3-%s-0123456789ab" % host.platform
