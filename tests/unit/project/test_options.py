@@ -7,8 +7,9 @@ import yaml
 TOP = pathlib.Path(__file__).resolve().parents[3]
 INVENTORY = yaml.safe_load((TOP / "molecule/options/molecule.yml").read_text())["provisioner"]["inventory"]
 VALUES = [dict(group) for kind in ("group_vars", "host_vars") for group in INVENTORY[kind].values()]
-# TORQUE's roles are not among them yet: each value would be one more TORQUE to build.
-DEFAULTS = {name: value for role in ("criu", "checkpoint_*") for path in TOP.glob("roles/%s/defaults/main.yml" % role)
+# torque_build is not among them: each value would be one more TORQUE to build; see test_build_options.py.
+ROLES = ("criu", "checkpoint_*", "torque_server", "torque_mom", "torque_client")
+DEFAULTS = {name: value for role in ROLES for path in TOP.glob("roles/%s/defaults/main.yml" % role)
             for name, value in yaml.safe_load(path.read_text()).items()}
 ONE_CHOICE = {"checkpoint_hooks_engine"}  # criu is the only engine of this release
 
