@@ -15,6 +15,7 @@ SAME = {  # variables that say how it is built, not what
     "torque_build_source": "/srv/torque.tar.gz", "torque_build_cache": "/srv/cache", "torque_build_packages": ["gcc"],
     "torque_build_run_packages": ["libxml2"], "torque_build_package_formats": [], "torque_build_user": "builder",
     "torque_build_directory": "/srv/build", "torque_build_jobs": 3, "torque_build_timeout": 60,
+    "torque_build_sysv_daemons": ["pbs_mom"], "torque_build_sysv_directory": "/etc/rc.d/init.d",
 }
 OTHER = {  # the others, and what they put into configure's arguments
     "torque_build_version": ("4.2.10", None),
