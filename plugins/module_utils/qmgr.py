@@ -83,6 +83,26 @@ def run(command, text="", timeout=60):
     return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
 
+def located(name, given, find):
+    """Return the path (str) of one of TORQUE's commands.
+
+    :param name: of the command (str); the module's option is called so, with _path
+    :param given: that option's value (str) or None
+    :param find: like AnsibleModule.get_bin_path
+    :raises QmgrError: when it is nowhere
+    """
+    path = given or find(name, opt_dirs=["/opt/torque/current/bin"])
+    if not path:
+        raise QmgrError("%s is neither in /opt/torque/current/bin nor in PATH; run the role torque_client or set %s_path" % (name, name))
+    return path
+
+
+def no_answer(name, cause):
+    """Return the sentence for a command (str) that the server did not answer, and what it said instead (str)."""
+    return ("the TORQUE server does not answer %s on this host: %s; see that pbs_server runs, that trqauthd runs here (TORQUE 4 and "
+            "later), and that server_name names the server" % (name, cause))
+
+
 # -- what qmgr prints ------------------------------------------------------
 
 def parse(text):

@@ -150,9 +150,7 @@ class Pbsnodes(object):
             raise NodeError("the server knows no node %s; pbsnodes shows the names it knows" % self.name)
         node = pbs_node.parse(output)
         if node is None:
-            raise NodeError("the TORQUE server does not answer pbsnodes on this host: %s; see that pbs_server runs, that "
-                            "trqauthd runs here (TORQUE 4 and later), and that server_name names the server"
-                            % (error or "it printed nothing"))
+            raise NodeError(qmgr.no_answer("pbsnodes", error or "it printed nothing"))
         return node
 
     def mark(self, note):
@@ -252,12 +250,9 @@ def main():
         signal.signal(number, interrupted)
     try:
         mark = pbs_node.note(params["node"], params["reason"])
-        path = params["pbsnodes_path"] or module.get_bin_path("pbsnodes", opt_dirs=["/opt/torque/current/bin"])
-        if not path:
-            raise NodeError("pbsnodes is neither in /opt/torque/current/bin nor in PATH; run the role torque_client or set "
-                            "pbsnodes_path")
+        path = qmgr.located("pbsnodes", params["pbsnodes_path"], module.get_bin_path)
         answer = bring(Pbsnodes(path, params["node"]), mark, params, module.check_mode)
-    except NodeError as error:
+    except (NodeError, QmgrError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**answer)
 

@@ -154,9 +154,7 @@ class Server(object):
         status, output, error = self.run([self.path], "".join(line + "\n" for line in commands), self.timeout)
         state = qmgr.parse(output)
         if status != 0 or not state["server"]:
-            raise QmgrError("the TORQUE server does not answer qmgr on this host: %s; see that pbs_server runs, that trqauthd "
-                            "runs here (TORQUE 4 and later), and that server_name names the server"
-                            % (qmgr.complaint(error) or "it printed nothing (status %d)" % status))
+            raise QmgrError(qmgr.no_answer("qmgr", qmgr.complaint(error) or "it printed nothing (status %d)" % status))
         return state
 
     def execute(self, commands):
@@ -210,10 +208,7 @@ def main():
                                 % (plural, plural))
         goal = qmgr.wanted(params["server"], params["queues"], params["nodes"])
         purge = [kind for kind in qmgr.KINDS if PLURAL[kind] in params["purge"]]
-        path = params["qmgr_path"] or module.get_bin_path("qmgr", opt_dirs=["/opt/torque/current/bin"])
-        if not path:
-            raise QmgrError("qmgr is neither in /opt/torque/current/bin nor in PATH; run the role torque_client or set qmgr_path")
-        server = Server(path, params["timeout"])
+        server = Server(qmgr.located("qmgr", params["qmgr_path"], module.get_bin_path), params["timeout"])
         state = server.read([kind for kind in qmgr.KINDS if goal[kind]])
         changes = qmgr.plan(state, goal, purge)
         commands = [line for change in changes for line in change.lines()]
