@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test lint sanity unit integration molecule torque-matrix bench docs collection tools runtime testing clean
+.PHONY: help demo demo-down test faults lint sanity unit integration molecule torque-matrix bench docs collection tools runtime testing clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -46,6 +46,9 @@ lint sanity unit integration molecule: tools testing collection ## this part of 
 
 torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/patches.md
 	@$(VENV)/bin/python tests/matrix.py
+
+faults: tools testing collection ## kill, fill, break and attack the hooks a thousand times, on real nodes
+	@CKPT_TORQUE_FAULTS=full $(VENV)/bin/python tests/run.py faults
 
 bench: tools testing collection ## what the hooks cost beside the bare engine, a move beside TORQUE, figures into report/bench.txt
 	@$(HOSTS) up bench

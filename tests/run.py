@@ -88,12 +88,19 @@ def integration():
     yield [PYTHON, "-m", "pytest", "-v", "-ra", "-p", "no:cacheprovider", "tests/integration"]
 
 
+def faults():
+    """The fault suite of integration as often as it should be tried: not among what make test runs by itself."""
+    yield [PYTHON, "-m", "pytest", "-v", "-ra", "-p", "no:cacheprovider", "tests/integration/faults"]
+
+
 def molecule():
     for scenario in ("default", "options"):
         yield ["molecule", "test", "-s", scenario]
 
 
 PARTS = [lint, sanity, unit, integration, molecule]
+FURTHER = [faults]
+"""Run only when named."""
 
 
 def environment():
@@ -119,7 +126,7 @@ def counts(log):
     words = "passed|failed|skipped|errors?|deselected|xfailed|xpassed|warnings?"
     found = re.findall(r"^=* ?((?:\d+ (?:%s)(?:, )?)+) in " % words, text, re.MULTILINE)
     steps = re.findall(r"^(\w+) +: actions=\d+ +successful=(\d+)", text, re.MULTILINE)
-    return found + ["scenario %s: %s steps" % pair for pair in steps]
+    return found + ["scenario %s: %s steps" % pair for pair in steps] + re.findall(r"^faults: .*$", text, re.MULTILINE)
 
 
 def run(part, variables):
@@ -182,10 +189,10 @@ def levels():
 
 
 def main(names):
-    parts = [part for part in PARTS if not names or part.__name__ in names]
-    unknown = set(names) - {part.__name__ for part in PARTS}
+    parts = [part for part in PARTS + FURTHER if part.__name__ in names] if names else PARTS
+    unknown = set(names) - {part.__name__ for part in parts}
     if unknown:
-        known = ", ".join(part.__name__ for part in PARTS)
+        known = ", ".join(part.__name__ for part in PARTS + FURTHER)
         print("run.py: no part %s; there are %s" % (", ".join(sorted(unknown)), known), file=sys.stderr)
         return 2
     LOGS.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,15 @@ STORE = "/shared/ckpt"
 CONFIG = "/etc/ckpt-torque/hooks.json"
 
 
+FAULTS = {}
+"""What the fault suite counts (int by what), printed at the end of the run."""
+
+
+def pytest_terminal_summary(terminalreporter):
+    if FAULTS:
+        terminalreporter.write_line("faults: " + ", ".join("%d %s" % (count, what) for what, count in FAULTS.items()))
+
+
 def hosts(*arguments):
     done = subprocess.run(["python3", str(TOP / "molecule/shared/hosts.py")] + list(arguments),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)

@@ -26,7 +26,7 @@ class Tally(object):
         self.found["cases"] += 1
         try:
             work()
-        except Lost as error:
+        except (Lost, mom.MomError) as error:
             self.found["lost"].append("%s: %s" % (what, error))
             return False
         return True
@@ -99,7 +99,7 @@ DAMAGES = {
     "cut by a byte": lambda path: os.truncate(path, max(0, os.path.getsize(path) - 1)),
     "emptied": lambda path: os.truncate(path, 0),
     "longer by a byte": lambda path: _write_at(path, os.path.getsize(path), b"x"),
-    "a bit flipped": lambda path: _flip(path),
+    "a bit flipped": lambda path: _flip(path),  # noqa: PLW0108 (it comes later)
     "removed": os.unlink,
     "a link to its copy": lambda path: (os.rename(path, path + ".copy"), os.symlink(path + ".copy", path)),
     "a directory": lambda path: (os.unlink(path), os.mkdir(path)),
@@ -243,8 +243,8 @@ def races(count):
         what = "racer, signal %d" % number
 
         def work():
-            racer = subprocess.Popen(["setpriv", "--reuid", lab.USER, "--regid", lab.USER, "--init-groups", "python3", script, job.directory,
-                                      "/etc", str(time.time() + 1.0)], stdout=subprocess.PIPE)
+            racer = subprocess.Popen(["setpriv", "--reuid", lab.USER, "--regid", lab.USER, "--init-groups", "python3", script,
+                                      job.directory, "/etc", str(time.time() + 1.0)], stdout=subprocess.PIPE)
             time.sleep(random.uniform(0.05, 0.3))
             name, failure = job.take(number)
             racer.communicate()
@@ -433,7 +433,7 @@ def twice(count):
             if raised:
                 raise Lost("%r" % raised)
             held = [name for name, (number, failure) in answers.items() if number == 15 and not failure]
-            for name, (_number, failure) in answers.items():
+            for _number, failure in answers.values():
                 tally.saw("refused: %s" % "".join(letter for letter in str(failure) if not letter.isdigit())[:90] if failure else "image")
             job.judge()
             if held:

@@ -79,8 +79,8 @@ class FaultFS(fuse.Operations):
 
     def getattr(self, path, handle=None):
         there = os.lstat(self._real(path))
-        return {name: getattr(there, name) for name in ("st_atime", "st_ctime", "st_gid", "st_mode", "st_mtime", "st_nlink", "st_size", "st_uid",
-                                                        "st_ino", "st_blocks")}
+        return {name: getattr(there, name) for name in ("st_atime", "st_ctime", "st_gid", "st_mode", "st_mtime", "st_nlink", "st_size",
+                                                        "st_uid", "st_ino", "st_blocks")}
 
     def readdir(self, path, handle):
         self.faults.check(False)
