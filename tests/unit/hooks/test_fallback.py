@@ -28,7 +28,7 @@ def torque(open_directory):
     command(prefix, "qhold")
     command(prefix, "qalter")
     command(prefix, "qrls")
-    command(prefix, "qstat", "grep -q -- ended %s/called && echo '    job_state = H'" % prefix)
+    command(prefix, "qstat", "grep -q -- ended %s/called && echo '    job_state = H' || echo '    job_state = R'" % prefix)
     open(prefix + "/called", "w").close()
     return prefix
 
