@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils import engine_choice
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import fit, privilege
 from ansible_collections.ckpt.torque.plugins.modules import engine_info
 
 MACHINE = os.uname()
@@ -76,6 +76,8 @@ def test_this_node(module, tmp_path, check):
         "blcr": {"modules": [name for name in modules if name in ("blcr", "blcr_imports")]},
         "capabilities": {"setpcap": bool(bounding & 1 << 8), "sys_ptrace": bool(bounding & 1 << 19),
                          "checkpoint_restore": bool(bounding & 1 << 40)},
+        "node": {"node": MACHINE.nodename, "kernel": MACHINE.release, "kernel_version": MACHINE.version, "arch": MACHINE.machine,
+                 "libc": " ".join(platform.libc_ver()), "cpu": fit.cpu_features()},
         "cpu_flags": sorted(flags[0].split()) if flags else [],
     }
     if os.path.exists("/proc/sys/kernel/ns_last_pid"):
