@@ -31,11 +31,11 @@ def test_converged_nodes_cost(cluster):
         tasks[name] = int(ok) + int(skipped)
         assert done.changed(name) == 0
     if cluster.torque:
-        assert executions == {"head": 18, "node1": 10, "node2": 10}
-        assert tasks == {"head": 27, "node1": 25, "node2": 25}
+        assert executions == {"head": 20, "node1": 10, "node2": 10}
+        assert tasks == {"head": 31, "node1": 25, "node2": 25}
     else:
-        assert executions == {"head": 8, "node1": 6, "node2": 6}
-        assert tasks == {"head": 7, "node1": 25, "node2": 25}
+        assert executions == {"head": 10, "node1": 6, "node2": 6}
+        assert tasks == {"head": 11, "node1": 25, "node2": 25}
 
 
 def test_check_mode_changes_nothing(cluster, node1):
