@@ -43,7 +43,7 @@ def ran_as_root(jobs, proof, qsub="-c enabled", qalter=None):
 
 def path_is_cut(jobs):
     """Whether a long path arrives shorter than the user wrote it, or not at all."""
-    path = "/".join(["%s/alice" % STORE] + [letter * 220 for letter in "abcdef"])
+    path = "/".join(["%s/alice" % STORE] + [letter * 220 for letter in "abcd"])
     head = jobs.cluster.nodes["head"]
     head.ask("runuser -u alice -- mkdir -p " + path)
     try:
@@ -82,8 +82,10 @@ def link_gives_away(jobs):
     return Outcome(False, said)
 
 
-Attack = namedtuple("Attack", "play arguments reason")
-"""play(jobs, **arguments) -> Outcome; reason: what is said (str) where it does nothing."""
+Attack = namedtuple("Attack", "play arguments reason since")
+"""play(jobs, **arguments) -> Outcome; reason: what is said (str) where it does nothing; since: the first version (str) on which it can
+be seen to succeed without our patches."""
+Attack.__new__.__defaults__ = ("2",)
 
 ATTACKS = {
     "dir with a semicolon": Attack(
@@ -97,7 +99,7 @@ ATTACKS = {
     "qalter checkpoint_dir": Attack(
         ran_as_root, {"proof": "/tmp/proof-qalter", "qalter": "-W checkpoint_dir='/tmp/y;id>{0};'"}, "is not an absolute path of plain"),
     "link for the image": Attack(link_gives_away, {}, "cannot be opened"),
-    "dir of 1300 characters": Attack(path_is_cut, {}, "restarted from an image in a directory of"),
+    "dir of 900 characters": Attack(path_is_cut, {}, "restarted from an image in a directory of", "4"),  # 2.x overran a buffer
 }
 
 
