@@ -40,8 +40,8 @@ options:
     default: continue
   depth:
     description:
-      - Submit the job with C(-c depth=N) and see in each image's manifest that the checkpoint hook was given this number.
-      - How many images are kept is not judged.
+      - Submit the job with C(-c depth=N), see in each image's manifest that the checkpoint hook was given this number, and in the
+        directory that the newest images are kept and no more than so many.
     type: int
   user:
     description: The ordinary user whose job it is.
@@ -373,6 +373,16 @@ class Trip(object):
                                    % (self.depth, manifest.get("depth")))
         self.facts["image_bytes"] = self.as_user(lambda: trial.image_bytes(path))
         self.images.append(path)
+        if self.depth:
+            self.count_images()
+
+    def count_images(self):
+        """See that the job's directory holds the newest images, no more than depth."""
+        found = sorted(name for name in self.as_user(lambda: os.listdir(self.place)) if not name.startswith("."))
+        wanted = {os.path.basename(path) for path in self.images[-self.depth:]}
+        if len(found) > self.depth or not wanted <= set(found):
+            raise trial.TrialError("the job was submitted with depth %d and has made %d images, but these are kept: %s"
+                                   % (self.depth, len(self.images), ", ".join(found)))
 
     def kept(self):
         """Return what is in the directory of the job's images, and the files of the last image with their sizes (list of str)."""

@@ -448,6 +448,18 @@ def test_case_that_fails(stage, case, parts, cause):
     assert stage.left() == []
 
 
+def test_depth_that_is_not_heeded(stage):
+    assert judged(stage("node1", "node2", depth=1)) == (False, "node1: hold: the job was submitted with depth 1 and has made 2 images, but "
+                                                        "these are kept: ckpt.12.head.1, ckpt.12.head.2")
+    assert stage.left() == []
+
+
+def test_depth_that_takes_too_much(stage):
+    stage.use(qhold=GOOD["qhold"] + "rm -r {images}/*.1\n")
+    assert judged(stage("node1", "node2", depth=2)) == (False, "node1: hold: the job was submitted with depth 2 and has made 2 images, but "
+                                                        "these are kept: ckpt.12.head.2")
+
+
 @pytest.mark.parametrize("depth", ["null", "2", '"3"'])
 def test_depth_that_does_not_arrive(stage, depth):
     stage.use(qsub=GOOD["qsub"] + "echo '%s' > depth\n" % depth)
