@@ -19,12 +19,18 @@ ROOM = [{"path": "/shared/ckpt", "id": "main"}]
 GOOD = ["4711", "12.head", "alice", "users", "/shared/ckpt/12.head.CK", "ckpt.12.head.1", "15", "-"]
 
 # Text as a job's owner would choose it: near what is right, or anything.
-NASTY = st.sampled_from(["", "-", ".", "..", "/", "//", "~", " ", "\0", "\n", "$(id)", "`id`", ";id", "|id", "&", "%s", "-f", "--", "\\", "'", '"',
-                         "*", "\u202e", "\ud800", "a" * 300, "/" * 300, "9" * 40, "-1", "0x10", "\u0661", "..%2f"])
-TEXT = st.one_of(st.text(max_size=40), NASTY, st.lists(st.one_of(NASTY, st.sampled_from(GOOD), st.text(max_size=5)), max_size=6).map("".join))
+NASTY = st.sampled_from(["", "-", ".", "..", "/", "//", "~", " ", "\0", "\n", "$(id)", "`id`", ";id", "|id", "&", "%s", "-f", "--", "\\", "'",
+                         '"', "*", "\u202e", "\ud800", "a" * 300, "/" * 300, "9" * 40, "-1", "0x10", "\u0661", "..%2f"])
+TEXT = st.one_of(st.text(max_size=40), NASTY,
+                 st.lists(st.one_of(NASTY, st.sampled_from(GOOD), st.text(max_size=5)), max_size=6).map("".join))
 ARGUMENTS = st.one_of(st.lists(TEXT, max_size=10), st.tuples(*[st.one_of(st.just(word), TEXT) for word in GOOD]).map(list))
 JSON = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXT),
                     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(TEXT, inner, max_size=4)), max_leaves=12)
+
+
+def near(whole):
+    """Anything, or something with the fields of a dict that is right."""
+    return st.one_of(JSON, st.fixed_dictionaries({}, optional={name: st.one_of(st.just(value), JSON) for name, value in whole.items()}))
 
 
 def sentence(error):
@@ -77,7 +83,7 @@ def place(tmp_path_factory):
 
 
 @sometimes
-@given(found=st.one_of(JSON, st.fixed_dictionaries({}, optional={name: st.one_of(st.just(value), JSON) for name, value in config.DEFAULTS.items()})))
+@given(found=near(config.DEFAULTS))
 def test_configurations_are_right_or_refused(place, found):
     path = place / "hooks.json"
     path.write_text(json.dumps(found))
@@ -98,7 +104,7 @@ WHOLE = dict(fit.node(), format=3, job_id="12.head", user="alice", uid=1001, nam
 
 
 @sometimes
-@given(st.one_of(JSON, st.fixed_dictionaries({}, optional={name: st.one_of(st.just(value), JSON) for name, value in WHOLE.items()})), st.booleans())
+@given(near(WHOLE), st.booleans())
 def test_manifests_are_right_or_refused(place, found, sealed):
     if sealed and isinstance(found, dict):
         found = key.seal(KEYS, found)

@@ -26,7 +26,8 @@ LIMIT = 30
 
 USER = "alice"
 STAMP = os.path.join(PLACE, "stamp")
-OWN = (PLACE, "/shared", "/var/lib/ckpt-torque", "/run", "/proc", "/sys", "/dev", "/tmp/faults", "/var/log", "/var/lib/systemd", "/root/.ansible")
+OWN = (PLACE, "/shared", "/var/lib/ckpt-torque", "/run", "/proc", "/sys", "/dev", "/tmp/faults", "/var/log", "/var/lib/systemd",
+       "/root/.ansible")
 """Where something may change while the hooks work: the lab itself, the shared directory, what the system writes."""
 
 ENTRY = """#!/usr/bin/python3 -IS
