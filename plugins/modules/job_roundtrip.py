@@ -29,7 +29,7 @@ options:
       - What happens to the job beside the moves of O(path).
       - V(move) is nothing else. With V(continue) the job is checkpointed on its first node once and goes on (C(qchkpt)).
       - V(periodic) waits on each node for an image that C(pbs_mom) makes by itself. Its timer counts minutes of walltime and is looked at
-        about every 45 seconds, so this takes two minutes and more.
+        about every 45 seconds, so this takes up to two minutes on each node.
       - V(older_image) does as V(continue), and restarts the held job from the first of its two images (C(qalter -W checkpoint_name)).
       - V(failed_hold) does as V(continue), then takes the right to write away from the directory of the job's images. The hold must fail,
         the job go on, the image before stay as it was, and the comment say why. Then the right is given back.
