@@ -478,15 +478,15 @@ class Trip(object):
         self.facts["walltime"] = self.account(job)
         output = mom.wait_until(lambda: self.file("stdout"), self.timeout, PAUSE)
         found = workload.Evidence("".join(line for line in output.splitlines(True) if not line.startswith("job ")))  # -j oe
-        held = max(self.facts["counters"] or [0])
         self.facts["counters"].append(found.counter)
         self.facts["output_lines"] = len(output.splitlines())
         if found.problems:
             raise trial.TrialError("the output that TORQUE delivered is not whole: " + "; ".join(found.problems))
         if not found.ended:
             raise trial.TrialError("the output that TORQUE delivered has no end (%d lines)" % len(output.splitlines()))
-        if found.counter < held:  # an older image was restarted, perhaps beside a job that never ended
-            raise trial.TrialError("the job ended at %d but had been at %d when it was held last" % (found.counter, held))
+        if found.counter < self.origin:  # what made progress was another one, which a hold had not ended
+            raise trial.TrialError("the job ended at %d, but its last image was made at %d: it is not from that image"
+                                   % (found.counter, self.origin))
         if self.facts["exit_status"] != STATUS:
             raise trial.TrialError("the job's exit status is %d, expected %d" % (self.facts["exit_status"], STATUS))
         words = [line for line in (output + self.file("stderr")).splitlines() if line.startswith("job ")]

@@ -568,6 +568,14 @@ def test_step_that_fails(stage, parts, steps, cause):
     assert ("root: qdel 12.head" in stage.calls()) == (submitted and step != "finish" and "ended" not in cause)
 
 
+def test_progress_of_another_does_not_prove_the_restart(stage):
+    """A pbs_mom that died in a restart left the job running there; it made progress while an older image ended elsewhere."""
+    stage.use(deliver="sed '4,$d' OU > \"$1\"; echo 'end 3' >> \"$1\"; cp ER \"$2\"\n")
+    answer = stage("node1", "node2", timeout=5)
+    assert answer["passed"] is False
+    assert re.fullmatch(r"node2: finish: the job ended at 3, but its last image was made at \d+: it is not from that image", answer["cause"])
+
+
 def test_nodes_are_those_the_job_was_on(stage):
     stage.use(qrls=GOOD["qrls"].replace("$(cat wanted)", "node9"))
     assert stage("node1", "node2", timeout=1)["nodes"] == ["node1"]
