@@ -129,7 +129,7 @@ def damaged_image(jobs):
 
 
 def taken_pid(jobs):
-    """A restart whose process id is taken queues the job, and it runs when the id is free. Returns the comment."""
+    """A restart whose process id is taken queues the job, and it runs when the id is free. Returns what the hook said."""
     job = jobs.counts()
     job.hold()
     node = jobs.cluster.nodes[jobs.elsewhere]
@@ -137,8 +137,9 @@ def taken_pid(jobs):
     taker = node.ask(TAKE_PID.replace("PID", pid))
     assert taker == pid, "process id %s could not be taken on %s" % (pid, jobs.elsewhere)
     job.send(jobs.elsewhere)
-    said = job.comment("process id %s of the image is in use" % pid)["comment"]
-    assert said.startswith("Temporary failure of the restart: "), said
+    search = "journalctl -q -t ckpt-torque | grep -F 'job=%s ' | grep -o 'process id %s of the image is in use.*'" % (job.id, pid)
+    job.until(lambda facts: node.run(search).code == 0, "was not restarted")  # a scheduler soon writes over the comment
+    said = node.ask(search).splitlines()[0]
     node.ask("kill " + taker)
     job.wait("R")
     job.finish()
