@@ -573,7 +573,8 @@ def test_progress_of_another_does_not_prove_the_restart(stage):
     stage.use(deliver="sed '4,$d' OU > \"$1\"; echo 'end 3' >> \"$1\"; cp ER \"$2\"\n")
     answer = stage("node1", "node2", timeout=5)
     assert answer["passed"] is False
-    assert re.fullmatch(r"node2: finish: the job ended at 3, but its last image was made at \d+: it is not from that image", answer["cause"])
+    assert re.fullmatch(r"node2: finish: the job ended at 3, but its last image was made at \d+: it is not from that image",
+                        answer["cause"])
 
 
 def test_nodes_are_those_the_job_was_on(stage):
