@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
@@ -84,8 +85,16 @@ def unit():
     yield root + [PYTHON, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "tests/unit/plugins", "tests/unit/project"]
 
 
+class Together(list):
+    """Commands (list of list of str) that run at the same time."""
+
+
 def integration():
-    yield [PYTHON, "-m", "pytest", "-v", "-ra", "-p", "no:cacheprovider", "tests/integration"]
+    """Mostly waiting: two halves at once, each with hosts of its own."""
+    pytest = [PYTHON, "-m", "pytest", "-v", "-ra", "-p", "no:cacheprovider"]
+    jobs = ["tests/integration/test_%s.py" % name for name in ("torque", "bad_input")]
+    yield Together([["env", "CKPT_TORQUE_GROUP=integrationjobs"] + pytest + jobs,
+                    pytest + ["tests/integration"] + ["--ignore=" + path for path in jobs]])
 
 
 def faults():
@@ -129,6 +138,27 @@ def counts(log):
     return found + ["scenario %s: %s steps" % pair for pair in steps] + re.findall(r"^faults: .*$", text, re.MULTILINE)
 
 
+def begin(command, variables):
+    """Start a command (list of str); its output goes into a file, process.log."""
+    shown = command[len(as_root()):] if command[:1] == ["sudo"] else command
+    print("    %s" % " ".join([os.path.basename(shown[0])] + shown[1:])[:110], flush=True)
+    log = tempfile.NamedTemporaryFile("w+", errors="replace", dir=LOGS, prefix=".output-")
+    process = subprocess.Popen(command, cwd=TOP, env=variables, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    process.log = log
+    return process
+
+
+def output(process):
+    """Yield the lines of what a process has printed, as they come."""
+    with process.log, open(process.log.name, errors="replace") as reader:
+        while True:
+            ended = process.poll() is not None  # before the last look
+            yield from reader
+            if ended:
+                return
+            time.sleep(0.1)
+
+
 def run(part, variables):
     """Run a part; return (passed, what to say of it)."""
     log = LOGS / (part.__name__ + ".log")
@@ -146,17 +176,16 @@ def run(part, variables):
                 passed = False
                 stream.write("%s\n" % error)
                 break
-            shown = command[len(as_root()):] if command[:1] == ["sudo"] else command
-            print("    %s" % " ".join([os.path.basename(shown[0])] + shown[1:])[:110], flush=True)
-            process = subprocess.Popen(command, cwd=TOP, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                       stdin=subprocess.DEVNULL, universal_newlines=True, errors="replace")
-            for line in process.stdout:
-                stream.write(line)
-                if os.environ.get("V"):
-                    print(line, end="", flush=True)
-            if process.wait() != 0:
-                passed = False
-                stream.write("exit status %d: %s\n" % (process.returncode, " ".join(command)))
+            together = command if isinstance(command, Together) else [command]
+            started_all = [begin(one, variables) for one in together]
+            for process, one in zip(started_all, together):  # the second's output waits in its file
+                for line in output(process):
+                    stream.write(line)
+                    if os.environ.get("V"):
+                        print(line, end="", flush=True)
+                if process.wait() != 0:
+                    passed = False
+                    stream.write("exit status %d: %s\n" % (process.returncode, " ".join(one)))
     text = log.read_text(errors="replace")
     for line in re.findall(r"^SKIPPED .*$", text, re.MULTILINE):
         print("    " + line)

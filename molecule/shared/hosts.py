@@ -15,6 +15,7 @@ environment: CKPT_TORQUE_CACHE (default ~/.cache/ckpt-torque), CKPT_TORQUE_SUITE
 one apt uses here), TORQUE_VERSION (default 6.1.3), TORQUE_SOURCE (a tarball, or none;
 default: CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz, then upstream's).
 """
+import fcntl
 import hashlib
 import json
 import os
@@ -323,9 +324,12 @@ def write_inventory(group, addresses):
 
 
 def up(group):
-    tag = image()
     (place(group) / "shared").mkdir(parents=True, exist_ok=True)
-    key()
+    with open(CACHE / "lock", "w") as lock:  # what all groups share is made once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        tag = image()
+        key()
+        manifest_key()
     if subprocess.run(podman_command() + ["network", "exists", "ckpt-" + group], check=False).returncode:
         podman("network", "create", "ckpt-" + group)
     there = [start(group, host, tag) for host in HOSTS]
