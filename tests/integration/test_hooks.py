@@ -543,5 +543,6 @@ def test_failures_are_in_the_system_log(job, node1):
     running = job(node1)
     running.checkpoint(15, user="nosuch")
     line = node1.ask("journalctl --no-pager -t ckpt-torque -n 1 -o cat")
-    assert line == ("hook=checkpoint code=67 job=%s outcome=failed "
-                    "sentence='user nosuch is not known on this node; compare the account database with the other nodes'" % running.id)
+    assert re.sub("_seconds=[0-9.]+", "_seconds=T", line) == (
+        "hook=checkpoint admit_seconds=T code=67 job=%s node=node1 outcome=failed phase=admit "
+        "sentence='user nosuch is not known on this node; compare the account database with the other nodes'" % running.id)

@@ -55,7 +55,7 @@ def write(directory, call, user, facts, seal):
             size, tree = _digest(directory, name)
             files.append({"name": name, "size": size, "sha256_tree": tree})
         found = dict(
-            facts, format=FORMAT, job_id=call.job_id, user=user.name, uid=user.uid, name=call.name, depth=call.depth,
+            facts, format=FORMAT, job_id=call.job_id, user=user.name, uid=user.uid, name=call.name,
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), bytes=sum(entry["size"] for entry in files), files=files,
             **fit.node())
         return put(directory, found, call.name, seal)
