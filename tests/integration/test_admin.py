@@ -4,7 +4,7 @@ import time
 
 import pytest
 from conftest import CONFIG, HOOKS, STORE
-from test_torque import BIN, WAITS, Qjob
+from jobs import BIN, COUNTS, Qjob
 
 STATE = "/var/lib/ckpt-torque"
 
@@ -136,7 +136,7 @@ def gone(cluster, head):
 @pytest.fixture
 def held(cluster):
     """A real job of alice's that was held."""
-    job = Qjob(cluster, "cd $PBS_O_WORKDIR; " + WAITS.format("."), "-c", "enabled")
+    job = Qjob(cluster, COUNTS, "-c", "enabled")
     job.reach("up")
     job.hold()
     yield job
