@@ -12,7 +12,7 @@ import threading
 import time
 
 import lab
-from lab import Lab, Lost, hook_processes, mom
+from lab import Lab, Lost, hook_processes, mom, workload
 
 
 class Tally(object):
@@ -346,7 +346,6 @@ os.close(0)
 
 def hard():
     """Jobs that ignore signals, fork, hold deleted files, map files: held and brought back, twice."""
-    from ansible_collections.ckpt.torque.plugins.module_utils import workload
     place, tally = Lab("hard"), Tally()
     for what, prelude in HARD.items():
         job = place.job("import sys, os\n" + prelude + workload.PROGRAM)

@@ -18,8 +18,8 @@ PLACE = "/opt/faults"
 sys.path.insert(0, HOOKS)
 sys.path.insert(0, PLACE)
 
-from ansible_collections.ckpt.torque.plugins.module_utils import mom, workload  # noqa: E402
-from torque_ckpt import config, identity, key, manifest, privilege  # noqa: E402
+from ansible_collections.ckpt.torque.plugins.module_utils import mom  # noqa: E402
+from torque_ckpt import config, identity, key, manifest, privilege, workload  # noqa: E402
 
 LIMIT = 30
 """How long something may take that should happen at once (seconds)."""
