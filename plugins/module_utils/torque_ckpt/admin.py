@@ -12,6 +12,7 @@ from .commandline import FOUND_WRONG
 from .engines import registry
 from .errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
 
+
 # -- what people read ------------------------------------------------------------------------------------------------
 
 def size(number):
@@ -347,15 +348,15 @@ def main(argv, config_path):
         stores = Stores(config.load(config_path))
         code, data, lines = _WORK[arguments.command](stores, arguments, config_path)
         if arguments.json:
-            print(json.dumps(dict(data, problems=stores.problems), indent=1, sort_keys=True))
+            sys.stdout.write(json.dumps(dict(data, problems=stores.problems), indent=1, sort_keys=True) + "\n")
         else:
-            print("\n".join(lines))
+            sys.stdout.write("\n".join(lines) + "\n")
             for problem in stores.problems:
-                print("torque-ckpt: " + _plain(problem), file=sys.stderr)
+                sys.stderr.write("torque-ckpt: " + _plain(problem) + "\n")
         sys.stdout.flush()
         return code or (FOUND_WRONG if stores.problems else 0)
     except HookError as error:
-        print("torque-ckpt: " + _plain(error.sentence), file=sys.stderr)
+        sys.stderr.write("torque-ckpt: " + _plain(error.sentence) + "\n")
         return error.code
     except BrokenPipeError:  # torque-ckpt list | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

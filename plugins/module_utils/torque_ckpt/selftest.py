@@ -52,7 +52,7 @@ class Trip(object):
         for path in (self.image, self.output):
             os.chown(path, self.user.uid, self.user.gid)
         self.root = trial.spawn(sys.executable, [self.program, self.stop_file, "0.002", str(STATUS)], {"PATH": "/bin:/usr/bin"}, "/",
-                              [descriptors[0], descriptors[1], descriptors[1]], self.user)
+                                [descriptors[0], descriptors[1], descriptors[1]], self.user)
         for descriptor in descriptors:
             os.close(descriptor)
         self._progress(5, "before the dump")

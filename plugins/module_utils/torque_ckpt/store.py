@@ -171,7 +171,7 @@ def images(job_directory, job_id=None):
         try:
             facts = manifest.load(image)
             generation = facts.get("generation", 0)
-            known = facts["format"] in manifest.KNOWN and type(generation) is int and generation >= 0
+            known = facts["format"] in manifest.KNOWN and isinstance(generation, int) and generation is not True and generation >= 0
             if known and job_id in (None, facts["job_id"]):
                 epoch = re.search("[0-9]*$", name).group()
                 found.append(Image(name, generation, int(epoch or 0), _is_whole(image, facts["files"]), facts))

@@ -102,8 +102,7 @@ def _job_directories(place, path, uid, depth=DEPTH):
         elif depth > 1:
             for name, there in _subdirectories(descriptor):
                 if there.st_uid == uid and not name.startswith("."):
-                    for found in _job_directories(place, os.path.join(path, name), uid, depth - 1):
-                        yield found
+                    yield from _job_directories(place, os.path.join(path, name), uid, depth - 1)
     finally:
         os.close(descriptor)
 

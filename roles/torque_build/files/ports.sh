@@ -15,7 +15,8 @@ rights=$(awk '$1 == "CapEff:" { print $2 }' /proc/self/status)
 
 while [ $# -gt 1 ]; do
     end=$(printf ':%04X' "$2")
-    for inode in $(awk -v end="$end" '$4 == "0A" && substr($2, length($2) - 4) == end { print $10 }' /proc/net/tcp /proc/net/tcp6 2> /dev/null); do
+    inodes=$(awk -v end="$end" '$4 == "0A" && substr($2, length($2) - 4) == end { print $10 }' /proc/net/tcp /proc/net/tcp6 2> /dev/null)
+    for inode in $inodes; do
         found=$(find /proc/[0-9]*/fd -lname "socket:\[$inode\]" -print 2> /dev/null | head -n 1)
         process=${found#/proc/}
         process=${process%%/*}

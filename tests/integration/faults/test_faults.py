@@ -1,7 +1,7 @@
 """Whatever happens to the hooks, the store or an image: no job, no older image and no file elsewhere is lost.
 
 Each case runs on a node, through the installed hooks with a store of their own, with real jobs and real CRIU (node/cases.py).
-"make faults" tries each often; "make test" tries each a few times.
+"make faults" tries each often; without CKPT_TORQUE_FAULTS each is tried a few times.
 """
 import io
 import json

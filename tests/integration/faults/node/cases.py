@@ -95,18 +95,6 @@ def kill(count):
 
 # -- images that are not what they were ------------------------------------------
 
-DAMAGES = {
-    "cut by a byte": lambda path: os.truncate(path, max(0, os.path.getsize(path) - 1)),
-    "emptied": lambda path: os.truncate(path, 0),
-    "longer by a byte": lambda path: _write_at(path, os.path.getsize(path), b"x"),
-    "a bit flipped": lambda path: _flip(path),  # noqa: PLW0108 (it comes later)
-    "removed": os.unlink,
-    "a link to its copy": lambda path: (os.rename(path, path + ".copy"), os.symlink(path + ".copy", path)),
-    "a directory": lambda path: (os.unlink(path), os.mkdir(path)),
-    "a pipe": lambda path: (os.unlink(path), os.mkfifo(path)),
-}
-
-
 def _write_at(path, offset, data):
     with open(path, "r+b") as stream:
         stream.seek(offset)
@@ -122,6 +110,18 @@ def _flip(path):
         stream.seek(offset)
         byte = stream.read(1)[0]
     return _write_at(path, offset, bytes([byte ^ 1 << random.randrange(8)]))
+
+
+DAMAGES = {
+    "a bit flipped": _flip,
+    "cut by a byte": lambda path: os.truncate(path, max(0, os.path.getsize(path) - 1)),
+    "emptied": lambda path: os.truncate(path, 0),
+    "longer by a byte": lambda path: _write_at(path, os.path.getsize(path), b"x"),
+    "removed": os.unlink,
+    "a link to its copy": lambda path: (os.rename(path, path + ".copy"), os.symlink(path + ".copy", path)),
+    "a directory": lambda path: (os.unlink(path), os.mkdir(path)),
+    "a pipe": lambda path: (os.unlink(path), os.mkfifo(path)),
+}
 
 
 def _refused(job, name):

@@ -78,9 +78,7 @@ class Lab(object):
         """Write the hooks' configuration: the installed one with changes."""
         with open("/etc/ckpt-torque/hooks.json") as stream:
             found = json.load(stream)
-        found.update(stores=[{"path": self.store, "id": "faults"}], **settings)
-        if "depth" in config.DEFAULTS:
-            found.setdefault("depth", 1000)
+        found.update(dict({"stores": [{"path": self.store, "id": "faults"}], "depth": 1000, "reserve": 0}, **settings))
         with open(self.config, "w") as stream:
             json.dump(found, stream)
 
@@ -140,8 +138,8 @@ class Job(mom.Job):
         if not mom.wait_until(lambda: self.counter() > before + 1, LIMIT):
             states = ["%s %s" % (entry.name, entry.state) for entry in self.processes()]
             with open(os.path.join(self.work, "err")) as stream:
-                raise Lost("job %s stands still at %d (%s): %s%s" % (self.job_id, before, ", ".join(states) or "no process", stream.read(),
-                                                                    self.last_words()))
+                said = stream.read() + self.last_words()
+            raise Lost("job %s stands still at %d (%s): %s" % (self.job_id, before, ", ".join(states) or "no process", said))
 
     def take(self, number=0, timeout=LIMIT):
         """Checkpoint as pbs_mom does; return (name, None) or (name, MomError)."""
