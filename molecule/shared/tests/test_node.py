@@ -116,7 +116,8 @@ def test_run_hook_must_lead_a_session(host, settings):
 def test_node_is_noted_on_itself(host, settings):
     top = settings["checkpoint_hooks_config_path"].rpartition("/")[0]
     name = host.check_output("uname -n")
-    assert json.loads(host.file(top + "/nodes.json").content_string) == {"nodes": [name]}
+    shared = {"torque_server", "torque_client"} & set(host.ansible.get_variables()["group_names"])  # these know all nodes
+    assert json.loads(host.file(top + "/nodes.json").content_string) == {"nodes": ["node1", "node2"] if shared else [name]}
     record = json.loads(host.file("%s/nodes/%s.json" % (top, name)).content_string)
     assert (record["node"], record["kernel"], record["engine"]["name"]) == (name, host.check_output("uname -r"), "criu")
     assert record["stores"] == [store["id"] for store in settings["checkpoint_hooks_stores"]]
