@@ -147,13 +147,13 @@ class Job(object):
         self.session = None
         self.images = 0
 
-    def start(self, script="python3 job.py; exit $?"):
+    def start(self, script="python3 job.py; exit $?", variables=""):
         self.node.ask("install -d -o alice %s && cd %s && cat > job.py <<'X'\n%s\nX\ncat > job.sh <<'X'\n#!/bin/bash\n%s\nX\n"
                       "chmod 755 job.sh; touch out err; chown alice out err" % (self.place, self.place, JOB, script))
         self.session = int(self.node.ask(
-            "rm -f /tmp/%s.pid; cd %s; PBS_JOBID=%s setsid --fork setpriv --reuid alice --regid alice --init-groups sh -c "
+            "rm -f /tmp/%s.pid; cd %s; PBS_JOBID=%s %s setsid --fork setpriv --reuid alice --regid alice --init-groups sh -c "
             "'echo $$ > /tmp/%s.pid; exec %s/run /bin/bash ./job.sh' < /dev/null > out 2> err; sleep 0.3; cat /tmp/%s.pid"
-            % (self.id, self.place, self.id, self.id, HOOKS, self.id)))
+            % (self.id, self.place, self.id, variables, self.id, HOOKS, self.id)))
         self.progress()
         return self
 
@@ -224,6 +224,12 @@ class Job(object):
             node.run("pkill -KILL -u alice,bob; rm -f /tmp/%s.*" % self.id)
         self.node.run("rm -rf %s %s" % (self.place, self.directory))
 
+    def end(self):
+        """Let the moved job end by itself; return its exit status."""
+        self.node.ask("touch %s/stop" % self.place)
+        told = "/tmp/%s.exit" % self.id
+        return int(self.node.ask("for i in $(seq 600); do [ -s {0} ] && break; sleep 0.1; done; cat {0}".format(told)))
+
 
 NUMBERS = itertools.count(1000)
 
@@ -233,9 +239,9 @@ def job(cluster):
     """Return a function that starts a Job on a Node; what it started is removed after the test."""
     made = []
 
-    def make(node, script="python3 job.py; exit $?"):
+    def make(node, script="python3 job.py; exit $?", variables=""):
         made.append(Job(node, next(NUMBERS)))
-        return made[-1].start(script)
+        return made[-1].start(script, variables)
 
     yield make
     for entry in made:

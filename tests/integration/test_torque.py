@@ -50,6 +50,56 @@ def test_every_line_of_output_survives_a_move(qsub, options, output, names):
     assert job.text(names).splitlines() == [str(number) for number in range(1, 10001)]
 
 
+STEPS = """\
+cd $PBS_O_WORKDIR
+for step in 1 2 3 4; do
+    seq $((step * 1000 - 999)) $((step * 1000))
+    echo "step $step" >&2
+    touch at.$step
+    while [ ! -e go.$step ]; do sleep 0.05; done
+done
+exit 7
+"""
+
+
+def moved_three_times(job):
+    for step, node in enumerate(("node2", "node1", "node2"), 1):
+        job.reach("at.%d" % step)
+        job.hold()
+        job.release(node)
+        job.sign("go.%d" % step)
+    job.reach("at.4")
+    job.sign("go.4")
+    assert job.wait("C")["exit_status"] == "7"
+
+
+def judge(job, out, err):
+    numbers, steps = [str(number) for number in range(1, 4001)], ["step %d" % step for step in range(1, 5)]
+    if err:
+        assert (job.text(out).splitlines(), job.text(err).splitlines()) == (numbers, steps)
+    else:
+        lines = job.text(out).splitlines()
+        assert ([line for line in lines if line.isdigit()], [line for line in lines if not line.isdigit()]) == (numbers, steps)
+        assert lines.index("step 2") == 2001
+
+
+@pytest.mark.parametrize("options, err", [([], "err"), (["-j", "oe"], None)])
+def test_output_survives_three_moves(qsub, options, err):
+    job = qsub(STEPS, "-c", "enabled", *options)
+    moved_three_times(job)
+    judge(job, "out", err)
+
+
+def test_empty_output_survives_a_move(qsub):
+    job = qsub("cd $PBS_O_WORKDIR; touch up; while [ ! -e go ]; do sleep 0.05; done; exit 7", "-c", "enabled")
+    job.reach("up")
+    job.hold()
+    job.release("node2")
+    job.sign("go")
+    assert job.wait("C")["exit_status"] == "7"
+    assert job.head.ask("stat -c %%s %s/out %s/err" % (job.place, job.place)).split() == ["0", "0"]
+
+
 KEPT = "job.sh.o%s"
 """What "-k oe" names the output, in the home on the node."""
 

@@ -55,6 +55,10 @@ DEFAULTS = {
     "torque_mom_usecp": ["*:/shared/ckpt /shared/ckpt"],
     "torque_mom_loglevel": 3,
     "torque_mom_directives": {},
+    "checkpoint_hooks_carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"],
+    "checkpoint_hooks_carried_trees": [],
+    "checkpoint_hooks_carried_bytes": "1G",
+    "checkpoint_hooks_cut_back_appended": False,
 }
 
 

@@ -8,8 +8,9 @@ PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/to
 ROOMS = sorted(path.stem for path in PACKAGE.glob("*.py"))
 ENGINES = sorted(path.stem for path in PACKAGE.glob("engines/*.py"))
 PLAIN = ["stores", "criu_options", "engine_timeout", "run_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
-         "lock_timeout", "state_directory", "metrics_directory", "torque_path", "orphan_grace_days"]
-BYTES = {"1G": 1 << 30, "64M": 64 << 20}
+         "lock_timeout", "state_directory", "metrics_directory", "torque_path", "orphan_grace_days", "carried_directories",
+         "carried_trees", "cut_back_appended"]
+BYTES = {"1G": 1 << 30, "64M": 64 << 20, "100M": 100 << 20}
 
 
 def test_criu_answers(host, settings):
@@ -47,7 +48,7 @@ def test_process_ids_start_at_a_place_of_their_own(host, settings):
 
 def test_hooks_are_roots_and_complete(host, settings):
     top = settings["checkpoint_hooks_path"]
-    wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart", "torque-ckpt")}
+    wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart", "torque-ckpt", "witness")}
     wanted.update({"%s/torque_ckpt/%s.py" % (top, name): "644" for name in ROOMS})
     wanted.update({"%s/torque_ckpt/engines/%s.py" % (top, name): "644" for name in ENGINES})
     listing = host.check_output("find %s -type f -not -path '*/__pycache__/*' -printf '%%p %%m %%u:%%g\\n'", top)
@@ -77,7 +78,7 @@ def test_configuration(host, settings):
     assert (file.user, file.group, file.mode) == ("root", "root", 0o644)
     wanted = {name: settings["checkpoint_hooks_" + name] for name in PLAIN}
     wanted.update(engine="criu", criu_path=settings.get("checkpoint_hooks_criu_path", settings["criu_path"]),
-                  reserve=BYTES[settings["checkpoint_hooks_reserve"]])
+                  **{name: BYTES[settings["checkpoint_hooks_" + name]] for name in ("reserve", "carried_bytes")})
     assert json.loads(file.content_string) == wanted
 
 

@@ -7,7 +7,8 @@ import os
 import signal
 import time
 
-from . import admit, contract, fallback, holding, identity, key, lock, manifest, phases, preflight, privilege, report, spool, start, store
+from . import admit, carried, changed, contract, fallback, holding, identity, key, lock, manifest, opened, phases, preflight, privilege
+from . import report, spool, start, store, witness
 from .errors import HookError
 
 
@@ -20,39 +21,60 @@ def _prune(directory, call, settings):
         report.log("checkpoint", job=call.job_id, outcome="not pruned", sentence=repr(str(error)))
 
 
-def _write(call, node, root, output, hook, needed):
+def _companions(image, node, root, places, output, left):
+    """Copy what travels with the tree into the image (descriptor); say what does not. A generator as witness.Witness wants one.
+
+    Up to the first value the tree stands still, the second is what the manifest says of it (dict).
+    """
+    found = opened.look(root.pid, places.directories)
+    streams = spool.look(output, node.user.uid)
+    saving = carried.save(image, carried.Load(found, places, output, node.user.uid), node.settings["carried_bytes"])
+    next(saving)
+    yield
+    facts = next(saving)
+    facts["open_files"] = changed.record(found, set(output) | carried.paths(facts), [] if facts["bound"] else places.trees)
+    yield dict(facts, left=left, spool=spool.save(image, streams))
+
+
+def _dump(call, node, root, draft, companions, hook):
+    """Have the engine write the tree and companions (generator function) copy the rest; return (seconds in the engine, what they said)."""
+    hold, started = call.signal == contract.HOLD, time.time()
+    with phases.measure("dump"):
+        watching = None if hold else witness.Witness(companions, draft.descriptor)
+        try:
+            node.engine.dump(root.pid, draft.path(), hold, None if hold else witness.program(hook))
+        except HookError as error:
+            raise watching and watching.fault() or error
+    seconds = time.time() - started
+    with phases.measure("output"):
+        return seconds, list(companions())[1] if hold else watching.result()
+
+
+def _write(call, node, root, output, left, hook, needed):
     """As the user: dump, describe, publish. Returns the manifest (dict).
 
     :param output: paths of the job's files in pbs_mom's spool (list of str)
+    :param left: what the job left on other nodes (list of dict)
     :param hook: this program's path (str)
     :param needed: what the image takes, from admit.need (list)
     """
-    hold = call.signal == contract.HOLD
     with phases.measure("admit"):
         directory = store.open_job_directory(node.store, call.directory, create=True)
         store.sweep(directory, 2 * node.settings["engine_timeout"])
         generation = store.next_generation(directory, call.job_id)
         draft = store.Draft(directory, call.name)
+        places = carried.Places(node.settings, root.pid)
+
+    def companions():
+        return _companions(draft.descriptor, node, root, places, output, left)
     try:
         with phases.measure("admit"):
+            files = carried.need(places, root.pid, node.settings["carried_bytes"], output, node.user.uid)
+            needed = [needed[0] + files[0], needed[1] + files[1]]
             admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
-        started = time.time()
-        # A job that goes on writes on while its output is copied: how much of it counts must be seen before.
-        watch = output and not hold
-        if watch:
-            os.environ[spool.WATCHED] = "\n".join(output)
-        with phases.measure("dump"):
-            printed = node.engine.dump(root.pid, draft.path(), stop=hold, witness=hook if watch else None)
-        frozen = time.time() - started
-    except BaseException:
-        draft.discard()
-        raise
-    try:
-        with phases.measure("output"):
-            saved = spool.save(draft.descriptor, output, spool.sizes(printed) if watch else None, node.user.uid)
-        facts = {"engine": {"name": node.engine.name, "version": node.engine.version()}, "root": root.pid,
-                 "pids": node.engine.process_ids(draft.descriptor), "frozen_seconds": round(frozen, 6), "spool": saved,
-                 "generation": generation}
+        frozen, facts = _dump(call, node, root, draft, companions, hook)
+        facts.update(engine={"name": node.engine.name, "version": node.engine.version()}, root=root.pid,
+                     pids=node.engine.process_ids(draft.descriptor), frozen_seconds=round(frozen, 6), generation=generation)
         if call.depth:
             facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
         with phases.measure("manifest"):
@@ -110,12 +132,13 @@ def _checkpoint(call, node, hook, started):
         root = identity.root_of(node.settings["run_directory"], call, node.user.uid)
         holding.heal(node.settings["run_directory"], call.job_id, root.pid)
         # A restart hook does not have the job's output open as the run hook has.
-        output = identity.output_of(node.settings["run_directory"], call.job_id, root) or spool.find(root.ppid, spool.directory())
+        output, left = (identity.recorded_of(node.settings["run_directory"], call.job_id, root, what) for what in ("output", "left"))
+        output = output or spool.find(root.ppid, spool.directory())
         needed = admit.need(identity.tree(root.pid), sum(spool.lengths(output).values()))
         store.give_job_directory(node.store, call.directory, node.user)
 
     def write():
-        return _write(call, node, root, output, hook, needed)
+        return _write(call, node, root, output, left, hook, needed)
 
     def log(found):
         report.done("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
@@ -131,9 +154,6 @@ def main(argv, config_path):
     :param argv: list of str, as pbs_mom passes it
     :param config_path: the hooks' configuration (str)
     """
-    if spool.WATCHED in os.environ:
-        return spool.testify()
-
     def work():
         started = time.time()
         call = contract.checkpoint(argv[1:])

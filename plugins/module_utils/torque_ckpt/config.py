@@ -17,6 +17,11 @@ keys (all optional but "stores"):
   metrics_directory str, ""; where the hooks lay their counters for Prometheus, nowhere if empty
   torque_path     str, "/opt/torque/current/bin"; TORQUE's commands, which torque-ckpt asks
   orphan_grace_days int, days, 7; images of a job that the server does not know are kept so much longer
+  carried_directories  list of str; open files beneath these travel with the image
+  carried_trees   list of str, []; directories that travel whole
+  carried_bytes   int, 1 GiB; most that travels with one image
+  cut_back_appended  bool, false; whether a restart cuts back files that were open for appending only and have grown
+Names of carried directories and trees may begin with $TMPDIR, the job's own.
 """
 import json
 import os
@@ -41,10 +46,15 @@ DEFAULTS = {
     "metrics_directory": "",
     "torque_path": "/opt/torque/current/bin",
     "orphan_grace_days": 7,
+    "carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"],
+    "carried_trees": [],
+    "carried_bytes": 1 << 30,
+    "cut_back_appended": False,
 }
 
 _LEAST = {"engine_timeout": (1, "seconds"), "restart_attempts": (1, "attempts"), "restart_backoff": (0, "seconds"),
-          "depth": (1, "images"), "reserve": (0, "bytes"), "lock_timeout": (1, "seconds"), "orphan_grace_days": (0, "days")}
+          "depth": (1, "images"), "reserve": (0, "bytes"), "lock_timeout": (1, "seconds"), "orphan_grace_days": (0, "days"),
+          "carried_bytes": (0, "bytes")}
 """The smallest value of each number, and what it counts."""
 
 _PATHS = ("criu_path", "run_directory", "key_path", "state_directory", "metrics_directory", "torque_path")
@@ -88,6 +98,10 @@ def load(path, owner=0):
     for key, (least, unit) in _LEAST.items():
         if isinstance(values[key], bool) or values[key] < least:
             raise _wrong(path, "sets %s to something that is not a number of %s" % (key, unit))
+    for key in ("carried_directories", "carried_trees"):
+        for name in values[key]:
+            if not isinstance(name, str) or not (name == "$TMPDIR" or name.startswith(("$TMPDIR/", "/"))) or ".." in name.split("/"):
+                raise _wrong(path, "sets %s to something that is not a list of absolute paths, or paths in $TMPDIR" % key)
     for name in [values[key] for key in _PATHS if values[key]] + [store["path"] for store in values["stores"]]:
         if not os.path.isabs(name):
             raise _wrong(path, "names %s, which is not an absolute path" % ascii(name))

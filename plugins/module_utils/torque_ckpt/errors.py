@@ -30,3 +30,8 @@ class HookError(Exception):
         super(HookError, self).__init__(sentence)
         self.code = code
         self.sentence = sentence
+
+
+def plain(name):
+    """Return a file's name (str) as a sentence may hold it: on one line, in ASCII."""
+    return ascii(name)[1:-1]

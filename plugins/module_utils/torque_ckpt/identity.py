@@ -56,16 +56,22 @@ def tree(root):
     return found
 
 
-def job_of(pid):
-    """Return PBS_JOBID (str) from the environment pid was started with, or None."""
+def variable(pid, name):
+    """Return a variable (bytes) from the environment pid was started with, or None."""
     try:
         with open("/proc/%d/environ" % pid, "rb") as stream:
             for entry in stream.read().split(b"\0"):
-                if entry.startswith(b"PBS_JOBID="):
-                    return entry[10:].decode("utf-8", "replace")
+                if entry.startswith(name.encode() + b"="):
+                    return entry[len(name) + 1:]
     except OSError:
         pass
     return None
+
+
+def job_of(pid):
+    """Return PBS_JOBID (str) from the environment pid was started with, or None."""
+    found = variable(pid, "PBS_JOBID")
+    return None if found is None else found.decode("utf-8", "replace")
 
 
 def records(run_directory):
@@ -107,9 +113,13 @@ def leave(run_directory, name, found):
     os.rename(path + ".new", path)
 
 
-def write_record(run_directory, job_id, leader, root, output=()):
-    """Leave root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str)."""
-    leave(run_directory, job_id + ".json", {"leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": list(output)})
+def write_record(run_directory, job_id, leader, root, output=(), left=()):
+    """Leave root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str).
+
+    :param left: what it left on nodes it was on, from carried.left (list of dict)
+    """
+    leave(run_directory, job_id + ".json", {"leader": [leader.pid, leader.start], "root": [root.pid, root.start],
+                                            "output": list(output), "left": list(left)})
 
 
 def read_record(run_directory, job_id):
@@ -141,10 +151,10 @@ def _recorded(run_directory, job_id):
     return process(record["root"][0])
 
 
-def output_of(run_directory, job_id, root):
-    """Return the recorded files in the spool (list of str) of a restarted job with this root (Process)."""
+def recorded_of(run_directory, job_id, root, key):
+    """Return what was recorded under key ("output" or "left", a list) of a restarted job with this root (Process)."""
     record = read_record(run_directory, job_id)
-    return record.get("output", []) if record is not None and record["root"] == [root.pid, root.start] else []
+    return record.get(key, []) if record is not None and record["root"] == [root.pid, root.start] else []
 
 
 def _hinted(session_id):

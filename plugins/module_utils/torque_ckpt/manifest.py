@@ -9,7 +9,7 @@ import os
 import stat
 import time
 
-from . import digest, fit
+from . import changed, digest, fit, put_back
 from .errors import HookError, CANNOT_WRITE, DATA, REFUSED, SYSTEM, TEMPORARY
 from .spool import NAMES
 
@@ -18,6 +18,9 @@ FORMAT = 3
 """Format 3 is sealed, hashes in chunks (digest.py) and knows the node (fit.py). Those before it could be written by anybody."""
 KNOWN = (1, 2, FORMAT)
 """Formats whose images are ours to list and to remove."""
+
+_DEFAULTS = {"carried": [], "left": [], "open_files": [], "bound": False, "bound_reason": ""}
+"""What the manifest says of files where the facts say nothing."""
 
 _NOT_LISTED = {FILE, "stats-restore"}  # the second is CRIU's note of an earlier restart; it reads it never
 
@@ -47,6 +50,7 @@ def write(directory, call, user, facts, seal):
         pids            every process and thread id in the image (list of int)
         frozen_seconds  how long the engine held the job (float, seconds)
         spool           which of the files are the job's output, from spool.save (list of dict)
+        and what carried.save, carried.left and changed.record say
     :param seal: called with the manifest (dict), returns it with the fields that prove it (key.ask_to_seal)
     """
     files = []
@@ -55,7 +59,7 @@ def write(directory, call, user, facts, seal):
             size, tree = _digest(directory, name)
             files.append({"name": name, "size": size, "sha256_tree": tree})
         found = dict(
-            facts, format=FORMAT, job_id=call.job_id, user=user.name, uid=user.uid, name=call.name,
+            dict(_DEFAULTS, **facts), format=FORMAT, job_id=call.job_id, user=user.name, uid=user.uid, name=call.name,
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), bytes=sum(entry["size"] for entry in files), files=files,
             **fit.node())
         return put(directory, found, call.name, seal)
@@ -96,6 +100,8 @@ def _check_fields(found):
     for entry in found["spool"]:
         if entry["name"] not in NAMES or not isinstance(entry["path"], str) or not isinstance(entry["mode"], int):
             raise TypeError("spool")
+    put_back.check_fields(found)
+    changed.check_fields(found)
 
 
 def load(directory):
@@ -164,12 +170,12 @@ def check_files(directory, found, shown, private=None, is_memory=None):
 
     :param shown: the image's path, for the sentences (str)
     :param private: where to put the engine's files while they are read, so that nobody can change them afterwards (descriptor);
-        the job's output stays where it is, memory is linked to
+        the job's output and files stay where they are, memory is linked to
     :param is_memory: says of a file's name whether it holds nothing but memory of the job's processes, which their owner may change
         anyhow, and which is too much to copy
     :raises HookError: DATA when one is not
     """
-    data = {entry["name"] for entry in found["spool"]}
+    data = {entry["name"] for entry in found["spool"] + found["carried"] if "name" in entry}
     unknown = sorted(set(os.listdir(directory)) - {entry["name"] for entry in found["files"]} - _NOT_LISTED)
     if unknown:
         raise HookError(DATA, "image %s is damaged: %s is not in its manifest; take an older image" % (shown, ascii(unknown[0])))

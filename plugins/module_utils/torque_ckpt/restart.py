@@ -7,15 +7,29 @@ import os
 import signal
 import time
 
-from . import attempts, config, contract, fallback, identity, key, lock, manifest, phases, preflight, private, privilege, report, spool
-from . import start, store, supervisor
+from . import attempts, carried, changed, config, contract, fallback, identity, key, lock, manifest, phases, preflight, private, privilege
+from . import put_back, report, spool, start, store, supervisor, witness
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
-def _restore(call, node, place):
+def _engine(node, place, cuts, hook):
+    """Have the engine restore; cut back files that have grown, but not before the tree is there."""
+    if not cuts:
+        return node.engine.restore(store.engine_path(place))
+    watching = witness.Witness(lambda: changed.cut_back(cuts), place)
+    try:
+        node.engine.restore(store.engine_path(place), witness.program(hook))
+    except HookError as error:
+        raise watching.fault() or error
+    return watching.result()
+
+
+def _restore(call, node, place, hook):
     """As the user: open and verify the image, restore what was verified, from a place (descriptor) where nobody can change it.
 
-    Returns the manifest (dict).
+    Returns the manifest (dict), and what was put back on this node (list of dict).
+
+    :param hook: this program's path (str)
     """
     shown = os.path.join(call.directory, call.name)
     with phases.measure("verify"):
@@ -25,13 +39,21 @@ def _restore(call, node, place):
         if found["engine"]["name"] != node.engine.name:
             raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
                             % (shown, found["engine"]["name"], node.engine.name, found["node"]))
+        put_back.check_node(found, shown)
         manifest.check_pids_free(found)
         manifest.check_files(image, found, shown, place, node.engine.is_memory)
-    with phases.measure("output"):
-        spool.put_back(image, found["spool"], node.user.uid)  # before anything has the files open
-    with phases.measure("restore"):
-        node.engine.restore(store.engine_path(place))
-    return found
+        cuts = changed.check(found["open_files"], node.settings["cut_back_appended"])
+    files = put_back.PutBack(image, found, node.settings, node.user.uid)
+    try:
+        with phases.measure("output"):  # before anything has the files open
+            files.do()
+            spool.put_back(image, found["spool"], node.user.uid)
+        with phases.measure("restore"):
+            _engine(node, place, cuts, hook)
+    except BaseException:
+        files.undo()
+        raise
+    return found, files.made
 
 
 def _end_descendants():
@@ -52,26 +74,39 @@ def _end_descendants():
                 pass
 
 
-def _bring_back(call, node):
-    """Restore the job and write root's record of it. Returns the manifest (dict) and the job's root process."""
-    place = private.Place(node.settings["run_directory"], node.user)
-    try:
-        found = privilege.as_user(node.user, lambda: _restore(call, node, place.descriptor), node.engine.restore_capabilities,
-                                  key.answer(node.keys, call, node.user))
-    finally:
-        place.remove()
+def _adopt(call, node, found):
+    """Return the restored root Process, our child, of which root's record is written by now.
+
+    :param found: the manifest (dict)
+    """
     root = identity.process(found["root"])
     if root is None or root.ppid != os.getpid():
         raise HookError(ENGINE, "criu said it restored job %s, but its process %d is not there; image kept" % (call.job_id, found["root"]))
     identity.write_record(node.settings["run_directory"], call.job_id, identity.process(os.getpid()), root,
-                          [entry["path"] for entry in found["spool"]])
-    return found, root
+                          [entry["path"] for entry in found["spool"]], carried.left(found))
+    return root
 
 
-def _continue(call, node, started):
+def _bring_back(call, node, hook):
+    """Restore the job and write root's record of it. Returns the manifest (dict) and the job's root process."""
+    place = private.Place(node.settings["run_directory"], node.user)
+    try:
+        found, made = privilege.as_user(node.user, lambda: _restore(call, node, place.descriptor, hook),
+                                        node.engine.restore_capabilities, key.answer(node.keys, call, node.user))
+    finally:
+        place.remove()
+    try:
+        return found, _adopt(call, node, found)
+    except BaseException:
+        _end_descendants()
+        privilege.as_user(node.user, lambda: put_back.undo(made, node.settings, node.user.uid))
+        raise
+
+
+def _continue(call, node, started, hook):
     """Restore the job, supervise it, end as it ends; returns only by an exception."""
     with lock.held(node.settings["run_directory"], call.job_id, "restart", node.settings["lock_timeout"], "image kept"):
-        found, root = _bring_back(call, node)
+        found, root = _bring_back(call, node, hook)
     report.restart_succeeded()
     attempts.forget(node.settings["run_directory"], call.job_id)
     report.done("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
@@ -81,7 +116,7 @@ def _continue(call, node, started):
     supervisor.end_as(status)
 
 
-def _try(call, config_path, started):
+def _try(call, config_path, started, hook):
     """Restart the job; returns only by an exception."""
     with phases.measure("admit"):
         node = fallback.insist(lambda: preflight.check(call, config_path))
@@ -91,7 +126,7 @@ def _try(call, config_path, started):
     privilege.become_subreaper()
     os.chdir("/")
     try:
-        _continue(call, node, started)
+        _continue(call, node, started, hook)
     except BaseException:
         _end_descendants()
         raise
@@ -117,7 +152,7 @@ def main(argv, config_path):
         call = contract.restart(argv[1:])
         start.settle()
         try:
-            _try(call, config_path, started)
+            _try(call, config_path, started, argv[0])
         except HookError as error:
             privilege.reset_signals()  # there is no job to hand them on to
             settings = _settings(config_path)

@@ -7,19 +7,14 @@ have the files open. Everything here but find() runs as the job's owner.
 """
 import errno
 import os
-import re
 import stat
-import sys
 
-from .errors import HookError, CANNOT_WRITE, ENGINE, REFUSED, SYSTEM, TEMPORARY
+from . import content
+from .errors import HookError, CANNOT_WRITE, REFUSED, SYSTEM, TEMPORARY
 
 NAMES = ("stdout", "stderr")
 """What the copies are called in an image."""
 
-WATCHED = "CKPT_TORQUE_WATCHED"
-"""Variable that makes the checkpoint hook a witness: the files to look at, one a line."""
-
-_CHUNK = 1 << 20
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # no link, and no waiting for a pipe's other end
 
 
@@ -61,18 +56,6 @@ def lengths(paths):
     return found
 
 
-def testify():
-    """Print the sizes of the watched files. The engine has this called while the job stands still."""
-    for path, size in lengths(os.environ[WATCHED].split("\n")).items():
-        sys.stdout.write("size %d of %s\n" % (size, path))
-    sys.stdout.flush()
-
-
-def sizes(printed):
-    """Return what testify last said (dict of int, by path), found in what the engine printed (str)."""
-    return {path: int(size) for size, path in re.findall(r"^size (\d+) of (.*)$", printed, re.MULTILINE)}
-
-
 def _open(path, flags, uid):
     """Open a spool file; anybody may make files in that directory, so it must be a plain one of the user's."""
     descriptor = os.open(path, flags | _FLAGS, 0o600)
@@ -83,27 +66,14 @@ def _open(path, flags, uid):
     return descriptor
 
 
-def _copy(source, target, size):
-    """Copy size bytes from one descriptor to another, or up to the end."""
-    while size:
-        chunk = os.read(source, min(_CHUNK, size))
-        if not chunk:
-            break
-        size -= len(chunk)
-        while chunk:
-            chunk = chunk[os.write(target, chunk):]
+def look(paths, uid):
+    """Open the files while the job stands still; return them (list of (name in the image, path, descriptor, os.stat_result)).
 
-
-def save(image, paths, known, uid):
-    """Copy the files into the image; return what the manifest says of them (list of {"name", "path", "mode"}).
-
-    :param image: descriptor of the image
     :param paths: from find (list of str)
-    :param known: the files' sizes when the image was made, by path (dict), or None when the job still stands still
     :param uid: the job owner's uid (int)
-    :raises HookError: CANNOT_WRITE when the store does not take them, ENGINE when a size is not known, REFUSED for a strange file
+    :raises HookError: CANNOT_WRITE when one cannot be read, REFUSED for a strange file
     """
-    saved = []
+    found = []
     for name, path in zip(NAMES, paths):
         try:
             source = _open(path, os.O_RDONLY, uid)
@@ -111,13 +81,23 @@ def save(image, paths, known, uid):
             continue  # the job has just removed it
         except OSError as error:
             raise HookError(CANNOT_WRITE, "cannot read the job's output %s: %s" % (path, error.strerror))
+        found.append((name, path, source, os.fstat(source)))
+    return found
+
+
+def save(image, found):
+    """Copy the files into the image, as long as they were; return what the manifest says of them (list of {"name", "path", "mode"}).
+
+    :param image: descriptor of the image
+    :param found: from look
+    :raises HookError: CANNOT_WRITE when the store does not take them
+    """
+    saved = []
+    for name, path, source, there in found:
         try:
-            there = os.fstat(source)
-            if known is not None and path not in known:
-                raise HookError(ENGINE, "the engine did not say how long the job's output %s was when it made the image" % path)
             target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=image)
             try:
-                _copy(source, target, there.st_size if known is None else known[path])
+                content.copy(source, target, there.st_size)
             finally:
                 os.close(target)
         except OSError as error:
@@ -151,7 +131,7 @@ def put_back(image, saved, uid):
                 try:
                     os.ftruncate(target, 0)  # not at once: it might have been another file
                     os.fchmod(target, entry["mode"])  # the engine insists on it
-                    _copy(source, target, os.fstat(source).st_size)
+                    content.copy(source, target, os.fstat(source).st_size)
                 finally:
                     os.close(target)
             finally:

@@ -3,11 +3,11 @@ import os
 import resource
 import stat
 
-from . import report, spool
+from . import report
 from .errors import HookError, CONFIG
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
-"""All that the root hooks, and what they start, have; beside the two variables that are addressed to them."""
+"""All that the root hooks, and what they start, have; beside the variable that is addressed to them."""
 
 
 def _beneath(directory):
@@ -80,7 +80,7 @@ def no_core_dumps():
 
 def settle():
     """Give a root hook its own environment, umask, limits and descriptors, whoever called it."""
-    kept = {name: os.environ[name] for name in (report.STATUS, spool.WATCHED) if name in os.environ}
+    kept = {name: os.environ[name] for name in (report.STATUS,) if name in os.environ}
     os.environ.clear()
     os.environ.update(ENVIRONMENT, **kept)
     os.umask(0o077)

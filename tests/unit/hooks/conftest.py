@@ -93,6 +93,35 @@ def in_child():
 
 
 @pytest.fixture
+def keep():
+    """Return a function that runs work() in a forked child, which then stays; returns its pid. The children end with the test."""
+    started = []
+
+    def start(work):
+        ready, told = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(ready)
+                kept = work()  # noqa: F841 what it returns stays open
+                os.write(told, b"x")
+                os.close(told)
+                signal.pause()
+            finally:
+                os._exit(0)
+        os.close(told)
+        started.append(pid)
+        assert os.read(ready, 1) == b"x"
+        os.close(ready)
+        return pid
+
+    yield start
+    for pid in started:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+@pytest.fixture
 def free_pid():
     """A process id (int) that nothing has."""
     pid = os.fork()
@@ -176,12 +205,16 @@ def start_job():
         os.close(descriptor)
 
 
+WITNESS = os.path.normpath(os.path.join(HOOKS, "../../roles/checkpoint_hooks/files/witness"))
+
+
 @pytest.fixture(scope="session")
 def installed():
     """The hooks' code in a directory (str) of its own, as it is installed: the hooks refuse code that is another user's."""
     path = tempfile.mkdtemp(prefix="ckpt-torque-code-")
     os.chmod(path, 0o755)
     shutil.copytree(os.path.join(HOOKS, "torque_ckpt"), os.path.join(path, "torque_ckpt"))
+    shutil.copy(WITNESS, path)
     yield path
     shutil.rmtree(path)
 
@@ -193,8 +226,9 @@ def hook(installed):
         environment = dict({"PATH": "/bin:/usr/bin"}, **dict(variables))
         if "LD_LIBRARY_PATH" in os.environ:  # some interpreters need it
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        code = "import sys; sys.path.insert(0, %r); from torque_ckpt.%s import main; sys.exit(main(sys.argv, %r))"
-        process = subprocess.Popen([sys.executable, "-IS", "-c", code % (installed, name, config)] + arguments,
+        code = "import sys; sys.path.insert(0, %r); from torque_ckpt.%s import main; sys.exit(main([%r] + sys.argv[1:], %r))"
+        code %= (installed, name, os.path.join(installed, name), config)
+        process = subprocess.Popen([sys.executable, "-IS", "-c", code] + arguments,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    universal_newlines=True, start_new_session=leader, env=environment, **options)
         try:

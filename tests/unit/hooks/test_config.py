@@ -33,14 +33,17 @@ def test_what_is_not_set_has_its_default(write):
         "engine": "criu", "stores": STORES, "criu_path": "/usr/sbin/criu", "criu_options": [], "engine_timeout": 3600,
         "run_directory": "/run/ckpt-torque", "key_path": "/etc/ckpt-torque/manifest.key", "restart_attempts": 5, "restart_backoff": 10,
         "depth": 2, "reserve": 1 << 30, "lock_timeout": 120, "state_directory": "/var/lib/ckpt-torque", "metrics_directory": "",
-        "torque_path": "/opt/torque/current/bin", "orphan_grace_days": 7}
+        "torque_path": "/opt/torque/current/bin", "orphan_grace_days": 7,
+        "carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"], "carried_trees": [], "carried_bytes": 1 << 30,
+        "cut_back_appended": False}
 
 
 def test_what_is_set_counts(write):
     wanted = {"engine": "blcr", "stores": STORES, "criu_path": "/opt/criu", "criu_options": ["--tcp-close"], "engine_timeout": 5,
               "run_directory": "/run/elsewhere", "key_path": "/etc/elsewhere", "restart_attempts": 1, "restart_backoff": 0,
               "depth": 5, "reserve": 0, "lock_timeout": 1, "state_directory": "/var/elsewhere", "metrics_directory": "/var/metrics",
-              "torque_path": "/usr/bin", "orphan_grace_days": 0}
+              "torque_path": "/usr/bin", "orphan_grace_days": 0,
+              "carried_directories": ["/scratch"], "carried_trees": ["$TMPDIR", "$TMPDIR/x"], "carried_bytes": 0, "cut_back_appended": True}
     assert config.load(write(wanted), owner=os.geteuid()) == wanted
 
 
@@ -150,3 +153,15 @@ def test_elements(tmp_path, change, why):
         config.load(str(path), owner=os.geteuid())
     assert (caught.value.code, str(caught.value)) == (
         errors.CONFIG, "configuration %s %s; run the role checkpoint_hooks on this node" % (path, why))
+
+
+@pytest.mark.parametrize("key", ["carried_directories", "carried_trees"])
+@pytest.mark.parametrize("name", ["relative", "", 7, "$HOME/x", "$TMPDIRX", "/tmp/../etc"])
+def test_directories_that_are_none(write, key, name):
+    assert refusal(write({"stores": STORES, key: ["/tmp", name]})) == (
+        "sets %s to something that is not a list of absolute paths, or paths in $TMPDIR" % key)
+
+
+@pytest.mark.parametrize("value", [-1, True])
+def test_limit_that_is_none(write, value):
+    assert refusal(write({"stores": STORES, "carried_bytes": value})) == "sets carried_bytes to something that is not a number of bytes"

@@ -179,12 +179,12 @@ def test_record_is_written_read_and_dropped(start_job, tmp_path):
     directory = str(tmp_path / "run")
     assert identity.read_record(directory, "12.head") is None
     identity.write_record(directory, "12.head", leader, root)
-    wanted = {"leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": []}
+    wanted = {"leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": [], "left": []}
     assert identity.read_record(directory, "12.head") == wanted
     assert identity.read_record(directory, "13.head") is None
     assert os.listdir(os.path.join(directory, "jobs")) == ["12.head.json"]
     identity.write_record(directory, "12.head", root, leader, ["/spool/12.head.OU"])
-    wanted = {"leader": [root.pid, root.start], "root": [leader.pid, leader.start], "output": ["/spool/12.head.OU"]}
+    wanted = {"leader": [root.pid, root.start], "root": [leader.pid, leader.start], "output": ["/spool/12.head.OU"], "left": []}
     assert identity.read_record(directory, "12.head") == wanted
     identity.drop_record(directory, "12.head")
     assert os.listdir(os.path.join(directory, "jobs")) == []
@@ -205,7 +205,8 @@ def test_record_that_cannot_be_written_leaves_the_older_one(tmp_path):
     identity.write_record(str(tmp_path), "12.head", me, me)
     with pytest.raises(TypeError):
         identity.write_record(str(tmp_path), "12.head", me, me._replace(start=object()))
-    assert identity.read_record(str(tmp_path), "12.head") == {"leader": [me.pid, me.start], "root": [me.pid, me.start], "output": []}
+    wanted = {"leader": [me.pid, me.start], "root": [me.pid, me.start], "output": [], "left": []}
+    assert identity.read_record(str(tmp_path), "12.head") == wanted
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff"])
@@ -218,23 +219,23 @@ def test_damaged_record_is_none(tmp_path, content):
 def test_recorded_output(start_job, tmp_path):
     job = start_job()
     leader, root = identity.process(job.leader), identity.process(job.pids[0])
-    assert identity.output_of(str(tmp_path), "12.head", root) == []
+    assert identity.recorded_of(str(tmp_path), "12.head", root, "output") == []
     identity.write_record(str(tmp_path), "12.head", leader, root, ["/spool/12.head.OU"])
-    assert identity.output_of(str(tmp_path), "12.head", root) == ["/spool/12.head.OU"]
-    assert identity.output_of(str(tmp_path), "13.head", root) == []
+    assert identity.recorded_of(str(tmp_path), "12.head", root, "output") == ["/spool/12.head.OU"]
+    assert identity.recorded_of(str(tmp_path), "13.head", root, "output") == []
 
 
 def test_recorded_output_of_an_earlier_run_does_not_count(start_job, tmp_path):
     me = identity.process(os.getpid())
     identity.write_record(str(tmp_path), "12.head", me, me._replace(start=me.start - 1), ["/spool/12.head.OU"])
-    assert identity.output_of(str(tmp_path), "12.head", me) == []
+    assert identity.recorded_of(str(tmp_path), "12.head", me, "output") == []
 
 
 def test_record_of_hooks_that_knew_no_output(tmp_path):
     me = identity.process(os.getpid())
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "12.head.json").write_text(json.dumps({"leader": [1, 1], "root": [me.pid, me.start]}))
-    assert identity.output_of(str(tmp_path), "12.head", me) == []
+    assert identity.recorded_of(str(tmp_path), "12.head", me, "output") == []
 
 
 # The root process, as root_of finds and proves it

@@ -117,30 +117,15 @@ def test_spool_is_beside_mom_priv(place, monkeypatch):
     assert spool.directory() == str(place / "spool")
 
 
-# The witness
-
-def test_last_word_of_the_witness_counts(place, monkeypatch, capsys):
-    out, err = place / "spool" / "12 .OU", place / "spool" / "12 .ER"
-    out.write_text("one\n")
-    monkeypatch.setenv(spool.WATCHED, "%s\n%s" % (out, err))
-    spool.testify()
-    out.write_text("one\ntwo\n")
-    err.write_text("")
-    spool.testify()
-    printed = "Warn: something\n" + capsys.readouterr().out + "(00.1) the end\n"
-    assert spool.sizes(printed) == {str(out): 8, str(err): 0}
-    assert spool.sizes("Warn: something\n") == {}
-
-
 # Into the image
 
 def test_saved_files(place, image):
     out, err = place / "spool" / "12.head.OU", place / "spool" / "12.head.ER"
-    out.write_bytes(b"x" * (spool._CHUNK + 7))
+    out.write_bytes(b"x" * ((1 << 20) + 7))
     err.write_bytes(b"oops\n")
     err.chmod(0o640)
     out.chmod(0o600)
-    assert spool.save(image, [str(out), str(err)], None, ME) == [
+    assert spool.save(image, spool.look([str(out), str(err)], ME)) == [
         {"name": "stdout", "path": str(out), "mode": 0o600}, {"name": "stderr", "path": str(err), "mode": 0o640}]
     assert (place / "image" / "stdout").read_bytes() == out.read_bytes()
     assert (place / "image" / "stderr").read_bytes() == b"oops\n"
@@ -149,44 +134,50 @@ def test_saved_files(place, image):
 
 def test_only_what_was_written_up_to_the_image(place, image):
     out = place / "spool" / "12.head.OU"
-    out.write_bytes(b"before after")
-    spool.save(image, [str(out)], {str(out): 7}, ME)
-    assert (place / "image" / "stdout").read_bytes() == b"before "
+    out.write_bytes(b"before")
+    found = spool.look([str(out)], ME)
+    with out.open("ab") as stream:
+        stream.write(b" after")
+    spool.save(image, found)
+    assert (place / "image" / "stdout").read_bytes() == b"before"
+
+
+def test_empty_file(place, image):
+    out = place / "spool" / "12.head.OU"
+    out.write_bytes(b"")
+    saved = spool.save(image, spool.look([str(out)], ME))
+    assert (place / "image" / "stdout").read_bytes() == b""
+    out.write_bytes(b"of another run")
+    spool.put_back(image, saved, ME)
+    assert out.read_bytes() == b""
 
 
 def test_file_that_has_become_shorter(place, image):
     out = place / "spool" / "12.head.OU"
-    out.write_bytes(b"be")
-    spool.save(image, [str(out)], {str(out): 7}, ME)
+    out.write_bytes(b"before")
+    found = spool.look([str(out)], ME)
+    os.truncate(str(out), 2)
+    spool.save(image, found)
     assert (place / "image" / "stdout").read_bytes() == b"be"
 
 
-def test_size_that_the_engine_did_not_say(place, image):
-    out = place / "spool" / "12.head.OU"
-    out.write_bytes(b"before")
-    assert raised(lambda: spool.save(image, [str(out)], {}, ME)) == (
-        errors.ENGINE, "the engine did not say how long the job's output %s was when it made the image" % out)
-    assert os.listdir(image) == []
-
-
 def test_file_that_the_job_has_just_removed(place, image):
-    assert spool.save(image, [str(place / "spool" / "gone")], {}, ME) == []
+    assert spool.save(image, spool.look([str(place / "spool" / "gone")], ME)) == []
 
 
-def test_link_in_the_spool_is_not_followed(place, image):
+def test_link_in_the_spool_is_not_followed(place):
     (place / "secret").write_text("secret")
     link = place / "spool" / "12.head.OU"
     link.symlink_to(place / "secret")
-    assert raised(lambda: spool.save(image, [str(link)], None, ME)) == (
+    assert raised(lambda: spool.look([str(link)], ME)) == (
         errors.CANNOT_WRITE, "cannot read the job's output %s: Too many levels of symbolic links" % link)
-    assert os.listdir(image) == []
 
 
 def test_output_that_the_store_does_not_take(place, image):
     out = place / "spool" / "12.head.OU"
     out.write_text("x")
     (place / "image" / "stdout").write_text("in the way")
-    assert raised(lambda: spool.save(image, [str(out)], None, ME)) == (
+    assert raised(lambda: spool.save(image, spool.look([str(out)], ME))) == (
         errors.CANNOT_WRITE, "cannot copy the job's output %s into the image: File exists" % out)
 
 

@@ -23,10 +23,10 @@ class Engine(object):
         raise NotImplementedError
 
     def dump(self, root, directory, stop, witness=None):
-        """Write the tree under root (pid) into directory (path, str); return what the witness printed (str), perhaps among other lines.
+        """Write the tree under root (pid) into directory (path, str).
 
         :param stop: leave the tree stopped (True) or running (False)
-        :param witness: program to run while the tree stands still (path, str) or None
+        :param witness: program (path, str) to run when the image is written and the tree stands still, or None; if it fails, so does this
         :raises HookError: ENGINE; the tree runs on then
         """
         raise NotImplementedError
@@ -39,9 +39,10 @@ class Engine(object):
         """Whether the image's file name (str) holds nothing but memory of the job's processes: it steers the engine in nothing."""
         raise NotImplementedError
 
-    def restore(self, directory):
+    def restore(self, directory, witness=None):
         """Bring the tree in directory (path, str) back; its root becomes an orphan of this process.
 
+        :param witness: program (path, str) to run when the tree is there and stands still, or None; if it fails, so does this
         :raises HookError: ENGINE or TEMPORARY; nothing of the tree is left then
         """
         raise NotImplementedError

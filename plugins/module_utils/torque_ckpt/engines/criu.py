@@ -75,7 +75,6 @@ class Criu(Engine):
                               + (["--action-script", witness] if witness else []) + _COMMON + self.options, self.timeout)
         if status != 0:
             raise HookError(ENGINE, "criu dump failed with status %d: %s; the job runs on" % (status, reason(output)))
-        return output
 
     def process_ids(self, directory):
         """See Engine. CRIU writes one core file for each thread."""
@@ -85,9 +84,10 @@ class Criu(Engine):
         """See Engine. CRIU copies these into the processes and reads nothing in them."""
         return _MEMORY.fullmatch(name) is not None
 
-    def restore(self, directory):
+    def restore(self, directory, witness=None):
         """See Engine."""
-        status, output = call([self.path, "restore", "-d", "-D", directory] + _COMMON + self.options, self.timeout)
+        status, output = call([self.path, "restore", "-d", "-D", directory]
+                              + (["--action-script", witness] if witness else []) + _COMMON + self.options, self.timeout)
         if status != 0:
             if _PID_IN_USE.search(output):
                 raise HookError(TEMPORARY, "a process id of the image is in use on this node (criu: %s); "

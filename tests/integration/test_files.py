@@ -1,0 +1,284 @@
+"""Files on the node's own file systems move with a job; files that stay are as the image knows them, or the restart says so."""
+import contextlib
+import json
+
+import pytest
+from conftest import CONFIG
+
+PROGRAM = r"""
+import mmap, os, sys, time
+home, place = os.getcwd(), sys.argv[1]
+os.makedirs(place + "/cwd", 0o750)
+number = os.open(place + "/number", os.O_RDWR | os.O_CREAT, 0o640)
+os.link(place + "/number", place + "/second-name")
+again = os.open(place + "/second-name", os.O_RDONLY)
+log = os.open(place + "/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+with open(place + "/constant", "w") as stream:
+    stream.write("constant")
+constant = os.open(place + "/constant", os.O_RDONLY)
+sparse = os.open(place + "/sparse", os.O_RDWR | os.O_CREAT, 0o600)
+os.pwrite(sparse, b"begin", 0)
+os.pwrite(sparse, b"end", (64 << 20) - 3)
+with open(place + "/mapped", "w+b") as stream:
+    stream.write(b"%020d" % 0)
+    stream.flush()
+    mapped = mmap.mmap(stream.fileno(), 20)
+os.chdir(place + "/cwd")
+def check(what, seen, wanted):
+    if seen != wanted:
+        os.write(1, ("%s: %r, wanted %r\n" % (what, seen, wanted)).encode())
+        os._exit(9)
+counter = 0
+os.pwrite(number, b"%020d" % 0, 0)
+while not os.path.exists(home + "/stop"):
+    check("number", os.pread(again, 20, 0), b"%020d" % counter)
+    check("mapped", mapped[:20], b"%020d" % counter)
+    counter += 1
+    os.pwrite(number, b"%020d" % counter, 0)
+    os.pwrite(number, b"x", 20 + counter)
+    mapped[:20] = b"%020d" % counter
+    os.write(log, b"%d\n" % counter)
+    os.write(1, b"%d\n" % counter)
+    time.sleep(0.01)
+check("size", os.fstat(number).st_size, 21 + counter)
+with open(place + "/log", "rb") as stream:
+    check("log", stream.read(), b"".join(b"%d\n" % line for line in range(1, counter + 1)))
+check("constant", os.pread(constant, 100, 0), b"constant")
+check("begin", os.pread(sparse, 6, 0), b"begin\0")
+check("end", os.pread(sparse, 9, (64 << 20) - 4), b"\0end")
+check("holes", os.fstat(sparse).st_blocks * 512 < 1 << 20, True)
+check("cwd", os.getcwd(), place + "/cwd")
+check("names", os.fstat(number).st_nlink, 2)
+os._exit(5)
+"""
+
+
+@contextlib.contextmanager
+def setting(*nodes, **values):
+    """The hooks' configuration on the nodes with these values, and as it was again."""
+    for node in nodes:
+        found = json.loads(node.ask("cp -p {0} {0}.good && cat {0}".format(CONFIG)))
+        node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(dict(found, **values))))
+    try:
+        yield
+    finally:
+        for node in nodes:
+            node.ask("mv {0}.good {0}".format(CONFIG))
+
+
+@pytest.fixture
+def places(node1, node2):
+    """Return a directory name (str) in /tmp that is removed from the nodes afterwards."""
+    yield "/tmp/files-test"
+    for node in (node1, node2):
+        node.ask("rm -rf /tmp/files-test*")
+
+
+@pytest.fixture
+def writer(job, node1, places):
+    """A job on node1 with files of all kinds in /tmp."""
+    return job(node1, "cat > files.py <<'E'\n%s\nE\nexec python3 files.py %s" % (PROGRAM, places))
+
+
+def manifest(moved):
+    return json.loads(moved.node.ask("cat %s/%s/manifest.json" % (moved.directory, moved.name())))
+
+
+def test_open_files_travel(writer, node1, node2, places):
+    """There, back and there again: what the job itself left on a node is no obstacle."""
+    for node in (node2, node1, node2):
+        writer.hold()
+        node1.ask("[ $(du -sm {0} | cut -f 1) -lt 100 ]".format(writer.directory))
+        writer.move(node)
+    modes = node2.ask("cd %s && stat -c '%%n %%U %%a %%h' . cwd number log sparse" % places).splitlines()
+    assert modes[1:] == ["cwd alice 750 2", "number alice 640 2", "log alice 600 1", "sparse alice 600 1"]
+    assert modes[0].startswith(". alice 700 ")
+    assert writer.end() == 5, writer.lines()[-1]
+
+
+def test_what_is_open_is_in_the_manifest(writer, places):
+    writer.hold()
+    found = manifest(writer)
+    carried = {entry["path"].replace(places + "/", ""): (entry["kind"], entry.get("opened")) for entry in found["carried"]}
+    assert carried.pop("number", None) or carried.pop("second-name")  # either is the other's second name
+    assert carried == {"cwd": ("directory", None), "constant": ("file", "read"), "log": ("file", "append"), "mapped": ("file", "write"),
+                       "sparse": ("file", "write")}
+    assert (found["bound"], found["left"]) == (False, [])
+    names = {entry["path"].rsplit("/", 1)[1]: (entry["writable"], entry["append"]) for entry in found["open_files"]}
+    assert names == {"out": (True, False), "err": (True, False)}
+    assert {entry["name"] for entry in found["carried"] if "name" in entry} < {entry["name"] for entry in found["files"]}
+
+
+def test_image_of_a_job_that_goes_on(writer, node1, node2):
+    """Each file is as it was at the very moment of the image, although the job writes to it all the time."""
+    done = writer.checkpoint(0)
+    assert (done.code, done.err) == (0, "")
+    writer.progress()
+    node1.ask("pkill -KILL -u alice; sleep 0.2")
+    size = next(entry["size"] for entry in manifest(writer)["open_files"] if entry["path"].endswith("/out"))
+    node1.ask("truncate -s %d %s/out" % (size, writer.place))
+    writer.move(node2)
+    assert writer.end() == 5, writer.lines()[-1]
+
+
+def refused(writer, node, sentence, code=77):
+    before = writer.images_digest()
+    done = writer.restart(node)
+    assert (done.code, done.err) == (code, sentence + "; image kept\n")
+    assert node.run("pgrep -u alice").out == ""
+    assert writer.images_digest() == before
+
+
+def test_what_stands_in_the_way(writer, node1, node2, places):
+    """Nothing is replaced, and nothing is put beside it."""
+    writer.hold()
+    listing = "find %s -printf '%%p %%U %%m %%s %%T@\\n' | sort" % places
+    for make, sentence in (
+            ("echo hello > {0}/log", "is there already with 6 bytes, in the image it has {1}"),
+            ("head -c {1} /dev/zero > {0}/log", "is there already with another content ({1} bytes)"),
+            ("mkdir {0}/log", "is something else or another user's on this node"),
+            ("ln -s /etc/passwd {0}/log", "is something else or another user's on this node"),
+            ("head -c {1} /dev/zero > {0}/log; chown bob {0}/log", "is something else or another user's on this node")):
+        size = node1.ask("stat -c %%s %s/log" % places)
+        node2.ask(("install -d -o alice -m 700 {0}; " + make + "; chown -h --from root alice {0}/log").format(places, size))
+        before = node2.ask(listing)
+        refused(writer, node2, ("%s/log, which the image carries, " + sentence + "; move it away or restart the job on another node")
+                .replace("%s", places).format(places, size))
+        assert node2.ask(listing) == before
+        node2.ask("rm -rf " + places)
+    writer.move(node2)
+    assert writer.end() == 5, writer.lines()[-1]
+
+
+def test_directory_that_somebody_else_planted(writer, node2, places):
+    writer.hold()
+    node2.ask("install -d -o bob -m 777 " + places)
+    sentence = "the directory %s, which files of the image belong into, is %s on this node; move it away or restart the job on another node"
+    refused(writer, node2, sentence % (places, "another user's"))
+    node2.ask("rm -r {0}; install -d -o alice {0}-own; ln -s {0}-own {0}".format(places))
+    refused(writer, node2, sentence % (places, "a link or a file"))
+    assert node2.ask("ls -A %s-own" % places) == ""
+
+
+def test_failed_restore_takes_back_what_was_put_back(writer, node1, node2, places):
+    writer.hold()
+    node2.ask("printf '#!/bin/sh\\nls %s | wc -l > /tmp/files-test.seen\\necho \"(00.1) Error (criu/x.c:1): no luck today\"; exit 1\\n' "
+              "> /tmp/criu; chmod 755 /tmp/criu; install -o alice /dev/null /tmp/files-test.seen" % places)
+    with setting(node2, criu_path="/tmp/criu"):
+        done = writer.restart(node2)
+    assert (done.code, done.err) == (70, "criu restore failed with status 1: no luck today; the image is kept\n")
+    assert node2.ask("cat /tmp/files-test.seen; ls -d %s 2> /dev/null || true" % places) == "7"
+    writer.move(node2)
+    assert writer.end() == 5, writer.lines()[-1]
+
+
+def test_more_than_the_limit_binds_the_image_to_its_node(writer, node1, node2, places):
+    with setting(node1, carried_bytes=20):
+        writer.hold()
+    found = manifest(writer)
+    assert (found["bound"], found["carried"]) == (True, [])
+    assert places + "/number" in {entry["path"] for entry in found["open_files"]} or places + "/second-name" in {
+        entry["path"] for entry in found["open_files"]}
+    done = writer.restart(node2)
+    assert done.code == 77
+    assert done.err == "image %s/%s restarts on node1 only: when it was made, %s; restart the job there; image kept\n" % (
+        writer.directory, writer.name(), found["bound_reason"])
+    assert "above the limit of 20 bytes (checkpoint_hooks_carried_bytes)" in found["bound_reason"]
+    writer.move(node1)
+    assert writer.end() == 5, writer.lines()[-1]
+
+
+# -- files that stay ------------------------------------------------------------------
+
+LOGGING = "cat > log.py <<'E'\n%s\nE\nexec python3 log.py" % r"""
+import os, sys, time
+log, counter = os.open("log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), 0
+while not os.path.exists("stop"):
+    counter += 1
+    os.write(log, b"%d\n" % counter)
+    os.ftruncate(1, 0)
+    os.pwrite(1, b"%d\n" % counter, 0)
+    time.sleep(0.01)
+sys.exit(5)
+"""
+
+
+@pytest.fixture
+def logger(job, node1):
+    """A job that has gone on since its only image, and was killed then."""
+    made = job(node1, LOGGING)
+    assert made.checkpoint(0).code == 0
+    made.progress()
+    node1.ask("pkill -KILL -u alice; sleep 0.2")
+    sizes = {entry["path"].rsplit("/", 1)[1]: entry["size"] for entry in manifest(made)["open_files"]}
+    node1.ask("truncate -s %d %s/out" % (sizes["out"], made.place))
+    made.size = sizes["log"]
+    return made
+
+
+GROWN = ("file {0}/log, which the job has open, has grown since the image was made ({1} bytes, had {2}); cut it back with "
+         "\"truncate -s {2} {0}/log\"{3} or restart the job from another image")
+
+
+def size_of(logger):
+    return int(logger.node.ask("stat -c %%s %s/log" % logger.place))
+
+
+def test_file_that_has_grown(logger, node2):
+    grown = size_of(logger)
+    refused(logger, node2, GROWN.format(logger.place, grown, logger.size, ", set checkpoint_hooks_cut_back_appended"))
+    assert size_of(logger) == grown
+
+
+def test_file_that_is_cut_back(logger, node2):
+    with setting(node2, cut_back_appended=True):
+        logger.move(node2)
+    assert logger.end() == 5
+    lines = logger.node.ask("cat %s/log" % logger.place).splitlines()
+    assert lines == [str(number) for number in range(1, len(lines) + 1)]
+
+
+def test_file_is_not_cut_back_when_the_restore_fails(logger, node2):
+    grown = size_of(logger)
+    node2.ask("chmod 666 %s/err" % logger.place)  # CRIU insists on modes, the hooks do not
+    with setting(node2, cut_back_appended=True):
+        done = logger.restart(node2)
+    assert (done.code, size_of(logger)) == (70, grown), done.err
+    assert "bad mode" in done.err
+
+
+def test_file_that_is_another_now(logger, node2):
+    node2.ask("cd %s && cp -p log new && mv new log" % logger.place)
+    with setting(node2, cut_back_appended=True):
+        refused(logger, node2, GROWN.format(logger.place, size_of(logger), logger.size, ""))
+
+
+def test_file_that_has_become_shorter(logger, node2):
+    node2.ask("truncate -s 2 %s/log" % logger.place)
+    refused(logger, node2, "file %s/log, which the job has open, has become shorter since the image was made (2 bytes, had %d); "
+            "restart the job from another image" % (logger.place, logger.size))
+
+
+# -- whole directories -------------------------------------------------------------------
+
+def test_scratch_directory_travels(job, node1, node2, places):
+    node1.ask("install -d -o alice -g alice -m 755 %s" % places)
+    with setting(node1, node2, carried_trees=["$TMPDIR"]):
+        moved = job(node1, "cd $TMPDIR; mkdir -p a/b; echo one > a/b/one; ln a/b/one two; ln -s a/b link; chmod 500 a/b; "
+                           "touch -d 2001-01-01 a; cd $OLDPWD; python3 job.py; exit $?", "TMPDIR=" + places)
+        seen = "cd %s && find . -printf '%%p %%y %%U %%m %%l %%n\\n' | sort; cat two; stat -c %%Y a" % places
+        before = node1.ask(seen)
+        moved.hold()
+        node2.ask("install -d -o alice -g alice -m 755 %s" % places)  # as pbs_mom makes it
+        moved.move(node2)
+        assert node2.ask(seen) == before
+        node2.ask("echo more > %s/more; chown alice:alice %s/more" % (places, places))
+        before = node2.ask(seen)
+        moved.hold()
+        moved.move(node1)
+        assert node1.ask(seen) == before
+        moved.hold()
+        node2.ask("echo changed > %s/more" % places)
+        done = moved.restart(node2)
+    assert (done.code, done.err) == (77, "%s, which the image carries, is there already and is not empty; move it away or restart the "
+                                         "job on another node; image kept\n" % places)

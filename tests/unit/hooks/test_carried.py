@@ -1,0 +1,456 @@
+import os
+import stat
+import subprocess
+
+import pytest
+
+from torque_ckpt import carried, errors, identity, opened, put_back
+from torque_ckpt.errors import HookError
+
+ME = os.getuid()
+NODE = os.uname().nodename
+
+
+class Trip(object):
+    """A directory that is carried from, an image, and what happens between them.
+
+    top    str: the carried directory
+    image  int: descriptor of the image
+    """
+
+    def __init__(self, path, keep):
+        self.top = os.path.join(path, "node")
+        self.keep = keep
+        os.makedirs(self.top)
+        self.image_path = os.path.join(path, "image")
+        os.mkdir(self.image_path)
+        self.image = os.open(self.image_path, os.O_RDONLY)
+        self.settings = {"carried_directories": [self.top], "carried_trees": [], "carried_bytes": 1 << 30}
+
+    def path(self, *names):
+        return os.path.join(self.top, *names)
+
+    def write(self, name, text="hello", mode=0o600):
+        with open(self.path(name), "w") as stream:
+            stream.write(text)
+        os.chmod(self.path(name), mode)
+
+    def read(self, name):
+        with open(self.path(name)) as stream:
+            return stream.read()
+
+    def load(self, work, output=(), uid=ME):
+        """Look at a child that has done work()."""
+        pid = self.keep(work)
+        places = carried.Places(self.settings, pid)
+        return carried.Load(opened.look(pid, places.directories), places, output, uid)
+
+    def save(self, work, between=lambda: None, **options):
+        """Carry what a child that has done work() has open; return what the manifest says."""
+        steps = carried.save(self.image, self.load(work, **options), self.settings["carried_bytes"])
+        next(steps)
+        between()
+        return dict(next(steps), node="elsewhere", left=[])
+
+    def put_back(self, found, uid=ME):
+        putting = put_back.PutBack(self.image, found, self.settings, uid)
+        putting.do()
+        return putting
+
+    def empty(self):
+        """Be another node."""
+        for place, directories, files in os.walk(self.top, topdown=False):
+            for name in files:
+                os.unlink(os.path.join(place, name))
+            for name in directories:
+                full = os.path.join(place, name)
+                (os.unlink if os.path.islink(full) else os.rmdir)(full)
+
+    def listing(self):
+        found = {}
+        for place, directories, files in os.walk(self.top):
+            for name in directories + files:
+                status = os.lstat(os.path.join(place, name))
+                found[os.path.relpath(os.path.join(place, name), self.top)] = (stat.filemode(status.st_mode), status.st_nlink,
+                                                                              status.st_size if stat.S_ISREG(status.st_mode) else None)
+        return found
+
+
+@pytest.fixture
+def trip(tmp_path, keep):
+    made = Trip(os.path.realpath(str(tmp_path)), keep)
+    yield made
+    os.close(made.image)
+
+
+def raised(work):
+    with pytest.raises(HookError) as caught:
+        work()
+    return caught.value.code, str(caught.value)
+
+
+# Where files are carried from
+
+@pytest.fixture
+def places_of(wait_until):
+    """Return a function that makes the Places of a job whose root process has these variables."""
+    def make(settings, **variables):
+        with subprocess.Popen(["/bin/sleep", "60"], env=dict(variables, READY="yes")) as process:
+            wait_until(lambda: identity.variable(process.pid, "READY") == b"yes")
+            found = carried.Places(settings, process.pid)
+            process.kill()
+        return found
+    return make
+
+
+def test_directories_are_resolved_and_outermost(tmp_path, places_of):
+    top = os.path.realpath(str(tmp_path))
+    os.makedirs(top + "/real/inner")
+    os.symlink(top + "/real", top + "/link")
+    found = places_of({"carried_directories": [top + "/link", top + "/real/inner", "$TMPDIR", "$TMPDIR/x"],
+                       "carried_trees": ["$TMPDIR/tree"]}, TMPDIR=top + "/tmpdir")
+    assert (found.directories, found.trees) == ([top + "/real", top + "/tmpdir"], [top + "/tmpdir/tree"])
+    assert found.beneath(top + "/real/inner/file") == top + "/real"
+    assert found.beneath(top + "/realistic") is None
+    assert found.beneath(top + "/tmpdir/tree/file") is None
+
+
+@pytest.mark.parametrize("variables", [{}, {"TMPDIR": ""}, {"TMPDIR": "relative"}])
+def test_no_tmpdir(places_of, variables):
+    found = places_of({"carried_directories": ["$TMPDIR", "$TMPDIR/x"], "carried_trees": ["$TMPDIR", "$TMPDIR/x"]}, **variables)
+    assert (found.directories, found.trees) == ([], [])
+
+
+@pytest.mark.parametrize("kind, local", [("ext4", True), ("tmpfs", True), ("overlay", True), ("nfs4", False), ("lustre", False),
+                                         ("fuse.sshfs", False), ("gpfs", False)])
+def test_what_other_nodes_see_is_not_carried(places_of, monkeypatch, kind, local):
+    monkeypatch.setattr(carried, "_mounts", lambda: {"/": "ext4", "/scratch": kind})
+    found = places_of({"carried_directories": ["/scratch", "/scratchy"], "carried_trees": ["/scratch/tree"]})
+    assert found.directories == (["/scratch"] if local else []) + ["/scratchy"]
+    assert found.trees == (["/scratch/tree"] if local else [])
+
+
+def test_mounts_of_this_machine():
+    found = carried._mounts()
+    assert found["/proc"] == "proc" and "/" in found
+
+
+# There and back
+
+def test_files_come_back(trip):
+    os.mkdir(trip.path("deep"), 0o750)
+    for name in ("data", "deep/log", "constant"):
+        trip.write(name, "hello " + name, 0o640)
+    os.utime(trip.path("data"), ns=(10 ** 18 + 1, 10 ** 18 + 1))
+    flags = {"data": os.O_RDWR, "deep/log": os.O_WRONLY | os.O_APPEND, "constant": os.O_RDONLY}
+    found = trip.save(lambda: [os.open(trip.path(name), how) for name, how in flags.items()])
+    assert {os.path.relpath(entry["path"], trip.top): entry["opened"] for entry in found["carried"]} == {
+        "data": "write", "deep/log": "append", "constant": "read"}
+    put_back.check_fields(found)
+    before = trip.listing()
+    trip.empty()
+    trip.put_back(found)
+    assert trip.listing() == dict(before, deep=("drwx------", 2, None))
+    assert [trip.read(name) for name in flags] == ["hello " + name for name in flags]
+    assert os.stat(trip.path("data")).st_mtime_ns == 10 ** 18 + 1
+
+
+def test_directories_and_pipes_come_back(trip):
+    for name in ("a", "a/b", "other"):
+        os.mkdir(trip.path(name), 0o700)
+    os.mkfifo(trip.path("a", "b", "pipe"))
+    os.chmod(trip.path("a", "b", "pipe"), 0o620)
+    os.chmod(trip.path("a", "b"), 0o500)
+
+    def work():
+        os.chdir(trip.path("a", "b"))
+        return os.open("pipe", os.O_RDWR)
+    found = trip.save(work)
+    os.chmod(trip.path("a", "b"), 0o700)
+    trip.empty()
+    trip.put_back(found)
+    assert trip.listing() == {"a": ("drwx------", 3, None), "a/b": ("dr-x------", 2, None), "a/b/pipe": ("prw--w----", 1, None)}
+    os.chmod(trip.path("a", "b"), 0o700)
+
+
+def test_hard_links_come_back_as_such(trip):
+    trip.write("one")
+    for name in ("two", "unknown"):
+        os.link(trip.path("one"), trip.path(name))
+    found = trip.save(lambda: [os.open(trip.path(name), os.O_RDONLY) for name in ("one", "two")])
+    assert len(os.listdir(trip.image_path)) == 1
+    trip.empty()
+    trip.put_back(found)
+    assert trip.listing() == {"one": ("-rw-------", 2, 5), "two": ("-rw-------", 2, 5)}
+    os.unlink(trip.path("two"))
+    trip.put_back(found)
+    assert os.path.samefile(trip.path("one"), trip.path("two"))
+
+
+def test_what_grows_after_the_image_is_cut_off(trip):
+    trip.write("log", "before ")
+
+    def grow():
+        with open(trip.path("log"), "a") as stream:
+            stream.write("after")
+    found = trip.save(lambda: os.open(trip.path("log"), os.O_WRONLY | os.O_APPEND), grow)
+    trip.empty()
+    trip.put_back(found)
+    assert trip.read("log") == "before "
+
+
+@pytest.mark.parametrize("flags, wanted", [(os.O_RDWR, "hello"), (os.O_RDONLY, "HELLO")])
+def test_only_what_may_change_is_copied_while_the_job_stands_still(trip, flags, wanted):
+    """What it has open for reading only need not be: that nobody writes there is the job's own promise."""
+    trip.write("data", "hello")
+    found = trip.save(lambda: os.open(trip.path("data"), flags), lambda: trip.write("data", "HELLO"))
+    with open(os.path.join(trip.image_path, found["carried"][0]["name"])) as stream:
+        assert stream.read() == wanted
+
+
+def test_removed_at_once_is_carried_all_the_same(trip):
+    trip.write("data")
+    found = trip.save(lambda: os.open(trip.path("data"), os.O_RDONLY), lambda: os.unlink(trip.path("data")))
+    trip.put_back(found)
+    assert trip.read("data") == "hello"
+
+
+def test_becoming_shorter_fails(trip):
+    trip.write("log")
+    assert raised(lambda: trip.save(lambda: os.open(trip.path("log"), os.O_WRONLY | os.O_APPEND),
+                                    lambda: os.truncate(trip.path("log"), 1))) == (
+        errors.CANNOT_WRITE, "%s became shorter while it was copied into the image (1 bytes, had 5); the job runs on" % trip.path("log"))
+
+
+def test_store_that_takes_no_more(trip):
+    trip.write("data")
+    with open(os.path.join(trip.image_path, "carried-1"), "w"):
+        pass
+    assert raised(lambda: trip.save(lambda: os.open(trip.path("data"), os.O_RDWR))) == (
+        errors.CANNOT_WRITE, "cannot copy %s into the image: File exists; the job runs on" % trip.path("data"))
+
+
+def test_other_owners_and_output_are_left(trip):
+    trip.write("data")
+
+    def work():
+        return os.open(trip.path("data"), os.O_RDONLY)
+    assert trip.load(work, uid=ME + 1).files == []
+    assert trip.load(work, output=[trip.path("data")]).files == []
+    assert len(trip.load(work).files) == 1
+
+
+# Too much
+
+def test_limit(trip):
+    trip.write("small")
+    trip.write("large", "x" * 100000)
+
+    def work():
+        return [os.open(trip.path(name), os.O_RDONLY) for name in ("small", "large")]
+    trip.settings["carried_bytes"] = 100004
+    found = trip.save(work)
+    assert (found["carried"], found["bound"], found["bound_reason"]) == (
+        [], True, "97.7 KiB (%s, %s) lie on this node's own file systems, above the limit of 97.7 KiB (checkpoint_hooks_carried_bytes)"
+        % (trip.path("large"), trip.path("small")))
+    assert os.listdir(trip.image_path) == []
+    pid = trip.keep(work)
+    places = carried.Places(trip.settings, pid)
+    assert carried.need(places, pid, 100004, [], ME) == [0, 0]
+    trip.settings["carried_bytes"] = 100005
+    assert trip.save(work)["bound"] is False
+    assert carried.need(places, pid, 100005, [], ME) == [100005, 2]
+
+
+def test_holes_do_not_count(trip):
+    trip.write("sparse")
+    os.truncate(trip.path("sparse"), 1 << 40)
+    if os.stat(trip.path("sparse")).st_blocks * 512 > 1 << 20:
+        pytest.skip("this file system knows no holes")
+    assert trip.load(lambda: os.open(trip.path("sparse"), os.O_RDONLY)).bytes < 1 << 20
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
+def test_file_that_cannot_be_read(trip):
+    trip.write("data", mode=0o200)
+    found = trip.save(lambda: os.open(trip.path("data"), os.O_WRONLY))
+    assert (found["bound"], found["bound_reason"]) == (True, "%s cannot be read (Permission denied)" % trip.path("data"))
+
+
+def test_bound_image_elsewhere():
+    found = {"bound": True, "bound_reason": "3.0 GiB lie there", "node": "elsewhere"}
+    assert raised(lambda: put_back.check_node(found, "/store/ckpt.1")) == (
+        errors.REFUSED, "image /store/ckpt.1 restarts on elsewhere only: when it was made, 3.0 GiB lie there; restart the job there; "
+        "image kept")
+    put_back.check_node(dict(found, node=NODE), "/store/ckpt.1")
+    put_back.check_node(dict(found, bound=False), "/store/ckpt.1")
+
+
+# What stands in the way
+
+@pytest.fixture
+def found(trip):
+    """What the manifest says of two files and a directory, on another node."""
+    os.mkdir(trip.path("deep"))
+    for name in ("deep/first", "second"):
+        trip.write(name)
+
+    def work():
+        os.chdir(trip.path("deep"))
+        return [os.open(trip.path(name), os.O_RDWR) for name in ("deep/first", "second")]
+    said = trip.save(work)
+    trip.empty()
+    return said
+
+
+def test_the_same_is_left_alone(trip, found):
+    trip.write("second")
+    before = os.stat(trip.path("second"))
+    putting = trip.put_back(found)
+    assert opened.state(os.stat(trip.path("second"))) == opened.state(before)
+    putting.undo()
+    assert trip.listing() == {"second": ("-rw-------", 1, 5)}
+
+
+WAY = "%s, which the image carries, %s; move it away or restart the job on another node; image kept"
+
+
+@pytest.mark.parametrize("text, mode, why", [
+    ("HELLO", 0o600, "is there already with another content (5 bytes)"),
+    ("longer", 0o600, "is there already with 6 bytes, in the image it has 5"),
+    ("hello", 0o644, "is there already with another mode (5 bytes)"),
+])
+def test_another_file(trip, found, text, mode, why):
+    trip.write("second", text, mode)
+    before = trip.listing()
+    assert raised(lambda: trip.put_back(found)) == (errors.REFUSED, WAY % (trip.path("second"), why))
+    assert (trip.listing(), trip.read("second")) == (before, text)
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/passwd", path)])
+def test_something_else(trip, found, make):
+    make(trip.path("second"))
+    before = trip.listing()
+    assert raised(lambda: trip.put_back(found)) == (
+        errors.REFUSED, WAY % (trip.path("second"), "is something else or another user's on this node"))
+    assert trip.listing() == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: what is another user's")
+def test_directory_of_another_user(trip, found):
+    os.mkdir(trip.path("deep"))
+    os.chown(trip.path("deep"), 1234, -1)
+    assert raised(lambda: trip.put_back(found)) == (
+        errors.REFUSED, "%s, which the image carries, is something else or another user's on this node; move it away or restart the job on "
+        "another node; image kept" % trip.path("deep"))
+    found["carried"] = [entry for entry in found["carried"] if entry["kind"] == "file"]
+    assert raised(lambda: trip.put_back(found)) == (
+        errors.REFUSED, "the directory %s, which files of the image belong into, is another user's on this node; move it away or restart "
+        "the job on another node; image kept" % trip.path("deep"))
+    assert list(trip.listing()) == ["deep"]
+
+
+def test_link_on_the_way(trip, found, tmp_path):
+    (tmp_path / "precious").mkdir()
+    os.symlink(str(tmp_path / "precious"), trip.path("deep"))
+    found["carried"] = [entry for entry in found["carried"] if entry["kind"] == "file"]
+    assert raised(lambda: trip.put_back(found)) == (
+        errors.REFUSED, "the directory %s, which files of the image belong into, is a link or a file on this node; move it away or restart "
+        "the job on another node; image kept" % trip.path("deep"))
+    assert os.listdir(str(tmp_path / "precious")) == []
+
+
+def test_nothing_is_made_above_the_carried_directory(trip, found):
+    os.rmdir(trip.top)
+    assert raised(lambda: trip.put_back(found)) == (
+        errors.SYSTEM, "cannot put back %s: No such file or directory; image kept" % trip.path("deep"))
+    assert not os.path.exists(trip.top)
+
+
+def test_no_room_takes_back_what_was_made(trip, found, monkeypatch):
+    def full(_descriptor, _data):
+        raise OSError(28, "No space left on device")
+    monkeypatch.setattr(os, "write", full)
+    code, sentence = raised(lambda: trip.put_back(found))
+    assert (code, sentence) == (errors.TEMPORARY, "cannot put back %s: No space left on device; image kept" % trip.path("deep", "first"))
+    assert trip.listing() == {}
+
+
+def test_file_system_without_nameless_files(trip, found, monkeypatch):
+    real = os.open
+
+    def without(path, flags, *arguments, **options):
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(95, "Operation not supported")
+        return real(path, flags, *arguments, **options)
+    monkeypatch.setattr(os, "open", without)
+    trip.put_back(found)
+    assert sorted(trip.listing()) == ["deep", "deep/first", "second"]
+    assert (trip.listing()["second"], trip.read("second")) == (("-rw-------", 1, 5), "hello")
+
+
+def test_undone_by_what_was_noted(trip, found):
+    """As root's part of the hook has it done, when the restored job is not there."""
+    made = trip.put_back(found).made
+    trip.write("second", "the restored job wrote to it")
+    trip.write("new", "another's")
+    os.rename(trip.path("new"), trip.path("deep", "first"))
+    put_back.undo(made, trip.settings, ME)
+    assert sorted(trip.listing()) == ["deep", "deep/first"]
+    assert trip.read("deep/first") == "another's"
+
+
+# What the job itself left on a node it was on
+
+def there_and_back(trip, touch):
+    """A file comes from this node, goes on elsewhere, and is to come back; touch() is what happens to it here meanwhile."""
+    trip.write("data", "first")
+    first = dict(trip.save(lambda: os.open(trip.path("data"), os.O_RDWR)), node=NODE)
+    touch()
+    os.unlink(os.path.join(trip.image_path, "carried-1"))
+    with open(os.path.join(trip.image_path, "carried-1"), "w") as stream:
+        stream.write("later, longer")
+    entry = dict(first["carried"][0], size=13, state="elsewhere's")
+    return {"carried": [entry], "left": carried.left(first), "node": "elsewhere"}
+
+
+def test_own_leavings_are_replaced(trip):
+    trip.put_back(there_and_back(trip, lambda: None))
+    assert trip.read("data") == "later, longer"
+
+
+def test_own_leavings_that_somebody_touched_are_not(trip):
+    found = there_and_back(trip, lambda: trip.write("data", "FIRST"))
+    assert raised(lambda: trip.put_back(found)) == (
+        errors.REFUSED, WAY % (trip.path("data"), "is there already with 5 bytes, in the image it has 13"))
+    assert trip.read("data") == "FIRST"
+
+
+def test_what_was_left_is_remembered_for_each_node_once():
+    def manifest(node, state, left):
+        return {"node": node, "left": left, "carried": [
+            {"kind": "file", "path": "/tmp/x", "links": [["/tmp/y", "/tmp"]], "state": state}, {"kind": "directory", "path": "/tmp/d"}]}
+    one = carried.left(manifest("node1", "1", []))
+    assert one == [{"node": "node1", "path": "/tmp/x", "state": "1"}, {"node": "node1", "path": "/tmp/y", "state": "1"}]
+    two = carried.left(manifest("node2", "2", one))
+    three = carried.left(manifest("node1", "3", two))
+    assert [(entry["node"], entry["path"], entry["state"]) for entry in three] == [
+        ("node2", "/tmp/x", "2"), ("node2", "/tmp/y", "2"), ("node1", "/tmp/x", "3"), ("node1", "/tmp/y", "3")]
+    many = [{"node": "node3", "path": "/tmp/%d" % number, "state": ""} for number in range(2000)]
+    assert len(carried.left(manifest("node1", "1", many))) == 1000
+
+
+# Manifests that say nonsense
+
+@pytest.mark.parametrize("change", [{"kind": "socket"}, {"path": "relative"}, {"path": "/tmp/../etc/x"}, {"path": "/etc/x"},
+                                    {"name": "../x"}, {"size": "5"}, {"mode": None}, {"links": [["/etc/x", "/tmp"]]}])
+def test_nonsense(change):
+    entry = {"kind": "file", "path": "/tmp/x", "beneath": "/tmp", "name": "carried-1", "size": 5, "mode": 0o600, "gid": 0, "mtime_ns": 1,
+             "state": "", "links": []}
+    rest = {"left": [], "bound": False, "bound_reason": ""}
+    put_back.check_fields(dict(rest, carried=[entry]))
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        put_back.check_fields(dict(rest, carried=[dict(entry, **change)]))
+    for bad in ({"left": [{"node": 1, "path": "", "state": ""}]}, {"bound": 1}, {"bound_reason": None}):
+        with pytest.raises(TypeError):
+            put_back.check_fields(dict(dict(rest, carried=[]), **bad))

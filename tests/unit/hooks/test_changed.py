@@ -1,0 +1,122 @@
+import os
+
+import pytest
+
+from torque_ckpt import changed, errors, opened
+from torque_ckpt.errors import HookError
+
+
+@pytest.fixture
+def record(keep, tmp_path):
+    """Return a function that lets a child open files ({name: flags}) of five bytes and returns what is recorded below tmp_path."""
+    top = os.path.realpath(str(tmp_path))
+
+    def run(files, **options):
+        for name in files:
+            with open(os.path.join(top, name), "w") as stream:
+                stream.write("12345")
+        pid = keep(lambda: [os.open(os.path.join(top, name), flags) for name, flags in files.items()])
+        return [entry for entry in changed.record(opened.look(pid, []), **dict({"left_out": set()}, **options))
+                if entry["path"].startswith(top)]
+    return run
+
+
+APPEND = os.O_WRONLY | os.O_APPEND
+
+
+def test_record(record, tmp_path):
+    found = {os.path.basename(entry.pop("path")): entry for entry in record({"log": APPEND, "data": os.O_RDWR})}
+    assert {name: entry.pop("inode") for name, entry in found.items()} == {
+        name: os.stat(str(tmp_path / name)).st_ino for name in ("log", "data")}
+    assert found == {"log": {"size": 5, "writable": True, "append": True}, "data": {"size": 5, "writable": True, "append": False}}
+
+
+def test_files_that_travel_are_left_out(record, tmp_path):
+    top = os.path.realpath(str(tmp_path))
+    assert record({"log": APPEND}, left_out={os.path.join(top, "log")}) == []
+    assert record({"log": APPEND}, trees=[top]) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a file that is another's")
+def test_read_only_files_of_root_are_the_engines(record, tmp_path):
+    assert record({"data": os.O_RDONLY}) == []
+    os.chown(str(tmp_path / "data"), 1234, -1)
+    entries = record({"other": APPEND})
+    assert [os.path.basename(entry["path"]) for entry in entries] == ["other"]
+
+
+@pytest.fixture
+def entry(tmp_path):
+    (tmp_path / "a file").write_text("12345")
+    path = str(tmp_path / "a file")
+    return {"path": path, "size": 5, "writable": True, "append": True, "inode": os.stat(path).st_ino}
+
+
+def refused(entry, allowed=True):
+    with pytest.raises(HookError) as caught:
+        changed.check([entry], allowed)
+    assert caught.value.code == errors.REFUSED
+    return str(caught.value)
+
+
+def test_unchanged(entry):
+    assert changed.check([entry], False) == []
+
+
+def test_missing(entry):
+    os.unlink(entry["path"])
+    assert refused(entry) == ("file %s, which the job has open, cannot be found on this node (No such file or directory); make it "
+                              "available here or restart the job on another node; image kept" % entry["path"])
+
+
+def test_shorter(entry):
+    os.truncate(entry["path"], 3)
+    assert refused(entry) == ("file %s, which the job has open, has become shorter since the image was made (3 bytes, had 5); "
+                              "restart the job from another image; image kept" % entry["path"])
+
+
+GROWN = ("file %s, which the job has open, has grown since the image was made (9 bytes, had 5); cut it back with \"truncate -s 5 '%s'\"%s "
+         "or restart the job from another image; image kept")
+BY_SETTING = ", set checkpoint_hooks_cut_back_appended"
+
+
+@pytest.mark.parametrize("change, allowed, setting", [
+    ({}, False, BY_SETTING),
+    ({"append": False}, True, ""),
+    ({"inode": 0}, True, ""),
+])
+def test_grown(entry, change, allowed, setting):
+    os.truncate(entry["path"], 9)
+    assert refused(dict(entry, **change), allowed) == GROWN % (entry["path"], entry["path"], setting)
+    assert os.path.getsize(entry["path"]) == 9
+
+
+def test_cut_back(entry):
+    with open(entry["path"], "a") as stream:
+        stream.write("6789")
+    assert changed.check([entry], True) == [entry]
+    steps = changed.cut_back([entry])
+    next(steps)
+    assert next(steps) is None
+    with open(entry["path"]) as stream:
+        assert stream.read() == "12345"
+
+
+@pytest.mark.parametrize("spoil, reason", [
+    (os.unlink, "No such file or directory"),
+    (lambda path: (os.rename(path, path + ".old"), open(path, "w").close()), "it has just been replaced"),
+    (lambda path: (os.rename(path, path + ".old"), os.symlink(path + ".old", path)), "Too many levels of symbolic links"),
+])
+def test_cut_back_in_vain(entry, spoil, reason):
+    spoil(entry["path"])
+    with pytest.raises(HookError) as caught:
+        list(changed.cut_back([entry]))
+    assert str(caught.value) == ("file %s, which the job has open for appending, cannot be cut back to its 5 bytes: %s; image kept"
+                                 % (entry["path"], reason))
+
+
+@pytest.mark.parametrize("key, value", [("path", 1), ("size", "5"), ("writable", 1), ("append", None), ("inode", "x")])
+def test_nonsense(entry, key, value):
+    changed.check_fields({"open_files": [entry]})
+    with pytest.raises(TypeError):
+        changed.check_fields({"open_files": [dict(entry, **{key: value})]})

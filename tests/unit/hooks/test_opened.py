@@ -1,0 +1,199 @@
+import mmap
+import os
+import socket
+import subprocess
+
+import pytest
+
+from torque_ckpt import errors, identity, opened, privilege
+from torque_ckpt.errors import HookError
+
+
+@pytest.fixture
+def look(keep, tmp_path):
+    """Return a function that lets a child open things and returns what is found: {names below the directory: File}, directories."""
+    top = os.path.realpath(str(tmp_path))
+
+    def run(work, directories=None):
+        found = opened.look(keep(work), [top] if directories is None else directories)
+        files = {tuple(os.path.relpath(name, top) for name in sorted(file.names)): file for file in found.files
+                 if any(opened.is_beneath(name, top) for name in file.names)}
+        return files, sorted(os.path.relpath(path, top) for path in found.directories if opened.is_beneath(path, top))
+    return run
+
+
+def how(file):
+    return [word for word in ("written", "logged", "read", "held") if getattr(file, word)]
+
+
+@pytest.mark.parametrize("flags, words, appended", [
+    (os.O_RDONLY, ["read", "held"], False),
+    (os.O_RDWR, ["written", "held"], False),
+    (os.O_WRONLY, ["written", "held"], False),
+    (os.O_WRONLY | os.O_APPEND, ["logged", "held"], True),
+    (os.O_RDWR | os.O_APPEND, ["written", "held"], False),
+])
+def test_how_a_file_is_open(look, tmp_path, flags, words, appended):
+    (tmp_path / "file").write_text("hello")
+    files, _directories = look(lambda: os.open(str(tmp_path / "file"), flags))
+    file = files[("file",)]
+    assert (how(file), file.appended(), file.status.st_size) == (words, appended, 5)
+    assert os.path.samestat(os.stat(file.way) if os.path.exists(file.way) else file.status, file.status)
+
+
+def test_one_file_opened_twice_is_one(look, tmp_path):
+    (tmp_path / "file").write_text("")
+    files, _directories = look(lambda: [os.open(str(tmp_path / "file"), flags) for flags in (os.O_RDONLY, os.O_WRONLY | os.O_APPEND)])
+    assert [(names, how(file), file.appended()) for names, file in files.items()] == [(("file",), ["logged", "read", "held"], False)]
+
+
+def test_names_of_a_hard_link_are_kept_straight(look, tmp_path):
+    (tmp_path / "one").write_text("")
+    os.link(str(tmp_path / "one"), str(tmp_path / "two"))
+    os.link(str(tmp_path / "one"), str(tmp_path / "three"))
+    files, _directories = look(lambda: [os.open(str(tmp_path / name), os.O_RDONLY) for name in ("one", "two")])
+    assert list(files) == [("one", "two")]
+
+
+def test_children_count_too(look, tmp_path):
+    (tmp_path / "file").write_text("")
+    ready, told = os.pipe()
+    life, life_in = os.pipe()
+
+    def work():
+        if os.fork() == 0:
+            os.open(str(tmp_path / "file"), os.O_RDWR)
+            os.write(told, b"x")
+            os.close(life_in)
+            os.read(life, 1)  # until the test ends
+            os._exit(0)
+        os.read(ready, 1)
+        os.close(life_in)
+    files, _directories = look(work)
+    for descriptor in (ready, told, life, life_in):
+        os.close(descriptor)
+    assert list(files) == [("file",)]
+
+
+def test_removed_and_replaced_files_are_the_engines(look, tmp_path):
+    def work():
+        kept = [os.open(str(tmp_path / name), os.O_RDWR | os.O_CREAT) for name in ("removed", "replaced")]
+        os.unlink(str(tmp_path / "removed"))
+        os.rename(str(tmp_path / "replaced"), str(tmp_path / "away"))
+        (tmp_path / "replaced").write_text("another")
+        os.unlink(str(tmp_path / "away"))
+        (tmp_path / "removed (deleted)").write_text("another")
+        return kept
+    assert look(work) == ({}, [])
+
+
+def test_special_files_do_not_count(look, tmp_path):
+    files, _directories = look(lambda: [os.open(path, os.O_RDONLY) for path in ("/dev/null", "/proc/self/stat", "/sys/kernel/profiling")
+                                        if os.path.exists(path)])
+    assert files == {}
+
+
+def test_named_pipe(look, tmp_path):
+    os.mkfifo(str(tmp_path / "pipe"))
+    files, _directories = look(lambda: os.open(str(tmp_path / "pipe"), os.O_RDWR))
+    assert list(files) == [("pipe",)]
+
+
+@pytest.mark.parametrize("prot, flags, words", [
+    (mmap.PROT_READ, os.O_RDONLY, ["read", "held"]),
+    (mmap.PROT_READ | mmap.PROT_WRITE, os.O_RDWR, ["written", "held"]),
+])
+def test_shared_mapping_of_a_closed_file(look, tmp_path, prot, flags, words):
+    (tmp_path / "file").write_text("hello")
+
+    def work():
+        descriptor = os.open(str(tmp_path / "file"), flags)
+        mapped = mmap.mmap(descriptor, 5, mmap.MAP_SHARED, prot)
+        if os.geteuid() == 0:
+            os.close(descriptor)
+        return mapped
+    # Python's mmap keeps a descriptor of its own, so what is seen is at least that.
+    files, _directories = look(work)
+    assert how(files[("file",)]) == words
+
+
+def test_private_mapping_counts_in_the_directories_only(look, tmp_path):
+    (tmp_path / "file").write_text("hello")
+
+    def work():
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        descriptor = os.open(str(tmp_path / "file"), os.O_RDONLY)
+        address = libc.mmap(None, ctypes.c_size_t(5), mmap.PROT_READ, mmap.MAP_PRIVATE, descriptor, ctypes.c_long(0))
+        os.close(descriptor)
+        assert address not in (None, ctypes.c_void_p(-1).value)
+    files, _directories = look(work)
+    assert [(names, how(file)) for names, file in files.items()] == [(("file",), [])]
+    assert look(work, []) == ({}, [])
+
+
+def test_directories(look, tmp_path):
+    for name in ("work", "opened", "sockets"):
+        (tmp_path / name).mkdir()
+
+    def work():
+        os.chdir(str(tmp_path / "work"))
+        post = socket.socket(socket.AF_UNIX)
+        post.bind(str(tmp_path / "sockets" / "post"))
+        return post, os.open(str(tmp_path / "opened"), os.O_RDONLY)
+    assert look(work) == ({}, ["opened", "sockets", "work"])
+
+
+@pytest.mark.parametrize("as_owner", [False, True])
+def test_zombie_is_passed_over(site, somebody, wait_until, as_owner):
+    """Its owner may not even list its descriptors."""
+    path = os.path.join(os.path.realpath(site.directory), "file")
+    with subprocess.Popen(["/bin/sh", "-c", "exec 3> %s; true & exec sleep 60" % path],
+                          preexec_fn=lambda: privilege.become(somebody)) as job:  # noqa: PLW1509 there are no threads
+        zombie = wait_until(lambda: identity.children(job.pid))[0]
+        wait_until(lambda: identity.process(zombie).state == "Z")
+
+        def work():
+            return [name for file in opened.look(job.pid, []).files for name in file.names]
+        capabilities = (privilege.CAP_SYS_PTRACE, privilege.CAP_CHECKPOINT_RESTORE)
+        found = privilege.as_user(somebody, work, capabilities) if as_owner else work()
+        job.kill()
+    assert path in found
+
+
+def test_process_that_may_not_be_looked_into(in_child, somebody, start_job):
+    if os.geteuid() != 0:
+        pytest.skip("needs root: a process of another user")
+    pid = start_job().pids[0]
+
+    def work():
+        privilege.become(somebody)
+        try:
+            opened.look(pid, [])
+        except HookError as error:
+            return error.code, str(error)
+    assert in_child(work).result == [
+        errors.SYSTEM, "cannot see what process %d (sh) of the job has open: Permission denied; the job runs on" % pid]
+
+
+def test_names_that_are_no_text(look, tmp_path):
+    name = os.fsdecode(b"a b\n\xff\\012")
+    with open(os.path.join(str(tmp_path), name), "w"):
+        pass
+    files, _directories = look(lambda: os.open(os.path.join(str(tmp_path), name), os.O_RDONLY))
+    assert list(files) == [(name,)]
+
+
+def test_state_sees_every_change(tmp_path):
+    path = str(tmp_path / "file")
+    with open(path, "w") as stream:
+        stream.write("hello")
+    seen = {opened.state(os.stat(path))}
+    os.chmod(path, 0o640)
+    seen.add(opened.state(os.stat(path)))
+    with open(path, "r+") as stream:
+        stream.write("HELLO")
+    os.utime(path, (1, 1))
+    seen.add(opened.state(os.stat(path)))
+    assert len(seen) == 3
