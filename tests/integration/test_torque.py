@@ -136,7 +136,7 @@ def test_output_kept_in_a_home_of_the_node_keeps_the_job_there(qsub, node1):
     job.root("qalter -l nodes=node2 " + job.id)
     job.user("%s/qrls %s" % (BIN, job.id))
     job.comment("failure of the restart")
-    assert "Can't open file %s" % path[1:] in job.wait("H")["comment"]
+    assert "file %s, which the job has open, cannot be found on this node" % path in job.wait("H")["comment"]
     assert node1.ask("tail -n 1 " + path) == "5000"
     job.release("node1")
     job.sign("go")
