@@ -189,7 +189,7 @@ STATUS = 7
 PAUSE = 0.1
 """Between two looks at the job, in seconds: each is a qstat or a process."""
 
-# tee appends, so that its file may have grown when an older image comes back; stdout, which is judged, goes through MOM's spool.
+# stdout, which is judged, goes through MOM's spool; tee's file shows how far the job is while it runs.
 CASES = ("move", "continue", "periodic", "older_image", "failed_hold", "failed_restart")
 
 INTERVAL = 1
@@ -352,6 +352,16 @@ class Trip(object):
         path = job.get("checkpoint_dir", "").rstrip("/")
         return path if path.endswith(".CK") else os.path.join(path, self.job_id + ".CK")
 
+    def manifest(self, path):
+        """Return the manifest (dict) of an image (path, str)."""
+        text = self.as_user(lambda: trial.read(os.path.join(path, "manifest.json")))
+        try:
+            found = json.loads(text)
+            dict(found["engine"])
+        except (ValueError, KeyError, TypeError):
+            raise trial.TrialError("the image %s has no manifest that can be read" % path)
+        return found
+
     def look(self, job):
         """Look at the image that the server names."""
         self.imaged = time.time()
@@ -360,12 +370,8 @@ class Trip(object):
             raise trial.TrialError("the server names no image: %s" % job.get("comment", "no comment"))
         self.place = self.directory(job)
         path = os.path.join(self.place, job["checkpoint_name"])
-        text = self.as_user(lambda: trial.read(os.path.join(path, "manifest.json")))
-        try:
-            manifest = json.loads(text)
-            self.facts["engine"] = dict(manifest["engine"])
-        except (ValueError, KeyError, TypeError):
-            raise trial.TrialError("the image %s has no manifest that can be read" % path)
+        manifest = self.manifest(path)
+        self.facts["engine"] = dict(manifest["engine"])
         if "frozen_seconds" in manifest:
             self.noted["engine_seconds"] = manifest["frozen_seconds"]
         if self.depth and manifest.get("depth") != self.depth:
@@ -444,12 +450,16 @@ class Trip(object):
             raise trial.TrialError("the restart failed, and the output that TORQUE had delivered is not as it was")
 
     def choose_older(self):
-        """Let the restart take the image before the last one."""
+        """Let the restart take the image before the last one; as its owner would, cut back the file that has grown since."""
         name = os.path.basename(self.images[-2])
         self.commands("root", "qalter", "-W", "checkpoint_name=" + name, self.job_id)
         found = self.job().get("checkpoint_name")
         if found != name:
             raise trial.TrialError("the server still names the image %s after qalter -W checkpoint_name=%s" % (found, name))
+        progress = os.path.join(self.work, "progress")
+        for entry in self.manifest(self.images[-2]).get("open_files", []):
+            if entry["path"] == progress:
+                self.as_user(lambda size=entry["size"]: os.truncate(progress, size))
         self.origin = self.facts["counters"][-2]
         self.walltime = 0  # it goes back with the job
 

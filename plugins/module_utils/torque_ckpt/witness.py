@@ -13,9 +13,6 @@ from .errors import HookError, CANNOT_WRITE, SYSTEM
 _PIPES = ("witness-call", "witness-answer")
 """Named pipes beside the engine's files: the engine gives its program nothing else to find the hook by."""
 
-VARIABLE = "CKPT_TORQUE_WITNESS"
-"""The program finds here, in its environment, which process it calls."""
-
 _CALLED, _OVER = b"c", b"o"  # what comes through the first one
 
 
@@ -38,7 +35,7 @@ class Witness(object):
             for name in _PIPES:
                 os.mkfifo(name, 0o600, dir_fd=directory)
             # Opened for both directions, neither side waits for the other to open it.
-            self._call, self._answer = [os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory) for name in _PIPES]
+            self._call, answer = [os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory) for name in _PIPES]
         except OSError as error:
             raise HookError(CANNOT_WRITE, "cannot make a named pipe beside the image: %s" % error.strerror)
         self._result, result = os.pipe()
@@ -49,21 +46,20 @@ class Witness(object):
                 os.close(self._result)
                 os.close(self._life)
                 with os.fdopen(result, "w") as stream:
-                    self._wait_and_work(work, stream, life)
+                    self._wait_and_work(work, stream, answer, life)
             finally:
                 os._exit(0)
-        os.close(result)
-        os.close(life)
-        os.environ[VARIABLE] = str(self._pid)
+        for descriptor in (answer, result, life):  # of the answer's pipe the child alone has the end: where it dies, the program sees it
+            os.close(descriptor)
 
-    def _wait_and_work(self, work, stream, life):
+    def _wait_and_work(self, work, stream, answer, life):
         ready = select.select([self._call, life], [], [])[0]
         if self._call not in ready or os.read(self._call, 1) != _CALLED:
             return  # the hook was killed, or the engine is done and has not called
         try:
             steps = work()
             next(steps)
-            os.write(self._answer, b"y\n")
+            os.write(answer, b"y\n")
             json.dump({"result": next(steps)}, stream)
             return
         except HookError as error:
@@ -71,7 +67,7 @@ class Witness(object):
         except Exception as error:  # pylint: disable=broad-except
             json.dump({"code": SYSTEM, "sentence": "%s: %s" % (type(error).__name__, error)}, stream)
         stream.flush()  # before the engine fails, which has the hook look for the reason
-        os.write(self._answer, b"n\n")
+        os.write(answer, b"n\n")
 
     def _end(self):
         """Return what the child said (dict), or None; it has ended then."""
@@ -79,10 +75,9 @@ class Witness(object):
         with os.fdopen(self._result) as stream:
             text = stream.read()
         os.waitpid(self._pid, 0)
-        del os.environ[VARIABLE]
-        os.close(self._life)
-        for descriptor, name in zip((self._call, self._answer), _PIPES):
+        for descriptor in (self._call, self._life):
             os.close(descriptor)
+        for name in _PIPES:
             os.unlink(name, dir_fd=self._directory)
         return json.loads(text) if text.endswith("}") else None
 
@@ -100,6 +95,11 @@ class Witness(object):
 
     def fault(self):
         """Return the HookError by which the work made the engine fail, or None when it was not the work."""
+        ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         os.kill(self._pid, signal.SIGKILL)  # it may be at work for nothing
         said = self._end()
-        return HookError(said["code"], said["sentence"]) if said and "sentence" in said else None
+        if said and "sentence" in said:
+            return HookError(said["code"], said["sentence"])
+        if ended and ended.si_code != os.CLD_EXITED:
+            return HookError(SYSTEM, "the part of the hook that looks after the job's files was killed (signal %d)" % ended.si_status)
+        return None

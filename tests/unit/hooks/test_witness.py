@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 
 import pytest
@@ -109,6 +110,20 @@ def test_hook_that_was_killed(directory, tmp_path, in_child, wait_until):
     """Nothing of it stays, and the engine does not wait for it: the job runs on."""
     ended = in_child(lambda: witness.Witness(lambda: iter(()), directory)._pid)
     wait_until(lambda: identity.process(ended.result) is None or identity.process(ended.result).state == "Z")
-    done = subprocess.run([WITNESS], env={"CRTOOLS_SCRIPT_ACTION": "post-dump", "CRTOOLS_IMAGE_DIR": str(tmp_path), "PATH": "/bin",
-                                          witness.VARIABLE: str(2 ** 22 + 1)}, stderr=subprocess.DEVNULL, timeout=20, check=False)
-    assert done.returncode == 1
+    assert call(tmp_path) == 1
+
+
+@pytest.mark.parametrize("at_work", [False, True])
+def test_child_alone_that_was_killed(directory, tmp_path, at_work):
+    """The engine does not wait for it: the job runs on, and the reason is said."""
+    def work():
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield
+    watching = witness.Witness(work, directory)
+    if not at_work:
+        os.kill(watching._pid, signal.SIGKILL)
+    assert call(tmp_path) == 1
+    found = watching.fault()
+    assert (found.code, found.sentence) == (
+        errors.SYSTEM, "the part of the hook that looks after the job's files was killed (signal 9)")
+    assert os.listdir(str(tmp_path)) == []
