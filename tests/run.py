@@ -6,6 +6,7 @@
 The output of a part goes to .cache/test/PART.log and is shown when the part
 fails (all of it, as it comes, with V=1).
 """
+import collections
 import functools
 import glob
 import json
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
@@ -76,35 +78,40 @@ def as_root():
     return ["sudo", "--preserve-env=PYTHONDONTWRITEBYTECODE,ANSIBLE_COLLECTIONS_PATH", "env", "PATH=" + environment()["PATH"]]
 
 
+class Together(list):
+    """Chains of commands (list of list of list of str): chains run at the same time, the commands of one in turn."""
+
+
+PYTEST = ["-m", "pytest", "-ra", "-p", "no:cacheprovider"]
+
+
 def unit():
+    """Mostly waiting for processes: three chains at once."""
     root = as_root()
     pure = sorted(str(path.relative_to(TOP)) for path in TOP.glob("tests/unit/plugins/test_utils_*.py"))  # need no ansible-core
-    for version, path in interpreters().items():
-        for tests in (["tests/unit/hooks"], pure):
-            yield root + [hook_python(version, path), "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider"] + tests
-    yield root + [PYTHON, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "tests/unit/plugins", "tests/unit/project"]
-
-
-class Together(list):
-    """Commands (list of list of str) that run at the same time."""
+    slow = "tests/unit/plugins/test_module_job_roundtrip.py"
+    yield Together([
+        [root + [hook_python(version, path)] + PYTEST + ["-q"] + tests
+         for version, path in interpreters().items() for tests in (["tests/unit/hooks"], pure)],
+        [root + [PYTHON] + PYTEST + ["-q", slow]],
+        [root + [PYTHON] + PYTEST + ["-q", "tests/unit/plugins", "tests/unit/project", "--ignore=" + slow]]])
 
 
 def integration():
     """Mostly waiting: two halves at once, each with hosts of its own."""
-    pytest = [PYTHON, "-m", "pytest", "-v", "-ra", "-p", "no:cacheprovider"]
     jobs = ["tests/integration/test_%s.py" % name for name in ("torque", "bad_input")]
-    yield Together([["env", "CKPT_TORQUE_GROUP=integrationjobs"] + pytest + jobs,
-                    pytest + ["tests/integration"] + ["--ignore=" + path for path in jobs + ["tests/integration/faults"]]])
+    rest = ["tests/integration"] + ["--ignore=" + path for path in jobs + ["tests/integration/faults"]]
+    yield Together([[["env", "CKPT_TORQUE_GROUP=integrationjobs", PYTHON] + PYTEST + ["-v"] + jobs], [[PYTHON] + PYTEST + ["-v"] + rest]])
 
 
 def faults():
     """The fault suite: takes its time, so make test does not run it by itself."""
-    yield [PYTHON, "-m", "pytest", "-v", "-ra", "-p", "no:cacheprovider", "tests/integration/faults"]
+    yield [PYTHON] + PYTEST + ["-v", "tests/integration/faults"]
 
 
 def molecule():
-    for scenario in ("default", "options"):
-        yield ["molecule", "test", "-s", scenario]
+    """Each scenario has hosts of its own."""
+    yield Together([[["molecule", "test", "-s", scenario]] for scenario in ("default", "options")])
 
 
 PARTS = [lint, sanity, unit, integration, molecule]
@@ -138,25 +145,39 @@ def counts(log):
     return found + ["scenario %s: %s steps" % pair for pair in steps] + re.findall(r"^faults: .*$", text, re.MULTILINE)
 
 
-def begin(command, variables):
-    """Start a command (list of str); its output goes into a file, process.log."""
-    shown = command[len(as_root()):] if command[:1] == ["sudo"] else command
-    print("    %s" % " ".join([os.path.basename(shown[0])] + shown[1:])[:110], flush=True)
-    log = tempfile.NamedTemporaryFile("w+", errors="replace", dir=LOGS, prefix=".output-")
-    process = subprocess.Popen(command, cwd=TOP, env=variables, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-    process.log = log
-    return process
+class Chain(threading.Thread):
+    """Runs commands (list of list of str) in turn, the rest also when one fails; their output goes into a file.
 
+    passed  bool: whether all have ended with 0
+    """
 
-def output(process):
-    """Yield the lines of what a process has printed, as they come."""
-    with process.log, open(process.log.name, errors="replace") as reader:
-        while True:
-            ended = process.poll() is not None  # before the last look
-            yield from reader
-            if ended:
-                return
-            time.sleep(0.1)
+    def __init__(self, commands, variables):
+        super().__init__()
+        self.commands, self.variables, self.passed = commands, variables, False
+        self.log = tempfile.NamedTemporaryFile("w+", errors="replace", dir=LOGS, prefix=".output-")
+        self.start()
+
+    def run(self):
+        self.passed = not [command for command in self.commands if not self._passes(command)]
+
+    def _passes(self, command):
+        shown = command[len(as_root()):] if command[:1] == ["sudo"] else command
+        print("    %s" % " ".join([os.path.basename(shown[0])] + shown[1:])[:110], flush=True)
+        status = subprocess.run(command, cwd=TOP, env=self.variables, stdout=self.log, stderr=subprocess.STDOUT,
+                                stdin=subprocess.DEVNULL, check=False).returncode
+        if status != 0:
+            os.write(self.log.fileno(), ("exit status %d: %s\n" % (status, " ".join(command))).encode())
+        return status == 0
+
+    def output(self):
+        """Yield the lines that the commands have printed, as they come."""
+        with self.log, open(self.log.name, errors="replace") as reader:
+            while True:
+                ended = not self.is_alive()  # before the last look
+                yield from reader
+                if ended:
+                    return
+                time.sleep(0.1)
 
 
 def run(part, variables):
@@ -164,7 +185,7 @@ def run(part, variables):
     log = LOGS / (part.__name__ + ".log")
     started = time.time()
     print("==> %s" % part.__name__, flush=True)
-    passed = True
+    passed, failures = True, []
     with open(log, "w") as stream:
         commands = part()
         while True:
@@ -174,23 +195,25 @@ def run(part, variables):
                 break
             except subprocess.CalledProcessError as error:  # a part that cannot be set up has failed
                 passed = False
-                stream.write("%s\n" % error)
+                failures.append("%s\n" % error)
+                stream.write(failures[-1])
                 break
-            together = command if isinstance(command, Together) else [command]
-            started_all = [begin(one, variables) for one in together]
-            for process, one in zip(started_all, together):  # the second's output waits in its file
-                for line in output(process):
+            chains = [Chain(chain, variables) for chain in (command if isinstance(command, Together) else [[command]])]
+            for chain in chains:  # the second's output waits in its file
+                last = collections.deque(maxlen=80)
+                for line in chain.output():
                     stream.write(line)
+                    last.append(line)
                     if os.environ.get("V"):
                         print(line, end="", flush=True)
-                if process.wait() != 0:
+                if not chain.passed:
                     passed = False
-                    stream.write("exit status %d: %s\n" % (process.returncode, " ".join(one)))
+                    failures.extend(last)
     text = log.read_text(errors="replace")
     for line in re.findall(r"^SKIPPED .*$", text, re.MULTILINE):
         print("    " + line)
     if not passed and not os.environ.get("V"):
-        print("".join("    | %s\n" % line for line in text.splitlines()[-80:]), flush=True)
+        print("".join("    | " + line for line in failures), flush=True)
     said = ["%.0f s" % (time.time() - started)] + counts(text)
     return passed, "; ".join(said) + ("" if passed else "; see %s" % log.relative_to(TOP))
 
