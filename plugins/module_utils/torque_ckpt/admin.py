@@ -7,7 +7,8 @@ import json
 import os
 import sys
 
-from . import VERSION, commandline, config, contract, fleet, identity, key, manifest, metrics, orphans, report, selftest, store, survey
+from . import VERSION, commandline, config, contract, fleet, identity, key, manifest, metrics, orphans, records, report, selftest
+from . import store, survey
 from .commandline import FOUND_WRONG
 from .engines import registry
 from .errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
@@ -264,9 +265,9 @@ def _jobs(settings):
         return found
     for name in names:
         if name.endswith(".json"):
-            record = identity.read_record(settings["run_directory"], name[:-5])
-            root = identity.process(record["root"][0]) if record else None
-            if root is not None and root.start == record["root"][1]:
+            record = records.read(settings["run_directory"], name[:-5], records.JOB)
+            root = identity.marked(record["root"]) if record else None
+            if root is not None:
                 found.append({"job": name[:-5], "owner": survey.account_of(root.uid, 0).name, "pid": root.pid, "name": root.name})
     return found
 

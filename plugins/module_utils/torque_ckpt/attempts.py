@@ -4,36 +4,26 @@ A pbs_mom with the patch restart-status queues such a job again at once, and
 the scheduler may start it at once: without a pause and an end the two would
 go round for ever.
 """
-import json
-import os
 import time
 
-from . import identity, report
+from . import records, report
 from .errors import HookError, SYSTEM
 
 LONGEST = 300
 """The longest pause before a job is queued again (seconds)."""
 
 
-def _path(run_directory, job_id):
-    return os.path.join(run_directory, "jobs", job_id + ".attempts")
-
-
 def failed(run_directory, job_id):
     """Return how many restarts of the job have failed here in a row (int)."""
     try:
-        with open(_path(run_directory, job_id)) as stream:
-            return int(json.load(stream)["failed"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return int(records.read(run_directory, job_id, records.ATTEMPTS)["failed"])
+    except (ValueError, KeyError, TypeError):
         return 0
 
 
 def forget(run_directory, job_id):
     """Start counting anew."""
-    try:
-        os.unlink(_path(run_directory, job_id))
-    except OSError:
-        pass
+    records.drop(run_directory, job_id, records.ATTEMPTS)
 
 
 def judge(settings, job_id, error, sleep=time.sleep):
@@ -55,7 +45,7 @@ def judge(settings, job_id, error, sleep=time.sleep):
         return HookError(SYSTEM, "%s (attempt %d of %d, the last; mend the cause, then release the job)"
                          % (error.sentence, count, most))
     try:
-        identity.leave(settings["run_directory"], job_id + ".attempts", {"failed": count})
+        records.write(settings["run_directory"], job_id, records.ATTEMPTS, {"failed": count})
     except (OSError, HookError) as problem:
         report.log("restart", job=job_id, outcome="not counted", reason=problem)
     sleep(min(LONGEST, settings["restart_backoff"] * 2 ** (count - 1)))

@@ -6,11 +6,10 @@ the image that could not be restarted under the new name, too, and ends the rest
 on the nodes must be a manager or operator of the server. The checkpoint hook can do nothing where its own preconditions
 do not hold (store not mounted, say); there the restart hook waits until they do.
 """
-import json
 import os
 import time
 
-from . import identity, key, manifest, report, spool, store
+from . import identity, key, manifest, records, report, spool, store
 from .engines.base import call as run
 from .errors import HookError, CANNOT_WRITE, GONE
 
@@ -48,27 +47,15 @@ def insist(check):
         time.sleep(PAUSE)
 
 
-def _path(run_directory, job_id):
-    return os.path.join(run_directory, "jobs", job_id + ".failed")
-
-
 def note(run_directory, job_id):
     """Return the note (dict: "hook", "name") that a restart hook which still waits left for this job, or None."""
-    try:
-        with open(_path(run_directory, job_id)) as stream:
-            found = json.load(stream)
-    except (OSError, ValueError):
-        return None
-    hook = identity.process(found["hook"][0])
-    return found if hook is not None and hook.start == found["hook"][1] else None
+    found = records.read(run_directory, job_id, records.FAILED)
+    return found if found and identity.marked(found["hook"]) else None
 
 
 def drop_note(run_directory, job_id):
     """Remove the note, if there is one."""
-    try:
-        os.unlink(_path(run_directory, job_id))
-    except OSError:
-        pass
+    records.drop(run_directory, job_id, records.FAILED)
 
 
 def _explain(commands, job_id, sentence, temporary):
@@ -93,7 +80,7 @@ def keep(run_directory, call, error):
     commands = _commands()
     report.failed("restart", call.job_id, error.code, error.sentence)
     error.told = True
-    identity.leave(run_directory, call.job_id + ".failed", {"hook": [os.getpid(), identity.process(os.getpid()).start], "name": call.name})
+    records.write(run_directory, call.job_id, records.FAILED, {"hook": identity.mark(), "name": call.name})
     if os.fork() == 0:
         try:
             os.setsid()  # it outlives this hook

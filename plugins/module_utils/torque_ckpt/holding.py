@@ -4,19 +4,14 @@ For a hold the tree stands still from the image until it is killed. Root's
 record says so, and who stopped it; should the hook be killed with all its
 parts, the job's leader or the next hook finds the record of a dead hook.
 """
-import json
 import os
 import signal
 
-from . import identity
+from . import identity, records
 from .errors import HookError, SYSTEM
 
 PAUSE = 2
 """How often a leader looks whether its stopped job was left behind (seconds)."""
-
-
-def _path(run_directory, job_id):
-    return os.path.join(run_directory, "jobs", job_id + ".holding")
 
 
 def signal_all(pids, number):
@@ -40,18 +35,15 @@ def begin(run_directory, job_id, suspended):
     :raises HookError: SYSTEM
     """
     try:
-        identity.leave(run_directory, job_id + ".holding",
-                       {"hook": [os.getpid(), identity.process(os.getpid()).start], "suspended": suspended})
+        records.write(run_directory, job_id, records.HOLDING, {"hook": identity.mark(), "suspended": suspended})
     except OSError as error:
-        raise HookError(SYSTEM, "cannot write %s: %s; the job runs on" % (_path(run_directory, job_id), error.strerror))
+        raise HookError(SYSTEM, "cannot write %s: %s; the job runs on"
+                        % (records.path(run_directory, job_id, records.HOLDING), error.strerror))
 
 
 def end(run_directory, job_id):
     """Forget it."""
-    try:
-        os.unlink(_path(run_directory, job_id))
-    except OSError:
-        pass
+    records.drop(run_directory, job_id, records.HOLDING)
 
 
 def go_on(root, suspended):
@@ -75,13 +67,8 @@ def heal(run_directory, job_id, root, healed=None):
     :param healed: what an earlier call returned; that hook's work is not looked at again
     :returns: the dead hook ([pid, start]) or what was given
     """
-    try:
-        with open(_path(run_directory, job_id)) as stream:
-            found = json.load(stream)
-    except (OSError, ValueError):
+    found = records.read(run_directory, job_id, records.HOLDING)
+    if not found or found["hook"] == healed or identity.marked(found["hook"]):
         return healed
-    there = identity.process(found["hook"][0])
-    if found["hook"] != healed and (there is None or there.start != found["hook"][1]):
-        go_on(root, found["suspended"])
-        return found["hook"]
-    return healed
+    go_on(root, found["suspended"])
+    return found["hook"]

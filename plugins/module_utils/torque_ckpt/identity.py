@@ -5,12 +5,11 @@ session, on another node, where the number may belong to anybody. A job's
 root process is proven by uid, start time and PBS_JOBID; after a restart it is
 found by the record that the restart hook, as root, left on this node.
 """
-import json
 import os
-import stat
 from collections import namedtuple
 
-from .errors import HookError, CONFIG, GONE, REFUSED
+from . import records
+from .errors import HookError, GONE, REFUSED
 
 Process = namedtuple("Process", "pid ppid group session start state uid name alien")
 """start is in clock ticks since boot; a pid and its start time name one process for good.
@@ -30,6 +29,18 @@ def process(pid):
     fields = text[text.rindex(b")") + 2:].split()
     return Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), fields[0].decode(),
                    int(uids[0]), name, len(set(uids)) > 1)
+
+
+def mark(found=None):
+    """Return what tells a Process (default: this one) from all others on this node: [pid, start]."""
+    found = found or process(os.getpid())
+    return [found.pid, found.start]
+
+
+def marked(pair):
+    """Return the Process that mark() told of, None when it is gone."""
+    found = process(pair[0])
+    return found if found is not None and found.start == pair[1] else None
 
 
 def children(pid):
@@ -74,87 +85,27 @@ def job_of(pid):
     return None if found is None else found.decode("utf-8", "replace")
 
 
-def records(run_directory):
-    """Return the directory (str) of root's records of jobs; make it when it is missing.
-
-    :raises HookError: CONFIG when somebody else could have put a record there
-    """
-    for path in (run_directory, os.path.join(run_directory, "jobs")):
-        try:
-            try:
-                os.mkdir(path)
-                os.chmod(path, 0o755)  # whatever the umask
-            except FileExistsError:
-                pass
-            found = os.lstat(path)
-        except OSError as error:
-            raise HookError(CONFIG, "cannot use the directory %s of the hooks' records: %s; nothing was done" % (path, error.strerror))
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise HookError(CONFIG, "%s must be a directory of root's that nobody else can write to, because the hooks trust the records "
-                            "in it; remove it, the next hook makes it anew; nothing was done" % path)
-    return path
-
-
-def record_path(run_directory, job_id):
-    """Return where the record of a restarted job is kept (str)."""
-    return os.path.join(run_directory, "jobs", job_id + ".json")
-
-
-def leave(run_directory, name, found):
-    """Write one of root's records, which everybody may read.
-
-    :param name: its name in the directory of the records (str)
-    :param found: what it says; must fit into JSON
-    """
-    path = os.path.join(records(run_directory), name)
-    with open(path + ".new", "w") as stream:
-        os.fchmod(stream.fileno(), 0o644)  # whatever the umask
-        json.dump(found, stream)
-    os.rename(path + ".new", path)
-
-
 def write_record(run_directory, job_id, leader, root, output=(), left=()):
     """Leave root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str).
 
     :param left: what it left on nodes it was on, from carried.left (list of dict)
     """
-    leave(run_directory, job_id + ".json", {"leader": [leader.pid, leader.start], "root": [root.pid, root.start],
-                                            "output": list(output), "left": list(left)})
-
-
-def read_record(run_directory, job_id):
-    """Return the record (dict) of a restarted job, or None."""
-    try:
-        with open(record_path(run_directory, job_id)) as stream:
-            return json.load(stream)
-    except (OSError, ValueError):
-        return None
-
-
-def drop_record(run_directory, job_id):
-    """Remove the record, if there is one."""
-    try:
-        os.unlink(record_path(run_directory, job_id))
-    except OSError:
-        pass
+    records.write(run_directory, job_id, records.JOB,
+                  {"leader": mark(leader), "root": mark(root), "output": list(output), "left": list(left)})
 
 
 def _recorded(run_directory, job_id):
-    record = read_record(run_directory, job_id)
+    record = records.read(run_directory, job_id, records.JOB)
     if record is None:
         return None
-    for key in ("leader", "root"):
-        pid, start = record[key]
-        found = process(pid)
-        if found is None or found.start != start:
-            return None  # left behind by a job that is over
-    return process(record["root"][0])
+    leader, root = marked(record["leader"]), marked(record["root"])
+    return root if leader else None  # without: left behind by a job that is over
 
 
 def recorded_of(run_directory, job_id, root, key):
     """Return what was recorded under key ("output" or "left", a list) of a restarted job with this root (Process)."""
-    record = read_record(run_directory, job_id)
-    return record.get(key, []) if record is not None and record["root"] == [root.pid, root.start] else []
+    record = records.read(run_directory, job_id, records.JOB)
+    return record.get(key, []) if record is not None and record["root"] == mark(root) else []
 
 
 def _hinted(session_id):

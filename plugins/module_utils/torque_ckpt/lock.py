@@ -9,7 +9,7 @@ import json
 import os
 import time
 
-from . import identity
+from . import records
 from .errors import HookError, SYSTEM, TEMPORARY
 
 _PAUSE = 0.05
@@ -63,7 +63,7 @@ def held(run_directory, job_id, what, timeout, otherwise):
     :param otherwise: what becomes of the job when that was too long, the end of the sentence (str)
     :raises HookError: TEMPORARY then; CONFIG or SYSTEM when there can be no lock
     """
-    identity.records(run_directory)
+    records.directory(run_directory)
     path = _path(run_directory, job_id)
     deadline = time.monotonic() + timeout
     try:

@@ -5,7 +5,7 @@ owner of an image could change the image itself at any time.
 """
 import os
 
-from . import identity
+from . import identity, records
 from .errors import HookError, SYSTEM
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -24,7 +24,7 @@ class Place(object):
     def __init__(self, run_directory, user):
         parent = os.path.join(run_directory, "private")
         try:
-            identity.records(run_directory)
+            records.directory(run_directory)
             try:
                 os.mkdir(parent, 0o700)
             except FileExistsError:

@@ -8,7 +8,7 @@ import signal
 import time
 
 from . import attempts, carried, changed, config, contract, fallback, identity, key, lock, manifest, phases, preflight, private, privilege
-from . import put_back, report, spool, start, store, supervisor, witness
+from . import put_back, records, report, spool, start, store, supervisor, witness
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
@@ -112,7 +112,7 @@ def _continue(call, node, started, hook):
     report.done("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
                 bytes=found["bytes"], seconds=round(time.time() - started, 3))
     status = supervisor.supervise(root.pid, node.settings["run_directory"], call.job_id)
-    identity.drop_record(node.settings["run_directory"], call.job_id)
+    records.drop(node.settings["run_directory"], call.job_id, records.JOB)
     supervisor.end_as(status)
 
 

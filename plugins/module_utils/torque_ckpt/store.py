@@ -279,8 +279,7 @@ def is_left_over(job_directory, name, patience, now):
     if made is None:
         return False
     if made.group(1) == os.uname().nodename:
-        maker = identity.process(int(made.group(2)))
-        return maker is None or maker.start != int(made.group(3))
+        return identity.marked([int(made.group(2)), int(made.group(3))]) is None
     return _age(job_directory, name, now) > patience
 
 

@@ -14,35 +14,6 @@ MIB = 1 << 20
 
 # How much an image takes
 
-@pytest.fixture
-def start():
-    """Return a function that starts a process which does work() and then stays; returns its pid."""
-    started = []
-
-    def begin(work):
-        ready, ready_in = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                os.close(ready)
-                held = work()
-                os.write(ready_in, b"x")
-                signal.pause()
-                del held
-            finally:
-                os._exit(1)
-        os.close(ready_in)
-        assert os.read(ready, 1) == b"x"
-        os.close(ready)
-        started.append(pid)
-        return pid
-
-    yield begin
-    for pid in started:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
 def filled(size, flags):
     found = mmap.mmap(-1, size, flags=flags | mmap.MAP_ANONYMOUS)
     for place in range(0, size, 4096):
@@ -59,20 +30,20 @@ def grown(pid, base):
 
 
 @pytest.fixture
-def base(start):
+def base(keep):
     """A process (pid) with nothing of its own."""
-    return start(lambda: None)
+    return keep(lambda: None)
 
 
-def test_private_memory_counts(start, base):
-    assert 63 <= grown(start(lambda: private(64 * MIB)), base) <= 66
+def test_private_memory_counts(keep, base):
+    assert 63 <= grown(keep(lambda: private(64 * MIB)), base) <= 66
 
 
-def test_memory_that_was_never_written_does_not_count(start, base):
-    assert -1 <= grown(start(lambda: mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)), base) <= 1
+def test_memory_that_was_never_written_does_not_count(keep, base):
+    assert -1 <= grown(keep(lambda: mmap.mmap(-1, 64 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)), base) <= 1
 
 
-def test_file_in_memory_does_not_count(start, base, tmp_path):
+def test_file_in_memory_does_not_count(keep, base, tmp_path):
     path = tmp_path / "data"
     path.write_bytes(b"x" * (16 * MIB))
 
@@ -81,24 +52,24 @@ def test_file_in_memory_does_not_count(start, base, tmp_path):
             found = mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ)
         assert sum(found[place] for place in range(0, 16 * MIB, 4096))
         return found
-    assert -1 <= grown(start(work), base) <= 1
+    assert -1 <= grown(keep(work), base) <= 1
 
 
-def test_memory_that_is_shared_on_purpose_counts_once(start, base):
+def test_memory_that_is_shared_on_purpose_counts_once(keep, base):
     area = filled(32 * MIB, mmap.MAP_SHARED)
 
     def work():
         for place in range(0, 32 * MIB, 4096):
             area[place] = 2
-    sharers = [start(work) for _turn in range(3)]
+    sharers = [keep(work) for _turn in range(3)]
     area.close()
     assert 30 <= sum(grown(pid, base) for pid in sharers) <= 36
 
 
-def test_memory_that_parent_and_child_still_share_counts_for_each(start):
+def test_memory_that_parent_and_child_still_share_counts_for_each(keep):
     """Engines write it for each."""
     held = private(32 * MIB)
-    found = [start(lambda: None) for _turn in range(3)]
+    found = [keep(lambda: None) for _turn in range(3)]
     assert all(admit.memory(pid) > 32 * MIB for pid in found)
     held.close()
 
@@ -118,8 +89,8 @@ def without(*left_out):
     return kilobytes
 
 
-def test_kernels_that_tell_less_let_it_count_more(start, base, monkeypatch):
-    pid = start(lambda: (private(16 * MIB), filled(16 * MIB, mmap.MAP_SHARED)))
+def test_kernels_that_tell_less_let_it_count_more(keep, base, monkeypatch):
+    pid = keep(lambda: (private(16 * MIB), filled(16 * MIB, mmap.MAP_SHARED)))
     exact = admit.memory(pid)
     assert exact > 32 * MIB
     for left_out in (["Pss_Shmem"], ["smaps_rollup"]):
@@ -128,12 +99,12 @@ def test_kernels_that_tell_less_let_it_count_more(start, base, monkeypatch):
         monkeypatch.undo()
 
 
-def test_need_adds_what_an_image_has_beside_the_memory(base, start):
+def test_need_adds_what_an_image_has_beside_the_memory(base, keep):
     memory = admit.memory(base)
     assert admit.need([base]) == [memory + memory // 50 + MIB + 56 * 1024, 33]
     assert admit.need([base, base], 100 * MIB)[0] == 2 * memory + 100 * MIB + (2 * memory + 100 * MIB) // 50 + MIB + 2 * 56 * 1024
     assert admit.need([base, base])[1] == 42
-    threaded = start(lambda: [threading.Thread(target=signal.pause, daemon=True).start() for _turn in range(9)])
+    threaded = keep(lambda: [threading.Thread(target=signal.pause, daemon=True).start() for _turn in range(9)])
     assert admit.need([threaded])[1] == 42
 
 

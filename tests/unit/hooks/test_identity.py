@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from torque_ckpt import contract, errors, identity, privilege
+from torque_ckpt import contract, errors, identity, privilege, records
 from torque_ckpt.errors import HookError
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a process of another user")
@@ -173,47 +173,24 @@ def test_job_of_a_process_that_may_not_be_looked_into(in_child, start_job, someb
     assert in_child(work).result is None
 
 
-def test_record_is_written_read_and_dropped(start_job, tmp_path):
+def test_record_of_a_restarted_job(start_job, tmp_path):
     job = start_job()
     leader, root = identity.process(job.leader), identity.process(job.pids[0])
-    directory = str(tmp_path / "run")
-    assert identity.read_record(directory, "12.head") is None
-    identity.write_record(directory, "12.head", leader, root)
-    wanted = {"leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": [], "left": []}
-    assert identity.read_record(directory, "12.head") == wanted
-    assert identity.read_record(directory, "13.head") is None
-    assert os.listdir(os.path.join(directory, "jobs")) == ["12.head.json"]
-    identity.write_record(directory, "12.head", root, leader, ["/spool/12.head.OU"])
-    wanted = {"leader": [root.pid, root.start], "root": [leader.pid, leader.start], "output": ["/spool/12.head.OU"], "left": []}
-    assert identity.read_record(directory, "12.head") == wanted
-    identity.drop_record(directory, "12.head")
-    assert os.listdir(os.path.join(directory, "jobs")) == []
-    identity.drop_record(directory, "12.head")
+    identity.write_record(str(tmp_path), "12.head", leader, root)
+    assert records.read(str(tmp_path), "12.head", records.JOB) == {
+        "leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": [], "left": []}
+    identity.write_record(str(tmp_path), "12.head", root, leader, ["/spool/12.head.OU"])
+    assert records.read(str(tmp_path), "12.head", records.JOB) == {
+        "leader": [root.pid, root.start], "root": [leader.pid, leader.start], "output": ["/spool/12.head.OU"], "left": []}
 
 
-def test_record_is_where_record_path_says(start_job, tmp_path):
-    me = identity.process(os.getpid())
-    identity.write_record(str(tmp_path), "12[3].head", me, me)
-    path = identity.record_path(str(tmp_path), "12[3].head")
-    assert path == str(tmp_path / "jobs" / "12[3].head.json")
-    with open(path) as stream:
-        assert json.load(stream)["root"] == [me.pid, me.start]
-
-
-def test_record_that_cannot_be_written_leaves_the_older_one(tmp_path):
-    me = identity.process(os.getpid())
-    identity.write_record(str(tmp_path), "12.head", me, me)
-    with pytest.raises(TypeError):
-        identity.write_record(str(tmp_path), "12.head", me, me._replace(start=object()))
-    wanted = {"leader": [me.pid, me.start], "root": [me.pid, me.start], "output": [], "left": []}
-    assert identity.read_record(str(tmp_path), "12.head") == wanted
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff"])
-def test_damaged_record_is_none(tmp_path, content):
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "jobs" / "12.head.json").write_bytes(content)
-    assert identity.read_record(str(tmp_path), "12.head") is None
+def test_mark(start_job, free_pid):
+    found = identity.process(start_job().pids[0])
+    assert identity.mark(found) == [found.pid, found.start]
+    assert identity.mark() == identity.mark(identity.process(os.getpid()))
+    assert identity.marked([found.pid, found.start]).pid == found.pid
+    assert identity.marked([found.pid, found.start + 1]) is None
+    assert identity.marked([free_pid, 1]) is None
 
 
 def test_recorded_output(start_job, tmp_path):
@@ -424,50 +401,3 @@ def test_children_in_spite_of_a_thread_that_just_ended(start_job, monkeypatch):
     job, real = start_job(), os.listdir
     monkeypatch.setattr(identity.os, "listdir", lambda path: ["4194304"] + real(path))
     assert identity.children(job.leader) == job.pids
-
-
-# Where root's records are
-
-@pytest.mark.parametrize("umask", [0o077, 0o022, 0o000])
-def test_directory_of_the_records_is_made(tmp_path, in_child, umask):
-    def work():
-        os.umask(umask)
-        return identity.records(str(tmp_path / "run"))
-    assert in_child(work).result == str(tmp_path / "run" / "jobs")
-    for path in (tmp_path / "run", tmp_path / "run" / "jobs"):
-        assert path.stat().st_mode == 0o040755
-    assert identity.records(str(tmp_path / "run")) == str(tmp_path / "run" / "jobs")
-
-
-@pytest.mark.parametrize("which", ["run", "run/jobs"])
-@pytest.mark.parametrize("spoil", [
-    lambda path: path.chmod(0o775), lambda path: path.chmod(0o757), lambda path: path.chmod(0o1777),
-    lambda path: os.chown(str(path), 65534, -1),
-    lambda path: (path.rename(str(path) + ".real"), path.symlink_to(str(path) + ".real")),
-])
-def test_records_that_others_could_have_written_are_refused(tmp_path, which, spoil):
-    if os.geteuid() != 0:
-        pytest.skip("needs root: gives a directory away")
-    identity.records(str(tmp_path / "run"))
-    spoil(tmp_path / which)
-    with pytest.raises(HookError) as caught:
-        identity.records(str(tmp_path / "run"))
-    assert str(caught.value) == ("%s must be a directory of root's that nobody else can write to, because the hooks trust the records "
-                                 "in it; remove it, the next hook makes it anew; nothing was done" % (tmp_path / which))
-    assert caught.value.code == errors.CONFIG
-
-
-def test_records_that_cannot_be_made(tmp_path):
-    with pytest.raises(HookError) as caught:
-        identity.records(str(tmp_path / "no" / "run"))
-    assert str(caught.value) == ("cannot use the directory %s/no/run of the hooks' records: No such file or directory; nothing was done"
-                                 % tmp_path)
-    assert caught.value.code == errors.CONFIG
-
-
-def test_file_in_the_place_of_the_records(tmp_path):
-    (tmp_path / "run").write_text("")
-    with pytest.raises(HookError) as caught:
-        identity.records(str(tmp_path / "run"))
-    assert str(caught.value) == ("%s/run must be a directory of root's that nobody else can write to, because the hooks trust the records "
-                                 "in it; remove it, the next hook makes it anew; nothing was done" % tmp_path)

@@ -1,5 +1,4 @@
 import os
-import signal
 import stat
 
 import pytest
@@ -27,37 +26,19 @@ def image(place):
 
 
 @pytest.fixture
-def leader():
+def leader(keep):
     """Return a function that starts a process with these files (paths or None) as stdout and stderr; returns its pid."""
-    started = []
-
     def start(out, err):
-        ready, told = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                for number, path in ((1, out), (2, err)):
-                    if path is None:
-                        os.close(number)
-                    elif path == out and number == 2:
-                        os.dup2(1, 2)
-                    else:
-                        os.dup2(os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
-                os.write(told, b"x")
-                os.close(told)
-                signal.pause()
-            finally:
-                os._exit(0)
-        os.close(told)
-        os.read(ready, 1)
-        os.close(ready)
-        started.append(pid)
-        return pid
-
-    yield start
-    for pid in started:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        def work():
+            for number, path in ((1, out), (2, err)):
+                if path is None:
+                    os.close(number)
+                elif path == out and number == 2:
+                    os.dup2(1, 2)
+                else:
+                    os.dup2(os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
+        return keep(work)
+    return start
 
 
 def raised(work):

@@ -1,0 +1,71 @@
+"""Root's records of jobs: small files that everybody may read and that nobody else can write. Each is of one kind.
+
+JOB       of a restarted job: its processes, its files in the spool (identity.py)
+ATTEMPTS  how often its restart has failed here (attempts.py)
+HOLDING   that a hook has stopped it (holding.py)
+FAILED    that its restart hook waits to have it held (fallback.py)
+"""
+import json
+import os
+import stat
+
+from .errors import HookError, CONFIG
+
+JOB, ATTEMPTS, HOLDING, FAILED = "json", "attempts", "holding", "failed"
+
+
+def directory(run_directory):
+    """Return the directory (str) of the records; make it when it is missing.
+
+    :raises HookError: CONFIG when somebody else could have put a record there
+    """
+    for path in (run_directory, os.path.join(run_directory, "jobs")):
+        try:
+            try:
+                os.mkdir(path)
+                os.chmod(path, 0o755)  # whatever the umask
+            except FileExistsError:
+                pass
+            found = os.lstat(path)
+        except OSError as error:
+            raise HookError(CONFIG, "cannot use the directory %s of the hooks' records: %s; nothing was done" % (path, error.strerror))
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise HookError(CONFIG, "%s must be a directory of root's that nobody else can write to, because the hooks trust the records "
+                            "in it; remove it, the next hook makes it anew; nothing was done" % path)
+    return path
+
+
+def path(run_directory, job_id, kind):
+    """Return where a record is kept (str)."""
+    return os.path.join(run_directory, "jobs", "%s.%s" % (job_id, kind))
+
+
+def write(run_directory, job_id, kind, found):
+    """Write a record; found must fit into JSON.
+
+    :raises OSError: when it cannot be written; the older one is there still
+    :raises HookError: as directory()
+    """
+    directory(run_directory)
+    place = path(run_directory, job_id, kind)
+    with open(place + ".new", "w") as stream:
+        os.fchmod(stream.fileno(), 0o644)  # whatever the umask
+        json.dump(found, stream)
+    os.rename(place + ".new", place)
+
+
+def read(run_directory, job_id, kind):
+    """Return what a record says, or None when there is none that can be read."""
+    try:
+        with open(path(run_directory, job_id, kind)) as stream:
+            return json.load(stream)
+    except (OSError, ValueError):
+        return None
+
+
+def drop(run_directory, job_id, kind):
+    """Remove a record, if there is one."""
+    try:
+        os.unlink(path(run_directory, job_id, kind))
+    except OSError:
+        pass
