@@ -3,10 +3,12 @@
 Usage: python3 bench.py USER STORE HOOKS CONFIG
 """
 import os
+import re
 import shutil
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 USER, STORE, HOOKS, CONFIG = sys.argv[1:5]
@@ -14,80 +16,184 @@ sys.path.insert(0, HOOKS)
 from torque_ckpt import config, identity, privilege  # noqa: E402
 from torque_ckpt.engines import registry  # noqa: E402
 
-TURNS = 20
 JOB_ID = "1.bench"
 DIRECTORY = "%s/%s.CK" % (STORE, JOB_ID)
 ENVIRONMENT = {"PATH": "/bin:/usr/bin"}
+SMALL = ("small job", 20, ["/bin/bash", "-c", "while :; do sleep 0.05; done"])
+LARGE = ("job of 1 GiB", 5, ["/usr/bin/python3", "-c", "import os, signal; kept = os.urandom(1 << 20) * 1024; print('there', flush=True); "
+                             "signal.pause()"])
+IMPORTS = 20
 
 
-def milliseconds(work):
+def seconds(work):
     """Return how long work() took (float)."""
     started = time.perf_counter()
     work()
-    return (time.perf_counter() - started) * 1000
+    return time.perf_counter() - started
+
+
+def _varint(data, at):
+    value = shift = 0
+    while True:
+        value |= (data[at] & 0x7f) << shift
+        at, shift = at + 1, shift + 7
+        if not data[at - 1] & 0x80:
+            return value, at
+
+
+def frozen(image):
+    """Return how long the job stood still for an image (seconds), as CRIU wrote it down: StatsEntry.dump.frozen_time."""
+    with open(os.path.join(image, "stats-dump"), "rb") as stream:
+        data = stream.read()[12:]  # two magic numbers and a length
+    _key, at = _varint(data, 0)
+    _length, at = _varint(data, at)
+    while True:
+        key, at = _varint(data, at)
+        value, at = _varint(data, at)
+        if key == 2 << 3:
+            return value / 1e6
+
+
+def sync(place):
+    for entry in list(os.scandir(place)) + [None]:
+        descriptor = os.open(entry.path if entry else place, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
 
 def bare(engine, user, root, turn):
-    """The engine alone, as the user, into the same store."""
+    """The engine alone, as the user, into the same store; as a plain program would keep its image, synced."""
     place = "%s/bare.%d" % (DIRECTORY, turn)
 
     def dump():
         os.mkdir(place)
         engine.dump(root, place, stop=False)
 
-    took = milliseconds(lambda: privilege.as_user(user, dump, engine.dump_capabilities))
-    size = sum(entry.stat().st_size for entry in os.scandir(place))
+    found = {"engine": seconds(lambda: privilege.as_user(user, dump, engine.dump_capabilities))}
+    found["engine and fsync"] = found["engine"] + seconds(lambda: sync(place))
+    found["size"] = sum(entry.stat().st_size for entry in os.scandir(place))
+    found["engine frozen"] = frozen(place)
     shutil.rmtree(place)
-    return took, size
+    return found
+
+
+def plain(size):
+    """A file of this size (bytes) written from memory, and synced; return seconds."""
+    block, path = os.urandom(1 << 20), DIRECTORY + "/plain"
+
+    def work():
+        with open(path, "wb", 0) as stream:
+            for _turn in range(size >> 20):
+                stream.write(block)
+            os.fsync(stream.fileno())
+    took = seconds(work)
+    os.unlink(path)
+    return took
+
+
+class Memory(threading.Thread):
+    """Watches the memory of the hook's own processes, not of the engine. most: MiB"""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.most, self.over = 0.0, False
+        self.start()
+
+    def run(self):
+        while not self.over:
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                try:
+                    with open("/proc/%s/cmdline" % pid, "rb") as stream:
+                        if (HOOKS + "/checkpoint").encode() not in stream.read().split(b"\0")[:4]:
+                            continue
+                    with open("/proc/%s/status" % pid) as stream:
+                        text = stream.read()
+                except OSError:
+                    continue
+                if text.startswith("Name:\tcheckpoint\n"):  # not the shell
+                    self.most = max([self.most] + [int(size) / 1024 for size in re.findall(r"VmHWM:\s+(\d+)", text)])
+            time.sleep(0.01)
+
+
+def logged(name):
+    """Return the seconds of the phases (dict of float) that the hook logged for the image it made last."""
+    said = subprocess.run(["journalctl", "-t", "ckpt-torque", "-o", "cat", "--no-pager", "-n", "50"], stdout=subprocess.PIPE,
+                          universal_newlines=True, check=True).stdout
+    line = [line for line in said.splitlines() if "job=%s " % name in line and "outcome=continued" in line][-1]
+    return {phase: float(value) for phase, value in re.findall(r"(\w+)_seconds=([\d.]+)", line)}
 
 
 def hook(session, turn):
     """The checkpoint hook, through a shell as pbs_mom calls it."""
     name = "ckpt.%s.%d" % (JOB_ID, turn)
-    line = "%s/checkpoint %d %s %s - %s %s 0 -" % (HOOKS, session, JOB_ID, USER, DIRECTORY, name)
-    took = milliseconds(lambda: subprocess.run(["/bin/sh", "-c", line], env=ENVIRONMENT, check=True))
+    line = "exec %s/checkpoint %d %s %s - %s %s 0 -" % (HOOKS, session, JOB_ID, USER, DIRECTORY, name)
+    found = {"hook": seconds(lambda: subprocess.run(["/bin/sh", "-c", line], env=ENVIRONMENT, check=True))}
+    found["hook frozen"] = frozen(os.path.join(DIRECTORY, name))
+    phases = logged(JOB_ID)
+    found["image write"] = phases["dump"] + phases["publish"]
     shutil.rmtree(os.path.join(DIRECTORY, name))
-    return took
+    return found
 
 
 def python(code):
-    return milliseconds(lambda: subprocess.run([sys.executable, "-IS", "-c", code], env=ENVIRONMENT, check=True))
+    return seconds(lambda: subprocess.run([sys.executable, "-IS", "-c", code], env=ENVIRONMENT, check=True))
 
 
-def main():
-    user = privilege.account(USER)
+def measure(engine, user, turns, program):
+    """Return the medians of what bare() and hook() find of a job that runs a program (list of str)."""
     os.mkdir(DIRECTORY, 0o711)
     os.chown(DIRECTORY, user.uid, user.gid)
-    job = subprocess.Popen([HOOKS + "/run", "/bin/bash", "-c", "while :; do sleep 0.05; done"], stdin=subprocess.DEVNULL,
+    job = subprocess.Popen([HOOKS + "/run"] + program, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                            start_new_session=True, user=user.uid, group=user.gid, extra_groups=[],
                            env={"PBS_JOBID": JOB_ID, "PATH": "/bin:/usr/bin"}, cwd="/")
     try:
-        time.sleep(1)
+        time.sleep(3)
         root = identity.children(job.pid)[0]
-        engine = registry.get(config.load(CONFIG))
-        alone, through, sizes = [], [], []
-        for turn in range(TURNS):
-            took, size = bare(engine, user, root, turn)
-            alone.append(took)
-            sizes.append(size)
-            through.append(hook(job.pid, turn))
-        insert = "import sys; sys.path.insert(0, %r); " % HOOKS
-        starts = [python("pass") for _turn in range(TURNS)]
-        imports = {name: [python(insert + "import torque_ckpt." + name) for _turn in range(TURNS)]
-                   for name in ("run", "checkpoint", "restart")}
+        found, memory = [], Memory()
+        for turn in range(turns):
+            one = bare(engine, user, root, turn)
+            one.update(hook(job.pid, turn), plain=plain(one["size"]))
+            found.append(one)
+        memory.over = True
     finally:
         subprocess.run(["pkill", "-KILL", "-s", str(job.pid)], check=False)
         job.wait()
         shutil.rmtree(DIRECTORY)
-    engine_ms, hook_ms, start_ms = map(statistics.median, (alone, through, starts))
-    print("checkpoint of a small job (%s %s, image %d kB, median of %d, signal 0)" % (
-        engine.name, engine.version(), statistics.median(sizes) / 1000, TURNS))
-    print("  engine alone        %7.1f ms" % engine_ms)
-    print("  checkpoint hook     %7.1f ms" % hook_ms)
-    print("  over the engine     %7.1f ms   wanted: at most 80" % (hook_ms - engine_ms))
-    print("import of a hook (python start of %.1f ms taken off, median of %d)" % (start_ms, TURNS))
-    for name, found in imports.items():
-        print("  %-12s        %7.1f ms   wanted: at most 30" % (name, statistics.median(found) - start_ms))
+    return dict({key: statistics.median(one[key] for one in found) for key in found[0]}, memory=memory.most)
+
+
+def line(what, value, unit, wanted=""):
+    print("  %-26s %9.1f %-4s%s" % (what, value, unit, wanted and "  wanted: " + wanted))
+
+
+def main():
+    user, engine = privilege.account(USER), registry.get(config.load(CONFIG))
+    for what, turns, program in (SMALL, LARGE):
+        found = measure(engine, user, turns, program)
+        print("checkpoint of a %s (%s %s, image %.1f MB, median of %d, signal 0)" % (
+            what, engine.name, engine.version(), found["size"] / 1e6, turns))
+        line("engine alone", found["engine"] * 1000, "ms")
+        line("engine and fsync", found["engine and fsync"] * 1000, "ms")
+        if program is SMALL[2]:
+            limit = 1.3 * found["engine"] * 1000 + 60
+            line("checkpoint hook", found["hook"] * 1000, "ms", "at most %.1f (1.3 x engine + 60)" % limit)
+            line("over the engine", (found["hook"] - found["engine"]) * 1000, "ms", "at most 80")
+        else:
+            line("checkpoint hook", found["hook"] * 1000, "ms")
+            line("beside engine and fsync", 100 * found["hook"] / found["engine and fsync"], "%", "at most 150")
+            line("image write", found["size"] / found["image write"] / 1e6, "MB/s")
+            line("plain write and fsync", found["size"] / found["plain"] / 1e6, "MB/s")
+            line("image write beside it", 100 * found["plain"] / found["image write"], "%", "at least 85")
+        line("job frozen by the engine", found["engine frozen"] * 1000, "ms")
+        line("job frozen by the hook", found["hook frozen"] * 1000, "ms",
+             "" if program is SMALL[2] else "at most %.1f (1.05 x engine)" % (1050 * found["engine frozen"]))
+        line("memory of the hook", found["memory"], "MiB", "at most 40")
+    insert = "import sys; sys.path.insert(0, %r); " % HOOKS
+    start = statistics.median(python("pass") for _turn in range(IMPORTS))
+    print("import of a hook (python start of %.1f ms taken off, median of %d)" % (start * 1000, IMPORTS))
+    for name in ("run", "checkpoint", "restart"):
+        took = statistics.median(python(insert + "import torque_ckpt." + name) for _turn in range(IMPORTS))
+        line(name, (took - start) * 1000, "ms", "at most 30")
 
 
 if __name__ == "__main__":

@@ -79,8 +79,8 @@ def test_limit_needs_no_other_host(cluster):
 
 # -- validate.yml finds what is broken, and names node, level and cause -------
 
-def validate(cluster, tmp_path, **variables):
-    done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_timeout=20, **variables)
+def validate(cluster, tmp_path, *arguments, **variables):
+    done = cluster.playbook("validate", *arguments, validate_directory=str(tmp_path), validate_timeout=20, **variables)
     return done, json.loads((tmp_path / "validation.json").read_text())
 
 
@@ -95,6 +95,14 @@ def test_validate_passes(cluster, tmp_path):
         assert way["counters"] == sorted(set(way["counters"])) and len(way["counters"]) == 5
         assert way["exit_status"] == 7
         assert way["output_lines"] == way["counters"][-1] + 1
+
+
+def test_limit_leaves_out_the_server(cluster, tmp_path):
+    """Then no job can be submitted, and no job has failed."""
+    done, report = validate(cluster, tmp_path, "--limit", "node1,node2")
+    assert done.code == 0, done.out
+    assert report["levels"] == {"L1": "passed", "L2": "passed", "L3": "not run"}
+    assert [result["cause"] for result in report["results"]] == [""] * 3 + ["--limit leaves out the server head"] * cluster.torque
 
 
 def moves(report):

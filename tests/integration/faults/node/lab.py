@@ -72,6 +72,7 @@ class Lab(object):
             with open(path, "w") as stream:
                 stream.write(ENTRY % (HOOKS, hook, self.config))
             os.chmod(path, 0o755)
+        shutil.copy(os.path.join(HOOKS, "witness"), self.hooks)
         self.jobs = []
 
     def configure(self, **settings):
