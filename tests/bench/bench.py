@@ -170,7 +170,7 @@ def main():
     user, engine = privilege.account(USER), registry.get(config.load(CONFIG))
     for what, turns, program in (SMALL, LARGE):
         found = measure(engine, user, turns, program)
-        print("checkpoint of a %s (%s %s, image %.1f MB, median of %d, signal 0)" % (
+        print("checkpoint of a %s (%s %s, image %.1f MB, median of %s, signal 0)" % (
             what, engine.name, engine.version(), found["size"] / 1e6, turns))
         line("engine alone", found["engine"] * 1000, "ms")
         line("engine and fsync", found["engine and fsync"] * 1000, "ms")

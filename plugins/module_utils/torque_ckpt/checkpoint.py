@@ -29,9 +29,9 @@ def _companions(image, node, root, places, output, left):
     found = opened.look(root.pid, places.directories)
     streams = spool.look(output, node.user.uid)
     saving = carried.save(image, carried.Load(found, places, output, node.user.uid), node.settings["carried_bytes"])
-    next(saving)
+    next(saving, None)
     yield
-    facts = next(saving)
+    facts = next(saving, None)
     facts["open_files"] = changed.record(found, set(output) | carried.paths(facts), [] if facts["bound"] else places.trees)
     yield dict(facts, left=left, spool=spool.save(image, streams))
 

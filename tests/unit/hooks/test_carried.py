@@ -72,8 +72,8 @@ class Trip(object):
         for place, directories, files in os.walk(self.top):
             for name in directories + files:
                 status = os.lstat(os.path.join(place, name))
-                found[os.path.relpath(os.path.join(place, name), self.top)] = (stat.filemode(status.st_mode), status.st_nlink,
-                                                                              status.st_size if stat.S_ISREG(status.st_mode) else None)
+                size = status.st_size if stat.S_ISREG(status.st_mode) else None
+                found[os.path.relpath(os.path.join(place, name), self.top)] = (stat.filemode(status.st_mode), status.st_nlink, size)
         return found
 
 

@@ -55,8 +55,11 @@ def test_rest_of_the_work_is_done_when_the_engine_has_gone_on(directory, tmp_pat
 ])
 def test_work_that_fails_while_the_job_stands_still(directory, tmp_path, error, code, sentence):
     """The engine fails by it, and the reason is the work's."""
-    def work():
+    def fail():
         raise error
+
+    def work():
+        fail()
         yield
     watching = witness.Witness(work, directory)
     assert call(tmp_path) == 1

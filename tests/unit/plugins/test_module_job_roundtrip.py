@@ -33,8 +33,8 @@ image() {{
         > "{images}/ckpt.12.head.$number/manifest.json"
     put resources_used.walltime 00:00:0$number
     put checkpoint_dir {images}
-    put checkpoint_name ckpt.12.head.$number
     put comment "image $number"
+    put checkpoint_name ckpt.12.head.$number  # last: this is what the module waits for
 }}
 """
 JOB = """\
