@@ -182,6 +182,7 @@ def main():
             line("checkpoint hook", found["hook"] * 1000, "ms")
             line("beside engine and fsync", 100 * found["hook"] / found["engine and fsync"], "%", "at most 150")
             line("image write", found["size"] / found["image write"] / 1e6, "MB/s")
+            line("engine alone and fsync", found["size"] / found["engine and fsync"] / 1e6, "MB/s")
             line("plain write and fsync", found["size"] / found["plain"] / 1e6, "MB/s")
             line("image write beside it", 100 * found["plain"] / found["image write"], "%", "at least 85")
         line("job frozen by the engine", found["engine frozen"] * 1000, "ms")

@@ -7,8 +7,8 @@ import os
 import signal
 import time
 
-from . import admit, carried, changed, contract, fallback, holding, identity, key, lock, manifest, opened, phases, preflight, privilege
-from . import report, spool, start, store, witness
+from . import admit, carried, changed, contract, digest, fallback, holding, identity, key, lock, manifest, opened, phases, preflight
+from . import privilege, report, spool, start, store, witness
 from .errors import HookError
 
 
@@ -37,17 +37,23 @@ def _companions(image, node, root, places, output, left):
 
 
 def _dump(call, node, root, draft, companions, hook):
-    """Have the engine write the tree and companions (generator function) copy the rest; return (seconds in the engine, what they said)."""
-    hold, started = call.signal == contract.HOLD, time.time()
+    """Have the engine write the tree and companions (generator function) copy the rest.
+
+    Returns (seconds in the engine, the engine as the manifest calls it (dict), what companions said (dict)).
+    """
+    hold, started, engine = call.signal == contract.HOLD, time.time(), {"name": node.engine.name}
+
+    def meanwhile():
+        engine["version"] = node.engine.version()
     with phases.measure("dump"):
         watching = None if hold else witness.Witness(companions, draft.descriptor)
         try:
-            node.engine.dump(root.pid, draft.path(), hold, None if hold else witness.program(hook))
+            node.engine.dump(root.pid, draft.path(), hold, None if hold else witness.program(hook), meanwhile)
         except HookError as error:
             raise watching and watching.fault() or error
     seconds = time.time() - started
     with phases.measure("output"):
-        return seconds, list(companions())[1] if hold else watching.result()
+        return seconds, engine, list(companions())[1] if hold else watching.result()
 
 
 def _write(call, node, root, output, left, hook, needed):
@@ -72,9 +78,9 @@ def _write(call, node, root, output, left, hook, needed):
             files = carried.need(places, root.pid, node.settings["carried_bytes"], output, node.user.uid)
             needed = [needed[0] + files[0], needed[1] + files[1]]
             admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
-        frozen, facts = _dump(call, node, root, draft, companions, hook)
-        facts.update(engine={"name": node.engine.name, "version": node.engine.version()}, root=root.pid,
-                     pids=node.engine.process_ids(draft.descriptor), frozen_seconds=round(frozen, 6), generation=generation)
+        frozen, engine, facts = _dump(call, node, root, draft, companions, hook)
+        facts.update(engine=engine, root=root.pid, pids=node.engine.process_ids(draft.descriptor),
+                     frozen_seconds=round(frozen, 6), generation=generation)
         if call.depth:
             facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
         with phases.measure("manifest"):
@@ -120,6 +126,7 @@ def _or_go_on(root, suspended, write):
 
 def _checkpoint(call, node, hook, started):
     """Write an image of the job; or hold one whose restart failed."""
+    digest.prepare()
     answer = key.answer(node.keys, call, node.user)
     failed = fallback.note(node.settings["run_directory"], call.job_id)
     if failed:

@@ -7,8 +7,8 @@ import os
 import signal
 import time
 
-from . import attempts, carried, changed, config, contract, fallback, identity, key, lock, manifest, phases, preflight, private, privilege
-from . import put_back, records, report, spool, start, store, supervisor, witness
+from . import attempts, carried, changed, config, contract, digest, fallback, identity, key, lock, manifest, phases, preflight, private
+from . import privilege, put_back, records, report, spool, start, store, supervisor, witness
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
@@ -89,6 +89,7 @@ def _adopt(call, node, found):
 
 def _bring_back(call, node, hook):
     """Restore the job and write root's record of it. Returns the manifest (dict) and the job's root process."""
+    digest.prepare()
     place = private.Place(node.settings["run_directory"], node.user)
     try:
         found, made = privilege.as_user(node.user, lambda: _restore(call, node, place.descriptor, hook),

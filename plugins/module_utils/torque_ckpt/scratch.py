@@ -2,7 +2,6 @@
 
 Owner is the job's owner, links stay links, modes, groups and times are kept; sockets are the engine's, holes are filled.
 """
-import hashlib
 import os
 import stat
 
@@ -43,6 +42,7 @@ def size(path):
 
 def state(path):
     """Return what changes when anybody touches anything in the directory (str)."""
+    import hashlib
     digest = hashlib.sha256()
     for name, status in _walk(path):
         digest.update(("%s %s\n" % (ascii(name), state_of(status))).encode())

@@ -8,8 +8,10 @@ import pwd
 import stat
 import time
 
-from . import contract, manifest, privilege, store
+from . import contract, digest, manifest, privilege, store
 from .errors import HookError, NO_INPUT, REFUSED, SYSTEM
+
+digest.prepare()
 
 DEPTH = 4
 """A job's directory is found if there are fewer directories than this between it and its store."""

@@ -313,3 +313,23 @@ def test_process_ids_are_those_of_the_core_files(program, tmp_path):
         (tmp_path / name).write_text("")
     engine = criu.Criu(program("exit 0\n"))
     assert engine.process_ids(os.open(str(tmp_path), os.O_RDONLY)) == [27, 28, 1000]
+
+
+def test_work_is_done_while_the_program_runs(program, tmp_path):
+    go_on = tmp_path / "go on"
+    path = program('while [ ! -e "%s" ]; do sleep 0.01; done\necho "it went on"\n' % go_on)
+    assert base.call([path], 20, lambda: go_on.write_text("")) == (0, "it went on\n")
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_work_that_fails_meanwhile(program, status):
+    """The program has ended when it is said, and its own failure comes first."""
+    def fail():
+        raise HookError(errors.CONFIG, "no version")
+    path = program("sleep 0.2\nexit %d\n" % status)
+    if status:
+        assert base.call([path], 20, fail) == (3, "")
+        return
+    with pytest.raises(HookError) as caught:
+        base.call([path], 20, fail)
+    assert str(caught.value) == "no version"

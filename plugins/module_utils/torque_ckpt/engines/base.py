@@ -22,11 +22,12 @@ class Engine(object):
         """Return the engine's version (str)."""
         raise NotImplementedError
 
-    def dump(self, root, directory, stop, witness=None):
+    def dump(self, root, directory, stop, witness=None, meanwhile=None):
         """Write the tree under root (pid) into directory (path, str).
 
         :param stop: leave the tree stopped (True) or running (False)
         :param witness: program (path, str) to run when the image is written and the tree stands still, or None; if it fails, so does this
+        :param meanwhile: called while the engine works, or None; what it raises this raises when the engine has ended well
         :raises HookError: ENGINE; the tree runs on then
         """
         raise NotImplementedError
@@ -82,13 +83,14 @@ def listen(pid, reader, timeout):
                 time.sleep(0.001)
 
 
-def call(arguments, timeout):
+def call(arguments, timeout, meanwhile=None):
     """Run a program; return (exit status, its output as str, last 64 kB).
 
     subprocess is not used: importing it costs as much as the whole dump of a small job.
 
     :param arguments: list of str, the program by absolute path
     :param timeout: seconds until it is killed (float)
+    :param meanwhile: called while it works, or None; a HookError that it raises is raised when the program has ended well
     :raises HookError: CONFIG when it cannot be started, ENGINE when it took too long
     """
     reader, writer = os.pipe()
@@ -107,10 +109,18 @@ def call(arguments, timeout):
         finally:
             os._exit(127)
     os.close(writer)
+    failure = None
+    try:
+        if meanwhile:
+            meanwhile()
+    except HookError as error:
+        failure = error
     status, kept = listen(pid, reader, timeout)
     if status is None:
         raise HookError(ENGINE, "%s took longer than %d seconds and was killed" % (arguments[0], timeout))
     text = kept.decode("utf-8", "replace")
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 127 and text.startswith("cannot start"):
         raise HookError(CONFIG, text + "; run the engine's role on this node")
+    if failure and status == 0:
+        raise failure
     return (os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)), text

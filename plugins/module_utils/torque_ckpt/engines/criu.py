@@ -69,10 +69,10 @@ class Criu(Engine):
             raise HookError(ENGINE, "%s --version failed: %s" % (self.path, reason(output)))
         return found.group(1)
 
-    def dump(self, root, directory, stop, witness=None):
+    def dump(self, root, directory, stop, witness=None, meanwhile=None):
         """See Engine."""
         status, output = call([self.path, "dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"]
-                              + (["--action-script", witness] if witness else []) + _COMMON + self.options, self.timeout)
+                              + (["--action-script", witness] if witness else []) + _COMMON + self.options, self.timeout, meanwhile)
         if status != 0:
             raise HookError(ENGINE, "criu dump failed with status %d: %s; the job runs on" % (status, reason(output)))
 
