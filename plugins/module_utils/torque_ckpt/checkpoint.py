@@ -79,6 +79,7 @@ def _write(call, node, root, output, left, hook, needed):
             needed = [needed[0] + files[0], needed[1] + files[1]]
             admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
         frozen, engine, facts = _dump(call, node, root, draft, companions, hook)
+        draft.flush()
         facts.update(engine=engine, root=root.pid, pids=node.engine.process_ids(draft.descriptor),
                      frozen_seconds=round(frozen, 6), generation=generation)
         if call.depth:

@@ -15,7 +15,8 @@ _THREADS = 4
 def prepare():
     """Load what hashing and sealing need, before rights are dropped: it takes a while, and a hook that refuses does without."""
     import hmac
-    return hmac
+    import threading
+    return hmac, threading
 
 
 def _leaf(source, number, target):

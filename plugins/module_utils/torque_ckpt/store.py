@@ -18,6 +18,9 @@ from .errors import HookError, CANNOT_WRITE, CONFIG, NO_INPUT, REFUSED
 MARKER = ".ckpt-torque-store"
 """A file with the store's id, made by the role checkpoint_store; without it the store is not mounted."""
 
+_MUCH = 32 << 20
+"""From so many bytes on a draft is flushed while it is hashed."""
+
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _HIDDEN = re.compile(r"\..+@([^:/]+):([0-9]+):([0-9]+)")  # neither an image's nor a node's name holds @ or :
 _RENAME_EXCHANGE = 2
@@ -310,6 +313,7 @@ class Draft(object):
         self.job_directory = job_directory
         self.name = name
         self.hidden = _hidden(name)
+        self._flushing, self._failure = None, None
         try:
             os.mkdir(self.hidden, 0o700, dir_fd=job_directory)
             self.descriptor = os.open(self.hidden, _DIRECTORY, dir_fd=job_directory)
@@ -320,18 +324,45 @@ class Draft(object):
         """Return the draft's path (str) for the engine."""
         return engine_path(self.descriptor)
 
+    def flush(self):
+        """Start to flush what is in the draft, if that is much, while the caller reads it; publish() raises what went wrong."""
+        try:
+            if sum(os.stat(entry, dir_fd=self.descriptor).st_size for entry in os.listdir(self.descriptor)) < _MUCH:
+                return
+        except OSError:
+            return  # the caller will meet it
+        import threading  # small images do without
+
+        def work():
+            try:
+                self._flush()
+            except OSError as error:
+                self._failure = error
+        self._flushing = threading.Thread(target=work)
+        self._flushing.start()
+
+    def _wait(self):
+        if self._flushing:
+            self._flushing.join()
+
+    def _flush(self):
+        for entry in sorted(os.listdir(self.descriptor), key=lambda entry: entry == manifest.FILE):
+            flushed = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor)
+            try:
+                os.fsync(flushed)
+            finally:
+                os.close(flushed)
+
     def publish(self):
         """Make the draft the image: flush it, then rename it in one step. An image of the same name is superseded.
 
         :raises HookError: CANNOT_WRITE; the draft is still there then, and so is the other image
         """
         try:
-            for entry in sorted(os.listdir(self.descriptor), key=lambda entry: entry == manifest.FILE):
-                flushed = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor)
-                try:
-                    os.fsync(flushed)
-                finally:
-                    os.close(flushed)
+            self._wait()
+            if self._failure:
+                raise self._failure  # the kernel says it once only
+            self._flush()
             os.fsync(self.descriptor)
             superseded = self._rename()
             try:
@@ -380,6 +411,7 @@ class Draft(object):
 
     def discard(self):
         """Remove the draft; a leftover is harmless, so failures are not raised."""
+        self._wait()
         try:
             there = os.stat(self.hidden, dir_fd=self.job_directory, follow_symlinks=False)
             if os.path.samestat(there, os.fstat(self.descriptor)):

@@ -1,5 +1,7 @@
 import os
 import shutil
+import threading
+import time
 
 import pytest
 
@@ -788,6 +790,59 @@ def test_manifest_is_flushed_last_and_the_name_after_all(job_directory, monkeypa
     assert flushed == ["pages.img", "manifest.json", ".ckpt.1@%s:%d:%d" % (
         os.uname().nodename, os.getpid(), identity.process(os.getpid()).start), "12.head.CK"]
     assert draft.hidden == flushed[2]
+
+
+def test_large_draft_is_flushed_while_it_is_hashed(job_directory, monkeypatch):
+    flushed, real, here = [], os.fsync, threading.get_ident()
+
+    def fsync(descriptor):
+        flushed.append((os.path.basename(os.readlink("/proc/self/fd/%d" % descriptor)), threading.get_ident() == here))
+        real(descriptor)
+
+    monkeypatch.setattr(store.os, "fsync", fsync)
+    draft = drafted(job_directory, "ckpt.1", 1)
+    os.truncate(os.path.join(draft.path(), "pages.img"), 1 << 20)
+    draft.flush()
+    monkeypatch.setattr(store, "_MUCH", 1 << 20)
+    assert flushed == []
+    draft.flush()
+    draft.publish()
+    assert flushed[:3] == [("pages.img", False), ("manifest.json", False), ("pages.img", True)]
+
+
+def test_what_early_flushing_met_is_raised(job_directory, monkeypatch):
+    """The kernel tells a failed write to the first who asks."""
+    failures = [OSError(5, "Input/output error")]
+
+    def fsync(descriptor):
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(store.os, "fsync", fsync)
+    monkeypatch.setattr(store, "_MUCH", 1)
+    draft = drafted(job_directory, "ckpt.1", 1)
+    draft.flush()
+    with pytest.raises(HookError) as caught:
+        draft.publish()
+    assert (caught.value.code, str(caught.value)) == (errors.CANNOT_WRITE, "cannot publish image ckpt.1: Input/output error")
+    draft.discard()
+    assert os.listdir(job_directory) == []
+
+
+def test_draft_is_not_removed_under_who_flushes_it(job_directory, monkeypatch):
+    there = []
+
+    def fsync(descriptor):
+        time.sleep(0.3)
+        there.append(sorted(os.listdir(draft.descriptor)))
+
+    monkeypatch.setattr(store.os, "fsync", fsync)
+    monkeypatch.setattr(store, "_MUCH", 1)
+    draft = drafted(job_directory, "ckpt.1", 1)
+    draft.flush()
+    draft.discard()
+    assert there == [["manifest.json", "pages.img"]] * 2
+    assert os.listdir(job_directory) == []
 
 
 def test_new_job_directory_is_flushed_in_its_parent(place, monkeypatch):
