@@ -19,8 +19,8 @@ from torque_ckpt.engines import registry  # noqa: E402
 JOB_ID = "1.bench"
 DIRECTORY = "%s/%s.CK" % (STORE, JOB_ID)
 ENVIRONMENT = {"PATH": "/bin:/usr/bin"}
-SMALL = ("small job", 20, ["/bin/bash", "-c", "while :; do sleep 0.05; done"])
-LARGE = ("job of 1 GiB", 5, ["/usr/bin/python3", "-c", "import os, signal; kept = os.urandom(1 << 20) * 1024; print('there', flush=True); "
+SMALL = ("small job", 20, 0.1, ["/bin/bash", "-c", "while :; do sleep 0.05; done"])
+LARGE = ("job of 1 GiB", 8, 3, ["/usr/bin/python3", "-c", "import os, signal; kept = os.urandom(1 << 20) * 1024; print('there', flush=True); "
                              "signal.pause()"])
 IMPORTS = 20
 
@@ -139,8 +139,18 @@ def python(code):
     return seconds(lambda: subprocess.run([sys.executable, "-IS", "-c", code], env=ENVIRONMENT, check=True))
 
 
-def measure(engine, user, turns, program):
-    """Return the medians of what bare() and hook() find of a job that runs a program (list of str)."""
+def rested(rest, work, *arguments):
+    """Return what work(*arguments) returns when the disk has nothing to do any more; rest in seconds."""
+    os.sync()
+    time.sleep(rest)
+    return work(*arguments)
+
+
+def measure(engine, user, turns, rest, program):
+    """Return the medians of what bare(), hook() and plain() find of a job that runs a program (list of str).
+
+    :param rest: pause before each of them (seconds)
+    """
     os.mkdir(DIRECTORY, 0o711)
     os.chown(DIRECTORY, user.uid, user.gid)
     job = subprocess.Popen([HOOKS + "/run"] + program, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -151,9 +161,9 @@ def measure(engine, user, turns, program):
         root = identity.children(job.pid)[0]
         found, memory = [], Memory()
         for turn in range(turns):
-            one = bare(engine, user, root, turn)
-            one.update(hook(job.pid, turn), plain=plain(one["size"]))
-            found.append(one)
+            one = rested(rest, bare, engine, user, root, turn)
+            one.update(rested(rest, hook, job.pid, turn))
+            found.append(dict(one, plain=rested(rest, plain, one["size"])))
         memory.over = True
     finally:
         subprocess.run(["pkill", "-KILL", "-s", str(job.pid)], check=False)
@@ -168,13 +178,13 @@ def line(what, value, unit, wanted=""):
 
 def main():
     user, engine = privilege.account(USER), registry.get(config.load(CONFIG))
-    for what, turns, program in (SMALL, LARGE):
-        found = measure(engine, user, turns, program)
+    for what, turns, rest, program in (SMALL, LARGE):
+        found = measure(engine, user, turns, rest, program)
         print("checkpoint of a %s (%s %s, image %.1f MB, median of %s, signal 0)" % (
             what, engine.name, engine.version(), found["size"] / 1e6, turns))
         line("engine alone", found["engine"] * 1000, "ms")
         line("engine and fsync", found["engine and fsync"] * 1000, "ms")
-        if program is SMALL[2]:
+        if program is SMALL[-1]:
             limit = 1.3 * found["engine"] * 1000 + 60
             line("checkpoint hook", found["hook"] * 1000, "ms", "at most %.1f (1.3 x engine + 60)" % limit)
             line("over the engine", (found["hook"] - found["engine"]) * 1000, "ms", "at most 80")
@@ -187,7 +197,7 @@ def main():
             line("image write beside it", 100 * found["plain"] / found["image write"], "%", "at least 85")
         line("job frozen by the engine", found["engine frozen"] * 1000, "ms")
         line("job frozen by the hook", found["hook frozen"] * 1000, "ms",
-             "" if program is SMALL[2] else "at most %.1f (1.05 x engine)" % (1050 * found["engine frozen"]))
+             "" if program is SMALL[-1] else "at most %.1f (1.05 x engine)" % (1050 * found["engine frozen"]))
         line("memory of the hook", found["memory"], "MiB", "at most 40")
     insert = "import sys; sys.path.insert(0, %r); " % HOOKS
     start = statistics.median(python("pass") for _turn in range(IMPORTS))

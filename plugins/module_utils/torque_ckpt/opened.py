@@ -162,6 +162,8 @@ def look(root, directories):
             _mappings(found, pid, directories)
             found.add(os.readlink("/proc/%d/exe" % pid), "/proc/%d/exe" % pid)
             found.add(os.readlink("/proc/%d/cwd" % pid), "/proc/%d/cwd" % pid)
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it is ending: it has no memory any more, or is no more
         except OSError as error:
             there = identity.process(pid)
             if there is not None and there.state not in "ZX":  # in a zombie nobody can look

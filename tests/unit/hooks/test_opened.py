@@ -162,6 +162,19 @@ def test_zombie_is_passed_over(site, somebody, wait_until, as_owner):
     assert path in found
 
 
+def test_process_that_is_ending_is_passed_over(start_job, monkeypatch):
+    """It has lost its memory, and with it its program, before it is a zombie; nothing of it is worth a failure."""
+    pid, real = start_job().pids[0], os.readlink
+
+    def readlink(path):
+        if path == "/proc/%d/exe" % pid:
+            raise FileNotFoundError(2, "No such file or directory")
+        return real(path)
+
+    monkeypatch.setattr(opened.os, "readlink", readlink)
+    opened.look(pid, [])
+
+
 def test_process_that_may_not_be_looked_into(in_child, somebody, start_job):
     if os.geteuid() != 0:
         pytest.skip("needs root: a process of another user")
