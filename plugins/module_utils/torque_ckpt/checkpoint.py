@@ -102,11 +102,13 @@ def _hold(call, node, root, write, answer, log):
     """
     suspended = holding.stopped(root.pid)  # by qsig -s suspend, say
     run_directory = node.settings["run_directory"]
+    privilege.become_subreaper()
     try:
         holding.begin(run_directory, call.job_id, suspended)
         # When it has returned its part of the hook is over: a signal that came late could hit the restarted job, which has the same ids.
         log(privilege.as_user(node.user, lambda: _or_go_on(root, suspended, write), node.engine.dump_capabilities, answer))
     except BaseException:
+        holding.wait_for_engine(node.settings["engine_timeout"])
         holding.go_on(root.pid, suspended)
         holding.end(run_directory, call.job_id)
         raise

@@ -6,6 +6,7 @@ parts, the job's leader or the next hook finds the record of a dead hook.
 """
 import os
 import signal
+import time
 
 from . import identity, records
 from .errors import HookError, SYSTEM
@@ -49,6 +50,23 @@ def end(run_directory, job_id):
 def go_on(root, suspended):
     """Set the tree under root (pid) going again, but for what had been suspended (pids)."""
     signal_all([pid for pid in identity.tree(root) if pid not in suspended], signal.SIGCONT)
+
+
+def wait_for_engine(timeout):
+    """As a child subreaper: wait until an engine has ended whose caller was killed; it would stop the job once more.
+
+    :param timeout: how long it may take until it is killed (seconds)
+    """
+    late = time.time() + timeout
+    while True:
+        try:
+            pid, _status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            if time.time() > late:
+                signal_all(identity.tree(os.getpid())[1:], signal.SIGKILL)
+            time.sleep(0.01)
 
 
 def kill(root):

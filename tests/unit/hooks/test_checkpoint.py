@@ -1,3 +1,4 @@
+import glob
 import json
 import os
 import re
@@ -343,6 +344,30 @@ def test_two_images_of_one_second(hook, site, program, start_job):
         assert checkpoint(hook, site, job.leader, "0") == (0, "", "")
         assert generations(site) == {"ckpt.12.head.2": generation}
         assert os.listdir(site.directory) == ["ckpt.12.head.2"]
+
+
+@needs_root
+def test_engine_that_outlives_its_caller(hook, site, program, start_job, state_of):
+    """It stops the job when nobody waits for it any more."""
+    job = start_job(user=site.user)
+    program('[ "$1" = dump ] || exit 0\nkill -KILL $PPID\nsleep 0.5\nkill -STOP "$3"\n: > $5/stopped\n')
+    assert checkpoint(hook, site, job.leader, "15") == (
+        errors.SYSTEM, "", "the part of the hook that runs as nobody died with wait status 9\n")
+    assert [state_of(pid) for pid in job.pids] == ["S"]
+    assert [name for name in site.content() if name.endswith("/stopped")]  # by now
+    assert not [name for name in os.listdir(site.run_directory + "/jobs") if name.endswith(".holding")]
+
+
+@needs_root
+def test_engine_that_outlives_its_caller_for_too_long(hook, site, program, start_job, state_of):
+    job = start_job(user=site.user)
+    site.configure(engine_timeout=1)
+    program('[ "$1" = dump ] || exit 0\nkill -KILL $PPID\nkill -STOP "$3"\necho $$ > $5/pid\nexec sleep 60\n')
+    assert checkpoint(hook, site, job.leader, "15").code == errors.SYSTEM
+    assert [state_of(pid) for pid in job.pids] == ["S"]
+    pid, = glob.glob(os.path.join(site.store, "*", ".*", "pid"))
+    with open(pid) as stream:
+        assert identity.process(int(stream.read())) is None
 
 
 @needs_root
