@@ -15,7 +15,10 @@ import sys
 import threading
 import time
 
-import fuse
+try:
+    import fusepy as fuse  # as Debian calls it
+except ImportError:
+    import fuse
 
 
 class Faults(object):
