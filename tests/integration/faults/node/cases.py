@@ -472,7 +472,9 @@ class FaultyStore(object):
             os.makedirs(path, exist_ok=True)
         self.control = "/run/faults/%s.json" % name
         self.order()
-        self.server = subprocess.Popen([sys.executable, os.path.join(lab.PLACE, "faultfs.py"), self.real, self.path, self.control])
+        with open(self.control + ".log", "w") as log:  # it must not keep open what this program was started with
+            self.server = subprocess.Popen([sys.executable, os.path.join(lab.PLACE, "faultfs.py"), self.real, self.path, self.control],
+                                           stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         if not mom.wait_until(lambda: os.path.ismount(self.path), lab.LIMIT):
             raise SystemExit("the failing file system does not come up")
 

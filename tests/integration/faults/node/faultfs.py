@@ -92,6 +92,11 @@ class FaultFS(fuse.Operations):
     def readlink(self, path):
         return os.readlink(self._real(path))
 
+    def mknod(self, path, mode, dev):
+        self.faults.check(True)
+        os.mknod(self._real(path), mode, dev)
+        self._mine(path)
+
     def mkdir(self, path, mode):
         self.faults.check(True)
         os.mkdir(self._real(path), mode)
