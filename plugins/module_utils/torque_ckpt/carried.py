@@ -198,7 +198,7 @@ def need(places, root, limit, output, uid):
     :param places: Places; root: pid of the job's root process (int); limit: bytes (int)
     :param output: the job's files in pbs_mom's spool (list of str), which are not counted; uid: the job owner's (int)
     """
-    load = Load(look(root, places.directories), places, output, uid)
+    load = Load(look(root, places.directories, frozen=False), places, output, uid)
     return [load.bytes, len(load.files) + len(load.trees)] if load.bytes <= limit else [0, 0]
 
 

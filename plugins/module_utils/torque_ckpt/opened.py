@@ -148,11 +148,12 @@ def _bound(found, pid, sockets):
             found.add(directory, directory)
 
 
-def look(root, directories):
+def look(root, directories, frozen=True):
     """Return what the tree under root (pid) has Found.
 
     :param directories: where private mappings count, too (list of str)
-    :raises HookError: SYSTEM when a process cannot be looked at
+    :param frozen: whether the tree stands still; where it does not, processes that end meanwhile are in nobody's way
+    :raises HookError: SYSTEM when the tree is frozen and a process cannot be looked at
     """
     found = Found()
     for pid in identity.tree(root):
@@ -166,7 +167,7 @@ def look(root, directories):
             pass  # it is ending: it has no memory any more, or is no more
         except OSError as error:
             there = identity.process(pid)
-            if there is not None and there.state not in "ZX":  # in a zombie nobody can look
+            if frozen and there is not None and there.state not in "ZX":  # in a zombie nobody can look
                 raise HookError(SYSTEM, "cannot see what process %d (%s) of the job has open: %s; the job runs on"
                                 % (pid, plain(there.name), error.strerror))
         if sockets:

@@ -182,6 +182,7 @@ def test_process_that_may_not_be_looked_into(in_child, somebody, start_job):
 
     def work():
         privilege.become(somebody)
+        assert opened.look(pid, [], frozen=False).files == []
         try:
             opened.look(pid, [])
         except HookError as error:
