@@ -20,8 +20,7 @@ JOB_ID = "1.bench"
 DIRECTORY = "%s/%s.CK" % (STORE, JOB_ID)
 ENVIRONMENT = {"PATH": "/bin:/usr/bin"}
 SMALL = ("small job", 20, 0.1, ["/bin/bash", "-c", "while :; do sleep 0.05; done"])
-LARGE = ("job of 1 GiB", 8, 3, ["/usr/bin/python3", "-c", "import os, signal; kept = os.urandom(1 << 20) * 1024; "
-                             "signal.pause()"])
+LARGE = ("job of 1 GiB", 8, 3, ["/usr/bin/python3", "-c", "import os, signal; kept = os.urandom(1 << 20) * 1024; signal.pause()"])
 IMPORTS = 20
 
 

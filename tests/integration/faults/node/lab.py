@@ -204,7 +204,6 @@ class Job(mom.Job):
         except Lost as error:
             raise Lost("%s; its restart hook said: %s" % (error, self.last_words()))
 
-
     def go_back(self, name):
         """Restart an ended job from an older image, whose owner cuts back what the job has written since, as the hook would ask."""
         with open(os.path.join(self.directory, name, "manifest.json")) as stream:
