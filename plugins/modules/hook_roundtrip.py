@@ -277,15 +277,15 @@ class Trip(object):
         self.job.forget()
 
     def _progress(self, counter):
-        reached = mom.wait_until(lambda: self.counter() >= counter or self.job.ended(), self.timeout)
+        mom.wait_until(lambda: self.counter() >= counter or self.job.ended(), self.timeout)
         if self.counter() >= counter:
             return
         words = " ".join((self.job.last_words() or trial.read(self.error)).split())
         if self.job.ended():
             raise trial.TrialError("the job ended at counter %d with status %d: %s"
                                    % (self.counter(), mom.exit_status(self.job.status), words or "it said nothing"))
-        raise trial.TrialError("the job made no progress within %d seconds (counter %d, reached %s): %s"
-                               % (self.timeout, self.counter(), bool(reached), words or "it said nothing"))
+        raise trial.TrialError("the job made no progress within %d seconds (counter %d): %s; %s" % (
+            self.timeout, self.counter(), words or "it said nothing", trial.whereabouts(self.job.processes())))
 
 
 WORK = {"run": Trip.run, "continue": Trip.go_on, "hold": Trip.hold, "restart": Trip.restart, "finish": Trip.finish}

@@ -55,6 +55,7 @@ def path_is_cut(jobs):
         arrived = found.get("checkpoint_dir", "")
         if head.run("ls %s/%s.CK/ckpt.*/manifest.json" % (path, job.id)).code:
             return Outcome(True, "%d of %d characters are left: %s" % (len(arrived), len(path), found.get("comment", "no comment")))
+        job.wait("H")  # its comment comes first
         job.release(jobs.elsewhere)
         job.finish()
         return Outcome(False, "restarted from an image in a directory of %d characters" % len(path))

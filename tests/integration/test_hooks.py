@@ -120,13 +120,14 @@ def test_vanished_job(job, node1):
 
 def test_process_of_somebody_else(job, node1):
     running = job(node1)
-    stranger = int(node1.ask("setsid --fork setpriv --reuid bob --clear-groups sh -c 'sleep 600; true' < /dev/null > /dev/null 2>&1; "
-                             "pgrep -o -u bob"))
-    root = node1.ask("pgrep -P %d" % stranger)
+    node1.ask("setsid --fork setpriv --reuid bob --clear-groups sh -c 'sleep 600 & echo $$ $! > /tmp/stranger; wait' "
+              "< /dev/null > /dev/null 2>&1")
+    stranger, root = map(int, node1.ask("for i in $(seq 100); do [ -s /tmp/stranger ] && break; sleep 0.1; done; "
+                                        "cat /tmp/stranger; rm /tmp/stranger").split())
     done = running.checkpoint(15, session=stranger)
     unharmed(running, done, 69, "job %s has no running process started by the run or restart hook on this node (session %d); "
              "was $checkpoint_run_exe set when it started?" % (running.id, stranger))
-    assert node1.ask("pgrep -u bob").split() == [str(stranger), root]
+    assert node1.ask("pgrep -u bob").split() == [str(stranger), str(root)]
     node1.ask("pkill -u bob")
 
 

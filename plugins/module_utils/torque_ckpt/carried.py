@@ -139,8 +139,8 @@ def _open(files, opened):
 def save(image, load, limit):
     """Copy what is to be carried into the image; a generator as witness.Witness wants one.
 
-    Files that somebody may be changing, and whole trees, are copied before the first value: the job stands still until then. The
-    second value is what the manifest says (dict: "carried", "bound", "bound_reason").
+    Files that somebody may be changing, and whole trees, are copied before it yields: the job stands still until then. It
+    returns what the manifest says (dict: "carried", "bound", "bound_reason").
 
     :param image: descriptor of the image
     :param load: Load
@@ -160,8 +160,7 @@ def save(image, load, limit):
         for descriptor in opened:
             os.close(descriptor)
         yield
-        yield {"carried": [], "bound": True, "bound_reason": reason}
-        return
+        return {"carried": [], "bound": True, "bound_reason": reason}
     entries = [{"kind": "directory", "path": path, "beneath": place, "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid}
                for path, place, status in load.directories]
     later = []
@@ -187,7 +186,7 @@ def save(image, load, limit):
     yield
     for work in later:
         _copy(*work)
-    yield {"carried": entries, "bound": False, "bound_reason": ""}
+    return {"carried": entries, "bound": False, "bound_reason": ""}
 
 
 def need(places, root, limit, output, uid):
@@ -198,7 +197,7 @@ def need(places, root, limit, output, uid):
     :param places: Places; root: pid of the job's root process (int); limit: bytes (int)
     :param output: the job's files in pbs_mom's spool (list of str), which are not counted; uid: the job owner's (int)
     """
-    load = Load(look(root, places.directories, frozen=False), places, output, uid)
+    load = Load(look(root, places.directories), places, output, uid)
     return [load.bytes, len(load.files) + len(load.trees)] if load.bytes <= limit else [0, 0]
 
 

@@ -89,4 +89,3 @@ def cut_back(files):
             raise HookError(REFUSED, "file %s, which the job has open for appending, cannot be cut back to its %d bytes: %s; image kept"
                             % (plain(entry["path"]), entry["size"], error.strerror))
     yield
-    yield None

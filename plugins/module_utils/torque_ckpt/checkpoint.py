@@ -22,47 +22,44 @@ def _prune(directory, call, settings):
 
 
 def _companions(image, node, root, places, output, left):
-    """Copy what travels with the tree into the image (descriptor); say what does not. A generator as witness.Witness wants one.
+    """Copy what travels with the tree into the image (descriptor); say what does not.
 
-    Up to the first value the tree stands still, the second is what the manifest says of it (dict).
+    A generator as witness.Witness wants one; it returns what the manifest says of it (dict).
     """
     found = opened.look(root.pid, places.directories)
     streams = spool.look(output, node.user.uid)
-    saving = carried.save(image, carried.Load(found, places, output, node.user.uid), node.settings["carried_bytes"])
-    next(saving, None)
-    yield
-    facts = next(saving, None)
+    facts = yield from carried.save(image, carried.Load(found, places, output, node.user.uid), node.settings["carried_bytes"])
     facts["open_files"] = changed.record(found, set(output) | carried.paths(facts), [] if facts["bound"] else places.trees)
-    yield dict(facts, left=left, spool=spool.save(image, streams))
+    return dict(facts, left=left, spool=spool.save(image, streams))
 
 
-def _dump(call, node, root, draft, companions, hook):
-    """Have the engine write the tree and companions (generator function) copy the rest.
+def _dump(node, root, draft, companions, way):
+    """Have the engine write the tree and companions (generator function) copy the rest: by way (witness.Way), or after it, for a hold.
 
     Returns (seconds in the engine, the engine as the manifest calls it (dict), what companions said (dict)).
     """
-    hold, started, engine = call.signal == contract.HOLD, time.time(), {"name": node.engine.name}
+    started, engine = time.time(), {"name": node.engine.name}
 
     def meanwhile():
         engine["version"] = node.engine.version()
     with phases.measure("dump"):
-        watching = None if hold else witness.Witness(companions, draft.descriptor)
+        watching = way and witness.Witness(companions, way)
         try:
-            node.engine.dump(root.pid, draft.path(), hold, None if hold else witness.program(hook), meanwhile)
+            node.engine.dump(root.pid, draft.path(), not way, way and way.program, meanwhile)
         except HookError as error:
             raise watching and watching.fault() or error
     seconds = time.time() - started
     with phases.measure("output"):
-        return seconds, engine, list(companions())[1] if hold else watching.result()
+        return seconds, engine, watching.result() if way else witness.to_the_end(companions())
 
 
-def _write(call, node, root, output, left, hook, needed):
+def _write(call, node, root, output, left, needed, way):
     """As the user: dump, describe, publish. Returns the manifest (dict).
 
     :param output: paths of the job's files in pbs_mom's spool (list of str)
     :param left: what the job left on other nodes (list of dict)
-    :param hook: this program's path (str)
     :param needed: what the image takes, from admit.need (list)
+    :param way: how the engine reaches this hook while the job stands still (witness.Way), or None when the job is to be held
     """
     with phases.measure("admit"):
         directory = store.open_job_directory(node.store, call.directory, create=True)
@@ -78,7 +75,7 @@ def _write(call, node, root, output, left, hook, needed):
             files = carried.need(places, root.pid, node.settings["carried_bytes"], output, node.user.uid)
             needed = [needed[0] + files[0], needed[1] + files[1]]
             admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
-        frozen, engine, facts = _dump(call, node, root, draft, companions, hook)
+        frozen, engine, facts = _dump(node, root, draft, companions, way)
         draft.flush()
         facts.update(engine=engine, root=root.pid, pids=node.engine.process_ids(draft.descriptor),
                      frozen_seconds=round(frozen, 6), generation=generation)
@@ -147,15 +144,16 @@ def _checkpoint(call, node, hook, started):
         needed = admit.need(identity.tree(root.pid), sum(spool.lengths(output).values()))
         store.give_job_directory(node.store, call.directory, node.user)
 
-    def write():
-        return _write(call, node, root, output, left, hook, needed)
+    def write(way=None):
+        return _write(call, node, root, output, left, needed, way)
 
     def log(found):
         report.done("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
                     bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
     if call.signal == contract.HOLD:
         _hold(call, node, root, write, answer, log)
-    log(privilege.as_user(node.user, write, node.engine.dump_capabilities, answer))
+    with witness.way(hook, node.settings["run_directory"], call.job_id, node.user, "the job runs on") as way:
+        log(privilege.as_user(node.user, lambda: write(way), node.engine.dump_capabilities, answer))
 
 
 def main(argv, config_path):

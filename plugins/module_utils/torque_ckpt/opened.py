@@ -148,12 +148,20 @@ def _bound(found, pid, sockets):
             found.add(directory, directory)
 
 
-def look(root, directories, frozen=True):
+def _has_memory(pid):
+    """Whether there is a process that is not ending: then its memory goes first, before its files and before its state tells."""
+    try:
+        with open("/proc/%d/statm" % pid, "rb") as stream:
+            return not stream.read().startswith(b"0 ")
+    except OSError:
+        return False
+
+
+def look(root, directories):
     """Return what the tree under root (pid) has Found.
 
     :param directories: where private mappings count, too (list of str)
-    :param frozen: whether the tree stands still; where it does not, processes that end meanwhile are in nobody's way
-    :raises HookError: SYSTEM when the tree is frozen and a process cannot be looked at
+    :raises HookError: SYSTEM when a process cannot be looked at that is not ending
     """
     found = Found()
     for pid in identity.tree(root):
@@ -163,11 +171,9 @@ def look(root, directories, frozen=True):
             _mappings(found, pid, directories)
             found.add(os.readlink("/proc/%d/exe" % pid), "/proc/%d/exe" % pid)
             found.add(os.readlink("/proc/%d/cwd" % pid), "/proc/%d/cwd" % pid)
-        except (FileNotFoundError, ProcessLookupError):
-            pass  # it is ending: it has no memory any more, or is no more
         except OSError as error:
             there = identity.process(pid)
-            if frozen and there is not None and there.state not in "ZX":  # in a zombie nobody can look
+            if there is not None and _has_memory(pid):
                 raise HookError(SYSTEM, "cannot see what process %d (%s) of the job has open: %s; the job runs on"
                                 % (pid, plain(there.name), error.strerror))
         if sockets:

@@ -1,9 +1,11 @@
-"""Root's records of jobs: small files that everybody may read and that nobody else can write. Each is of one kind.
+"""Root's records of jobs: small files that nobody else can write. Each is of one kind.
 
 JOB       of a restarted job: its processes, its files in the spool (identity.py)
 ATTEMPTS  how often its restart has failed here (attempts.py)
 HOLDING   that a hook has stopped it (holding.py)
 FAILED    that its restart hook waits to have it held (fallback.py)
+
+CALL and ANSWER are named pipes of the job owner's instead, between engine and hook (witness.py).
 """
 import json
 import os
@@ -12,6 +14,7 @@ import stat
 from .errors import HookError, CONFIG
 
 JOB, ATTEMPTS, HOLDING, FAILED = "json", "attempts", "holding", "failed"
+CALL, ANSWER = "call", "answer"
 
 
 def directory(run_directory):

@@ -12,24 +12,24 @@ from . import privilege, put_back, records, report, spool, start, store, supervi
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
-def _engine(node, place, cuts, hook):
+def _engine(node, place, cuts, way):
     """Have the engine restore; cut back files that have grown, but not before the tree is there."""
     if not cuts:
         return node.engine.restore(store.engine_path(place))
-    watching = witness.Witness(lambda: changed.cut_back(cuts), place)
+    watching = witness.Witness(lambda: changed.cut_back(cuts), way)
     try:
-        node.engine.restore(store.engine_path(place), witness.program(hook))
+        node.engine.restore(store.engine_path(place), way.program)
     except HookError as error:
         raise watching.fault() or error
     return watching.result()
 
 
-def _restore(call, node, place, hook):
+def _restore(call, node, place, way):
     """As the user: open and verify the image, restore what was verified, from a place (descriptor) where nobody can change it.
 
     Returns the manifest (dict), and what was put back on this node (list of dict).
 
-    :param hook: this program's path (str)
+    :param way: how the engine reaches this hook (witness.Way)
     """
     shown = os.path.join(call.directory, call.name)
     with phases.measure("verify"):
@@ -49,7 +49,7 @@ def _restore(call, node, place, hook):
             files.do()
             spool.put_back(image, found["spool"], node.user.uid)
         with phases.measure("restore"):
-            _engine(node, place, cuts, hook)
+            _engine(node, place, cuts, way)
     except BaseException:
         files.undo()
         raise
@@ -92,8 +92,9 @@ def _bring_back(call, node, hook):
     digest.prepare()
     place = private.Place(node.settings["run_directory"], node.user)
     try:
-        found, made = privilege.as_user(node.user, lambda: _restore(call, node, place.descriptor, hook),
-                                        node.engine.restore_capabilities, key.answer(node.keys, call, node.user))
+        with witness.way(hook, node.settings["run_directory"], call.job_id, node.user, "image kept") as way:
+            found, made = privilege.as_user(node.user, lambda: _restore(call, node, place.descriptor, way),
+                                            node.engine.restore_capabilities, key.answer(node.keys, call, node.user))
     finally:
         place.remove()
     try:

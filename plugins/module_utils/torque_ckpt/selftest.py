@@ -95,15 +95,19 @@ class Trip(object):
 
     def clean(self):
         """Leave no process behind."""
-        for pid in identity.tree(self.root) if self.root else []:
-            found = identity.process(pid)
-            if found and found.uid == self.user.uid and found.state not in "ZX":
-                os.kill(pid, signal.SIGKILL)
+        for found in self.processes():
+            if found.uid == self.user.uid and found.state not in "ZX":
+                os.kill(found.pid, signal.SIGKILL)
+
+    def processes(self):
+        """Return the processes (list of identity.Process) of the tree."""
+        return [found for found in map(identity.process, identity.tree(self.root) if self.root else []) if found]
 
     def _progress(self, counter, when):
         if not trial.wait_until(lambda: trial.evidence(self.output).counter >= counter, self.timeout):
-            raise trial.TrialError("the tree made no progress %s: its output is %s"
-                                   % (when, ascii(trial.read(self.output)[-200:]) if trial.read(self.output) else "empty"))
+            raise trial.TrialError("the tree made no progress %s: its output is %s; %s" % (
+                when, ascii(trial.read(self.output)[-200:]) if trial.read(self.output) else "empty",
+                trial.whereabouts(self.processes())))
 
 
 def attempt(trip):

@@ -55,6 +55,28 @@ def result(level, nodes, passed, cause, **facts):
     return dict(facts, level=level, nodes=nodes, passed=passed, cause=cause)
 
 
+def _thread(pid, thread):
+    """Say where a thread waits (str): its state, the kernel's function, and which signals (mask) it blocks, if any."""
+    path = "/proc/%d/task/%s/" % (pid, thread)
+    found = dict(line.split(":", 1) for line in read(path + "status").splitlines() if ":" in line)
+    if not found:
+        return "over"
+    where, blocked = read(path + "wchan").strip("0"), found["SigBlk"].strip().lstrip("0")
+    return found["State"].split()[0] + (" in " + where if where else "") + (" without signals " + blocked if blocked else "")
+
+
+def whereabouts(processes):
+    """Say where processes (list of identity.Process) wait (str), for a sentence about ones that stand still."""
+    found = []
+    for process in processes:
+        try:
+            threads = sorted(os.listdir("/proc/%d/task" % process.pid), key=int)
+        except OSError:
+            continue  # it has just ended
+        found.append("process %d (%s) is %s" % (process.pid, process.name, ", ".join(_thread(process.pid, name) for name in threads)))
+    return "; ".join(found) or "there is no process of it"
+
+
 def wait_until(predicate, seconds, step=0.002):
     """Call predicate until it is true or the time is over; return its last value."""
     deadline = time.time() + seconds

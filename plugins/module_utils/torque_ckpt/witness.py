@@ -3,41 +3,72 @@
 The engine has a program that it runs at that moment. To start Python there would cost more than all the work, so a
 child of the hook's is there before: the program only wakes it, and the job stays frozen until it answers.
 """
+import contextlib
 import json
 import os
 import select
 import signal
+from collections import namedtuple
 
-from .errors import HookError, CANNOT_WRITE, SYSTEM
+from . import records
+from .errors import HookError, SYSTEM
 
-_PIPES = ("witness-call", "witness-answer")
-"""Named pipes beside the engine's files: the engine gives its program nothing else to find the hook by."""
+VARIABLE = "CKPT_TORQUE_WITNESS"
+"""By it the program finds the pipes: of the hook's descriptors the engine leaves it none."""
 
 _CALLED, _OVER = b"c", b"o"  # what comes through the first one
 
+Way = namedtuple("Way", "program pipes")
+"""How the engine reaches the hook: the program that it is given (path, str), and the pipes' paths (list of str)."""
 
-def program(hook):
-    """Return the program (path, str) that the engine is given; it is beside the hook (path, str)."""
-    return os.path.join(os.path.dirname(hook), "witness")
+
+def to_the_end(steps):
+    """Run a generator to its end; return what it returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+@contextlib.contextmanager
+def way(hook, run_directory, job_id, user, otherwise):
+    """Have a Way for the body of the with statement. To be used by root, who has the job's lock.
+
+    :param hook: the hook's path (str); the program is beside it
+    :param run_directory: where root's records are (str); not in the store, whose file system may know no named pipes
+    :param user: privilege.User whose part of the hook and engine use it
+    :param otherwise: what becomes of the job if there can be none, the end of the sentence (str)
+    :raises HookError: SYSTEM then
+    """
+    kinds = (records.CALL, records.ANSWER)
+    paths = [records.path(run_directory, job_id, kind) for kind in kinds]
+    records.directory(run_directory)
+    try:
+        for kind, path in zip(kinds, paths):
+            records.drop(run_directory, job_id, kind)  # a hook that was killed left it
+            try:
+                os.mkfifo(path, 0o600)
+                os.chown(path, user.uid, user.gid)
+            except OSError as error:
+                raise HookError(SYSTEM, "cannot make the named pipe %s: %s; %s" % (path, error.strerror, otherwise))
+        yield Way(os.path.join(os.path.dirname(hook), "witness"), paths)
+    finally:
+        for kind in kinds:
+            records.drop(run_directory, job_id, kind)
 
 
 class Witness(object):
-    """A child that does the work when the engine calls.
+    """A child that does the work when the engine calls. As the user; the engine has to be started by this process.
 
-    :param work: generator function: up to its first value the job stands still, the second value is the result (must fit into JSON)
-    :param directory: where the engine's files are (descriptor)
-    :raises HookError: CANNOT_WRITE when there can be no pipes in it
+    :param work: generator function: up to its yield the job stands still, what it returns is the result (must fit into JSON)
+    :param found: Way
     """
 
-    def __init__(self, work, directory):
-        self._directory = directory
-        try:
-            for name in _PIPES:
-                os.mkfifo(name, 0o600, dir_fd=directory)
-            # Opened for both directions, neither side waits for the other to open it.
-            self._call, answer = [os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory) for name in _PIPES]
-        except OSError as error:
-            raise HookError(CANNOT_WRITE, "cannot make a named pipe beside the image: %s" % error.strerror)
+    def __init__(self, work, found):
+        # Opened for both directions, neither side waits for the other to open it.
+        self._call, answer = [os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC) for path in found.pipes]
+        os.environ[VARIABLE] = os.path.splitext(found.pipes[0])[0]
         self._result, result = os.pipe()
         life, self._life = os.pipe()
         self._pid = os.fork()
@@ -60,7 +91,7 @@ class Witness(object):
             steps = work()
             next(steps)
             os.write(answer, b"y\n")
-            json.dump({"result": next(steps)}, stream)
+            json.dump({"result": to_the_end(steps)}, stream)
             return
         except HookError as error:
             json.dump({"code": error.code, "sentence": error.sentence}, stream)
@@ -77,8 +108,6 @@ class Witness(object):
         os.waitpid(self._pid, 0)
         for descriptor in (self._call, self._life):
             os.close(descriptor)
-        for name in _PIPES:
-            os.unlink(name, dir_fd=self._directory)
         return json.loads(text) if text.endswith("}") else None
 
     def result(self):

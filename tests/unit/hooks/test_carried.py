@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from torque_ckpt import carried, errors, identity, opened, put_back
+from torque_ckpt import carried, errors, identity, opened, put_back, witness
 from torque_ckpt.errors import HookError
 
 ME = os.getuid()
@@ -51,7 +51,7 @@ class Trip(object):
         steps = carried.save(self.image, self.load(work, **options), self.settings["carried_bytes"])
         next(steps)
         between()
-        return dict(next(steps), node="elsewhere", left=[])
+        return dict(witness.to_the_end(steps), node="elsewhere", left=[])
 
     def put_back(self, found, uid=ME):
         putting = put_back.PutBack(self.image, found, self.settings, uid)
@@ -278,8 +278,7 @@ def test_file_that_cannot_be_read(trip):
     if os.geteuid() == 0:
         load.files[0][0].way = trip.path("gone")
     steps = carried.save(trip.image, load, 1 << 30)
-    next(steps)
-    assert next(steps) == {"carried": [], "bound": True, "bound_reason": "%s cannot be read (%s)" % (
+    assert witness.to_the_end(steps) == {"carried": [], "bound": True, "bound_reason": "%s cannot be read (%s)" % (
         trip.path("data"), os.strerror(errno.ENOENT if os.geteuid() == 0 else errno.EACCES))}
     assert os.listdir(trip.image_path) == []
 

@@ -174,7 +174,7 @@ def test_restore_that_brings_nothing_back(trip, place, program):
     answer = trip(engine(program, place / "criu", dump="kill -STOP $3"), timeout=1)
     assert answer["passed"] is False
     last = r"%d %d %d [0-9a-f]{16}\\n" % ((answer["counter_before"],) * 3)
-    assert re.fullmatch("the tree made no progress after the restore: its output is '.*%s'" % last, answer["cause"])
+    assert re.fullmatch("the tree made no progress after the restore: its output is '.*%s'; there is no process of it" % last, answer["cause"])
     assert steps(answer) == ["start", "dump"]
     assert (answer["image_bytes"], "exit_status" in answer) == (0, False)
 
@@ -191,4 +191,4 @@ def test_output_that_is_empty(place, program, nobody):
     made = selftest.Trip(settings, privilege.account("nobody"), str(place), 0)
     with pytest.raises(trial.TrialError) as caught:
         made._progress(5, "before the dump")
-    assert str(caught.value) == "the tree made no progress before the dump: its output is empty"
+    assert str(caught.value) == "the tree made no progress before the dump: its output is empty; there is no process of it"

@@ -664,7 +664,7 @@ def test_job_that_takes_its_time_to_go(stage):
 def test_trouble_after_a_good_end(stage):
     """The job did well, but what is left must not go unnoticed."""
     stage.use(qstat=GOOD["qstat"] +
-              "[ ! -e over ] || {{ echo qstat: gone >&2; exit 1; }}\n[ $(cat attributes/job_state) != C ] || : > over\n")
+              "[ ! -e over ] || {{ echo qstat: gone >&2; exit 1; }}\n[ $state != C ] || : > over\n")
     answer = stage("node1", case="move")
     assert judged(answer) == (False, "clean: qstat -f 12.head exited 1: qstat: gone")
     assert (steps_done(answer), answer["exit_status"]) == (["submit", "finish"], 7)

@@ -1,8 +1,11 @@
 """trial: times of the steps, the evidence in a file, the shape of a result."""
+import re
+import signal
+import subprocess
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import trial
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import identity, trial
 
 
 def test_phases_in_the_order_done():
@@ -80,3 +83,17 @@ def test_evidence_after_the_end(tmp_path):
 def test_result():
     assert trial.result("L1", ["node1"], False, "broken", exit_status=3, phases=[]) == {
         "level": "L1", "nodes": ["node1"], "passed": False, "cause": "broken", "exit_status": 3, "phases": []}
+
+
+def test_where_processes_wait():
+    def block():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    with subprocess.Popen(["sleep", "600"]) as one, subprocess.Popen(["sleep", "600"], preexec_fn=block) as other:  # noqa: PLW1509
+        try:
+            found = [identity.process(process.pid) for process in (one, other)]
+            wanted = r"process %d \(sleep\) is S( in \w+)?; process %d \(sleep\) is S( in \w+)? without signals 200" % (one.pid, other.pid)
+            assert trial.wait_until(lambda: re.fullmatch(wanted, trial.whereabouts(found)), 20), trial.whereabouts(found)
+        finally:
+            one.kill()
+            other.kill()
+    assert trial.whereabouts(found) == "there is no process of it"
