@@ -105,9 +105,12 @@ def cluster():
     if not keep:
         hosts("down", GROUP)
     found = Cluster()
-    with open(TOP / ".cache/site.lock", "w") as lock:  # of two groups at once one builds TORQUE
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        done = found.playbook("site")
+    if found.torque:
+        with open(TOP / ".cache/build.lock", "w") as lock:  # of two groups at once one builds it, the other takes it from the cache
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = found.role("head", "torque_build")
+        assert done.code == 0, done.out
+    done = found.playbook("site")
     assert done.code == 0, done.out
     yield found
     if not keep:

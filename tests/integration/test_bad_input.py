@@ -19,6 +19,16 @@ sha256sum /etc/systemd/system/pbs_* /etc/systemd/system/trqauthd* /var/spool/tor
 """
 MANAGED = BIN + "/qmgr -c 'print server' | grep -v next_job_number; " + BIN + "/pbsnodes -a | grep -v status"
 
+REST = """\
+for n in $(seq 300); do
+    said=$(%s/pbsnodes -a)
+    [ $(echo "$said" | grep -c "state = free$") = 2 ] && ! echo "$said" | grep -q " jobs = " && exit
+    sleep 0.2
+done
+echo "$said" >&2
+exit 1
+""" % BIN
+
 
 @pytest.fixture(scope="module", autouse=True)
 def torque(cluster):
@@ -39,7 +49,8 @@ def tarball(cluster):
 
 
 def state(cluster):
-    """What must not change: services, TORQUE, its configuration (list of str)."""
+    """What must not change: services, TORQUE, its configuration (list of str). Waits for the end of what earlier tests had running."""
+    cluster.nodes["head"].ask(REST)
     return [cluster.nodes[name].run(LOOK % services).out for name, services in SERVICES.items()] + [cluster.nodes["head"].ask(MANAGED)]
 
 
