@@ -118,6 +118,22 @@ def cluster():
 
 
 @pytest.fixture
+def torque(cluster):
+    """Skip the test where there is no TORQUE."""
+    if not cluster.torque:
+        pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
+
+
+@pytest.fixture
+def untouched(cluster, torque):
+    """Hosts are after the test as they were before."""
+    import refusals  # it needs this module
+    before = refusals.state(cluster)
+    yield
+    assert refusals.state(cluster) == before
+
+
+@pytest.fixture
 def node1(cluster):
     return cluster.nodes["node1"]
 

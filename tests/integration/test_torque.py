@@ -10,11 +10,7 @@ import pytest
 from conftest import HOOKS, STORE, TOP
 from jobs import BIN, Jobs
 
-
-@pytest.fixture(scope="module", autouse=True)
-def torque(cluster):
-    if not cluster.torque:
-        pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
+pytestmark = pytest.mark.usefixtures("torque")
 
 
 @pytest.fixture

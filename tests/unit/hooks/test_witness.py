@@ -102,17 +102,15 @@ def test_engine_that_does_not_call(way):
 
 
 def test_pipes_that_a_killed_hook_left(run_directory):
-    with make(run_directory):
-        with make(run_directory) as second:
-            assert [stat.filemode(os.stat(path).st_mode) for path in second.pipes] == ["prw-------"] * 2
+    with make(run_directory), make(run_directory) as second:
+        assert [stat.filemode(os.stat(path).st_mode) for path in second.pipes] == ["prw-------"] * 2
 
 
 def test_no_pipes(run_directory):
     os.makedirs(os.path.join(run_directory, "jobs", "12.head.answer"))
     os.chmod(run_directory, 0o755)
-    with pytest.raises(HookError) as caught:
-        with make(run_directory):
-            raise AssertionError
+    with pytest.raises(HookError) as caught, make(run_directory):
+        raise AssertionError
     assert (caught.value.code, str(caught.value)) == (
         errors.SYSTEM, "cannot make the named pipe %s/jobs/12.head.answer: File exists; the job runs on" % run_directory)
 

@@ -174,7 +174,8 @@ def test_restore_that_brings_nothing_back(trip, place, program):
     answer = trip(engine(program, place / "criu", dump="kill -STOP $3"), timeout=1)
     assert answer["passed"] is False
     last = r"%d %d %d [0-9a-f]{16}\\n" % ((answer["counter_before"],) * 3)
-    assert re.fullmatch("the tree made no progress after the restore: its output is '.*%s'; there is no process of it" % last, answer["cause"])
+    assert re.fullmatch("the tree made no progress after the restore: its output is '.*%s'; there is no process of it" % last,
+                        answer["cause"])
     assert steps(answer) == ["start", "dump"]
     assert (answer["image_bytes"], "exit_status" in answer) == (0, False)
 
