@@ -352,6 +352,7 @@ LISTEN = "import socket, time; found = socket.create_server((str(), %d)); time.s
 @pytest.mark.parametrize("name, service, port", [("node1", "pbs_mom", 15003), ("head", "pbs_server", 15001), ("head", "pbs_sched", 15004)])
 def test_port_that_is_taken_is_said_by_name(cluster, name, service, port):
     host, units = cluster.nodes[name], ["pbs_mom"] if name == "node1" else ["pbs_server", "pbs_sched"]
+    since = host.ask("date +%s")
     host.ask("systemctl stop %s && systemd-run --collect --unit thief --property Type=exec python3 -c '%s'" % (service, LISTEN % port))
     try:
         host.ask("for _ in $(seq 100); do ss -Hltn sport = :%d | grep -q . && exit 0; sleep 0.1; done; exit 1" % port)
@@ -362,6 +363,7 @@ def test_port_that_is_taken_is_said_by_name(cluster, name, service, port):
             name, port, service, path, process)
         assert done.code != 0 and sentence in re.sub(r"\s+", " ", done.out), done.out
         assert host.run("pgrep -x " + service).out == ""
+        assert "Address already in use" not in host.ask("journalctl -q -o cat -u %s --since @%s" % (service, since))  # it was not tried
     finally:
         host.ask("systemctl stop thief; systemctl reset-failed; systemctl start %s" % " ".join(units))
     assert cluster.playbook("site", "--limit", name).changed(name) == 0
@@ -373,7 +375,8 @@ def test_ports_that_are_everyones(node1):
         done = node1.run("systemctl restart pbs_mom")
         assert done.code != 0 and node1.run("pgrep -x pbs_mom").out == ""
         done = node1.run("/usr/libexec/ckpt-torque-ports pbs_mom 15002 pbs_mom 15003")
-        assert (done.code, done.err) == (1, "any user of this host may use the ports from 80 on (net.ipv4.ip_unprivileged_port_start), and "
-                                         "TORQUE takes whoever uses one below 1024 for root; set it to 1024\n")
+        assert (done.code, done.err) == (
+            69, "any user of this host may use the ports from 80 on (net.ipv4.ip_unprivileged_port_start), and TORQUE takes whoever uses "
+            "one below 1024 for root; set it to 1024\n")
     finally:
         node1.ask("sysctl -q net.ipv4.ip_unprivileged_port_start=1024; systemctl reset-failed; systemctl start pbs_mom")

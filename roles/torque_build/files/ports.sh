@@ -1,9 +1,10 @@
 #!/bin/sh
 # Written by the roles of ckpt.torque. Says what would keep TORQUE's daemons from their ports, before they start.
-# Usage: ckpt-torque-ports DAEMON PORT [DAEMON PORT ...]; the exit status is 1 when something would.
+# Usage: ckpt-torque-ports DAEMON PORT [DAEMON PORT ...]; the exit status is 69 when something would.
+# (Not 1: with that pbs_sched ends well, and systemd takes it for a good end of this, too.)
 fail() {
     echo "$*" >&2
-    exit 1
+    exit 69
 }
 
 first=$(cat /proc/sys/net/ipv4/ip_unprivileged_port_start 2> /dev/null || echo 1024)

@@ -28,7 +28,7 @@ def listener(family=socket.AF_INET, address=""):
 
 
 def taken(port, daemon="pbs_mom"):
-    return 1, "port %d, which %s needs, is taken by %s (process %d); stop that program\n" % (
+    return 69, "port %d, which %s needs, is taken by %s (process %d); stop that program\n" % (
         port, daemon, os.path.realpath(sys.executable), os.getpid())
 
 
@@ -55,5 +55,5 @@ def test_connection_takes_no_port():
 
 def test_root_without_the_capability():
     code, words = said("pbs_mom", 1, before=("setpriv", "--bounding-set=-net_bind_service"))
-    assert (code, words) == (1, "root may not use ports below 1024 here (CAP_NET_BIND_SERVICE is missing), and TORQUE proves by them that "
+    assert (code, words) == (69, "root may not use ports below 1024 here (CAP_NET_BIND_SERVICE is missing), and TORQUE proves by them that "
                              "it is root; give that capability back\n")
