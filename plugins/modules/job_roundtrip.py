@@ -293,7 +293,7 @@ class Trip(object):
         def far():
             new = self.numbers()[written:]
             if new and started:
-                self.noted.setdefault("running_seconds", round(time.time() - started, 4))
+                self.noted.setdefault("running_seconds", round(time.monotonic() - started, 4))
             return bool(new) and new[-1] >= counter + 10
 
         mom.wait_until(lambda: far() or self.job().get("job_state", "C") in "CH", self.timeout, PAUSE)
@@ -328,14 +328,14 @@ class Trip(object):
 
     def hold(self):
         """Hold the job and wait until it is at rest."""
-        started = time.time()
+        started = time.monotonic()
         self.commands(self.user.name, "qhold", self.job_id)
         job = torque_job.wait_for_state(self.commands, self.job_id, "H", self.timeout)
         self.look(job)
         self.origin = self.counter()
         self.facts["counters"].append(self.origin)
         # pbs_mom counts on from the image's time: what the hold took after that is not the job's, and both are whole seconds.
-        self.walltime = (self.account(job) or 0) - int(time.time() - started) - 2
+        self.walltime = (self.account(job) or 0) - int(time.monotonic() - started) - 2
 
     def account(self, job):
         """Return the walltime (int, seconds) of a job (dict of str) at rest, None when there is none; a restart must not set it back."""
@@ -364,7 +364,7 @@ class Trip(object):
 
     def look(self, job):
         """Look at the image that the server names."""
-        self.imaged = time.time()
+        self.imaged = time.monotonic()
         self.facts["comments"].append(job.get("comment", ""))
         if "checkpoint_name" not in job:
             raise trial.TrialError("the server names no image: %s" % job.get("comment", "no comment"))
@@ -470,7 +470,7 @@ class Trip(object):
 
     def release(self, node):
         """Release the job to a node and see it go on there from where its image was."""
-        written, started = len(self.numbers()), time.time()
+        written, started = len(self.numbers()), time.monotonic()
         self.send(node)
         self.run_on(node, self.origin, written, started)
         self.noted["resumed"] = self.numbers()[written] - 1
@@ -534,7 +534,7 @@ class Trip(object):
 
     def rest(self):
         """Let a second pass since the last image: pbs_mom names images by the second, and no image replaces another."""
-        time.sleep(max(0, self.imaged + 1.1 - time.time()))
+        time.sleep(max(0, self.imaged + 1.1 - time.monotonic()))
 
     def steps(self):
         """Yield the steps: name, node, work."""

@@ -38,7 +38,7 @@ def _dump(node, root, draft, companions, way):
 
     Returns (seconds in the engine, the engine as the manifest calls it (dict), what companions said (dict)).
     """
-    started, engine = time.time(), {"name": node.engine.name}
+    started, engine = time.monotonic(), {"name": node.engine.name}
 
     def meanwhile():
         engine["version"] = node.engine.version()
@@ -48,7 +48,7 @@ def _dump(node, root, draft, companions, way):
             node.engine.dump(root.pid, draft.path(), not way, way and way.program, meanwhile)
         except HookError as error:
             raise watching and watching.fault() or error
-    seconds = time.time() - started
+    seconds = time.monotonic() - started
     with phases.measure("output"):
         return seconds, engine, watching.result() if way else witness.to_the_end(companions())
 
@@ -149,7 +149,7 @@ def _checkpoint(call, node, hook, started):
 
     def log(found):
         report.done("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
-                    bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.time() - started, 3))
+                    bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.monotonic() - started, 3))
     if call.signal == contract.HOLD:
         _hold(call, node, root, write, answer, log)
     with witness.way(hook, node.settings["run_directory"], call.job_id, node.user, "the job runs on") as way:
@@ -163,7 +163,7 @@ def main(argv, config_path):
     :param config_path: the hooks' configuration (str)
     """
     def work():
-        started = time.time()
+        started = time.monotonic()
         call = contract.checkpoint(argv[1:])
         start.settle()
         with phases.measure("admit"):

@@ -57,14 +57,14 @@ def wait_for_engine(timeout):
 
     :param timeout: how long it may take until it is killed (seconds)
     """
-    late = time.time() + timeout
+    late = time.monotonic() + timeout
     while True:
         try:
             pid, _status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
-            if time.time() > late:
+            if time.monotonic() > late:
                 signal_all(identity.tree(os.getpid())[1:], signal.SIGKILL)
             time.sleep(0.01)
 

@@ -124,13 +124,13 @@ def locked(directory, name, patience):
     """
     import fcntl
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
-    deadline = time.time() + patience
+    deadline = time.monotonic() + patience
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return descriptor
         except BlockingIOError:
-            if time.time() >= deadline:
+            if time.monotonic() >= deadline:
                 os.close(descriptor)
                 return None
         time.sleep(0.01)

@@ -112,7 +112,7 @@ def _continue(call, node, started, hook):
     report.restart_succeeded()
     attempts.forget(node.settings["run_directory"], call.job_id)
     report.done("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
-                bytes=found["bytes"], seconds=round(time.time() - started, 3))
+                bytes=found["bytes"], seconds=round(time.monotonic() - started, 3))
     status = supervisor.supervise(root.pid, node.settings["run_directory"], call.job_id)
     records.drop(node.settings["run_directory"], call.job_id, records.JOB)
     supervisor.end_as(status)
@@ -149,7 +149,7 @@ def main(argv, config_path):
     :param config_path: the hooks' configuration (str)
     """
     def work():
-        started = time.time()
+        started = time.monotonic()
         report.restart_failed(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
         call = contract.restart(argv[1:])
         start.settle()

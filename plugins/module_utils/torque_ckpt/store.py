@@ -327,7 +327,8 @@ class Draft(object):
     def flush(self):
         """Start to flush what is in the draft, if that is much, while the caller reads it; publish() raises what went wrong."""
         try:
-            if sum(os.stat(entry, dir_fd=self.descriptor).st_size for entry in os.listdir(self.descriptor)) < _MUCH:
+            entries = os.listdir(self.descriptor)  # not in the thread: the caller lists the same open directory
+            if sum(os.stat(entry, dir_fd=self.descriptor).st_size for entry in entries) < _MUCH:
                 return
         except OSError:
             return  # the caller will meet it
@@ -335,7 +336,7 @@ class Draft(object):
 
         def work():
             try:
-                self._flush()
+                self._flush(entries)
             except OSError as error:
                 self._failure = error
         self._flushing = threading.Thread(target=work)
@@ -345,8 +346,8 @@ class Draft(object):
         if self._flushing:
             self._flushing.join()
 
-    def _flush(self):
-        for entry in sorted(os.listdir(self.descriptor), key=lambda entry: entry == manifest.FILE):
+    def _flush(self, entries):
+        for entry in sorted(entries, key=lambda entry: entry == manifest.FILE):
             flushed = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor)
             try:
                 os.fsync(flushed)
@@ -362,7 +363,7 @@ class Draft(object):
             self._wait()
             if self._failure:
                 raise self._failure  # the kernel says it once only
-            self._flush()
+            self._flush(os.listdir(self.descriptor))
             os.fsync(self.descriptor)
             superseded = self._rename()
             try:

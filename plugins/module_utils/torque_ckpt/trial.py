@@ -22,9 +22,9 @@ class Phases(object):
 
     def measure(self, step, work, **facts):
         """Run work(), note its step with the time it took and the facts, return its result."""
-        started = time.time()
+        started = time.monotonic()
         result = work()
-        self.done.append(dict(facts, step=step, seconds=round(time.time() - started, 4)))
+        self.done.append(dict(facts, step=step, seconds=round(time.monotonic() - started, 4)))
         return result
 
 
@@ -79,10 +79,10 @@ def whereabouts(processes):
 
 def wait_until(predicate, seconds, step=0.002):
     """Call predicate until it is true or the time is over; return its last value."""
-    deadline = time.time() + seconds
+    deadline = time.monotonic() + seconds
     while True:
         value = predicate()
-        if value or time.time() > deadline:
+        if value or time.monotonic() > deadline:
             return value
         time.sleep(step)
 

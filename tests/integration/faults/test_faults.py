@@ -92,3 +92,8 @@ def test_store_that_hangs(node):
 
 def test_store_that_can_only_be_read(node):
     lost_nothing(node, "readonly")
+
+
+def test_clock_that_jumps(node):
+    count = 50 if FULL else 6
+    assert lost_nothing(node, "clock", count=count)["jumps"] > 5 * count

@@ -810,6 +810,22 @@ def test_large_draft_is_flushed_while_it_is_hashed(job_directory, monkeypatch):
     assert flushed[:3] == [("pages.img", False), ("manifest.json", False), ("pages.img", True)]
 
 
+def test_early_flushing_is_in_nobodys_way(job_directory, monkeypatch):
+    """Whoever lists the draft meanwhile sees every file, and each once."""
+    draft = store.Draft(job_directory, "ckpt.1")
+    for number in range(2000):
+        os.close(os.open("core-%d.img" % number, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=draft.descriptor))
+    with open(os.open("pages.img", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=draft.descriptor), "wb") as stream:
+        stream.truncate(store._MUCH)
+    wanted = sorted(os.listdir(draft.descriptor))
+    monkeypatch.setattr(store.os, "fsync", lambda descriptor: None)
+    for _turn in range(20):
+        draft.flush()
+        assert sorted(os.listdir(draft.descriptor)) == wanted
+        draft._wait()
+    draft.discard()
+
+
 def test_what_early_flushing_met_is_raised(job_directory, monkeypatch):
     """The kernel tells a failed write to the first who asks."""
     failures = [OSError(5, "Input/output error")]

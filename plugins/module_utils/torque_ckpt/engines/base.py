@@ -57,7 +57,7 @@ def listen(pid, reader, timeout):
     :param timeout: seconds (float)
     :returns: (wait status or None for a time-out, its output's last 64 kB as bytes)
     """
-    kept, deadline, ended, status = b"", time.time() + timeout, 0, None
+    kept, deadline, ended, status = b"", time.monotonic() + timeout, 0, None
     open_end = True
     with os.fdopen(reader, "rb", buffering=0) as stream:
         while True:
@@ -67,7 +67,7 @@ def listen(pid, reader, timeout):
                 chunk = stream.read(65536)
                 kept = (kept + chunk)[-65536:]
                 open_end = bool(chunk)
-            late = time.time() > deadline
+            late = time.monotonic() > deadline
             if ended and (late or not ready):
                 return status, kept
             if not ended:

@@ -1,6 +1,7 @@
 """The cases: each does something bad, many times over, and returns what was lost (dict with cases, lost)."""
 import errno
 import functools
+import itertools
 import json
 import os
 import random
@@ -582,8 +583,62 @@ def readonly():
     return tally.found
 
 
+# -- a clock that jumps -----------------------------------------------------------------
+
+FAKED = """#!/bin/sh
+export LD_PRELOAD=/usr/lib/$(uname -m)-linux-gnu/faketime/libfaketime.so.1 FAKETIME_NO_CACHE=1
+export FAKETIME_DONT_FAKE_MONOTONIC=1 NO_FAKE_STAT=1
+exec %s "$@"
+"""
+OFFSET = "/etc/faketimerc"
+"""Where the library looks when the hook has cleared its environment."""
+
+
+def clock(count):
+    """The clock jumps by hours, forth and back, while the checkpoint hook works: it does not take that for time that has passed."""
+    place, tally = Lab("clock"), Tally()
+    hook, real = os.path.join(place.hooks, "checkpoint"), os.path.join(place.hooks, "real")
+    shutil.copytree(place.hooks, real)
+    with open(hook, "w") as stream:
+        stream.write(FAKED % os.path.join(real, "checkpoint"))
+    program = "import os\nballast = os.urandom(192 << 20)\n" + workload.PROGRAM  # the engine has to work for a while
+    job = place.job(program)
+    tally.found["jumps"] = 0
+
+    def jump(over):
+        for offset in itertools.cycle(("+7200", "-7200")):
+            with open(OFFSET + ".new", "w") as stream:
+                stream.write(offset)
+            os.rename(OFFSET + ".new", OFFSET)
+            if over.wait(0.02):
+                return
+            tally.found["jumps"] += 1
+    for turn in range(count):
+        number = (0, 15)[turn % 2]
+
+        def work():
+            over = threading.Event()
+            thread = threading.Thread(target=jump, args=(over,))
+            thread.start()
+            name, failure = job.take(number)
+            over.set()
+            thread.join()
+            if failure:
+                raise Lost(str(failure))
+            job.judge()
+            if number:
+                job.come_back(name)
+            job.runs_on()
+        if not tally.case("a clock that jumps, signal %d" % number, work):
+            job.kill()
+            job = place.job(program)
+    os.unlink(OFFSET)
+    place.close()
+    return tally.found
+
+
 CASES = {"kill": kill, "images": images, "races": races, "hard": hard, "many": many, "twice": twice, "failing": failing, "hanging": hanging,
-         "readonly": readonly}
+         "readonly": readonly, "clock": clock}
 
 if __name__ == "__main__":
     sys.exit(lab.main(CASES))
