@@ -126,6 +126,20 @@ class Jobs(object):
         job.reach("up")
         return job
 
+    def made_to_come_back(self):
+        """A job that COUNTS, held on node1 and released there again."""
+        job = self.counts()
+        job.hold()
+        job.release("node1")
+        return job
+
+    def purge(self, job):
+        """Remove a job on node1 that TORQUE itself cannot end."""
+        self.made.remove(job)
+        job.root("qdel -p " + job.id)
+        self.cluster.nodes["node1"].ask("systemctl stop pbs_mom; rm -rf /var/spool/torque/mom_priv/jobs/*; systemctl start pbs_mom")
+        job.head.run("rm -rf %s %s/%s.CK" % (job.place, STORE, job.id))
+
     def __enter__(self):
         return self
 
