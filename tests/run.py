@@ -75,7 +75,7 @@ def as_root():
     """Return what goes before a command (list of str): the hooks, and whoever plays pbs_mom, are root's."""
     if os.geteuid() == 0 or not shutil.which("sudo"):
         return []
-    return ["sudo", "--preserve-env=PYTHONDONTWRITEBYTECODE,ANSIBLE_COLLECTIONS_PATH", "env", "PATH=" + environment()["PATH"]]
+    return ["sudo", "--preserve-env=PYTHONDONTWRITEBYTECODE,ANSIBLE_COLLECTIONS_PATH,TORQUE_SOURCE", "env", "PATH=" + environment()["PATH"]]
 
 
 class Together(list):

@@ -7,10 +7,8 @@ import sys
 
 import pytest
 
-from torque_ckpt import contract, errors, fallback, identity, key, manifest, preflight, privilege, report
+from torque_ckpt import contract, errors, fallback, identity, key, manifest, preflight, privilege, report, start
 from torque_ckpt.errors import HookError
-
-HOOKS = os.path.dirname(os.path.dirname(fallback.__file__))
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
 
@@ -45,7 +43,7 @@ def called(prefix):
 
 
 @pytest.fixture
-def mom(torque, site):
+def mom(torque, site, installed):
     """A pbs_mom without the patch that has called the restart hook for the image ckpt.12.head.1."""
     started = []
 
@@ -53,7 +51,7 @@ def mom(torque, site):
         environment = {"PATH": "/bin:/usr/bin"}
         if "LD_LIBRARY_PATH" in os.environ:
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        line = [sys.executable, "-IS", "-c", RESTART, HOOKS, site.config] + site.arguments(name="ckpt.12.head.1")
+        line = [sys.executable, "-IS", "-c", RESTART, installed, site.config] + site.arguments(name="ckpt.12.head.1")
         process = subprocess.Popen([torque + "/sbin/pbs_mom", "-c", 'setsid "$@" & wait $!; echo "ended $?" >> %s/called' % torque, "mom"]
                                    + line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
         started.append(process)
@@ -218,13 +216,14 @@ def test_note_that_is_damaged(tmp_path, content):
 def test_note_of_a_hook_that_has_ended(tmp_path):
     me = identity.process(os.getpid())
     (tmp_path / "jobs").mkdir()
-    for start, there in ((me.start, True), (me.start + 1, False)):
-        (tmp_path / "jobs" / "12.head.failed").write_text(json.dumps({"hook": [me.pid, start], "name": "ckpt.12.head.1"}))
+    for begun, there in ((me.start, True), (me.start + 1, False)):
+        (tmp_path / "jobs" / "12.head.failed").write_text(json.dumps({"hook": [me.pid, begun], "name": "ckpt.12.head.1"}))
         assert (fallback.note(str(tmp_path), "12.head") is not None) == there
 
 
 @needs_root
-def test_name_that_is_taken(site, free_pid):
+def test_name_that_is_taken(site, free_pid, monkeypatch):
+    monkeypatch.setattr(start, "check_code", lambda config_path: None)  # this process has the checkout's, which may be another user's
     for name in ("ckpt.12.head.1", "ckpt.12.head.2"):
         site.publish(name, free_pid, [free_pid])
     before = site.content()
