@@ -75,7 +75,8 @@ def as_root():
     """Return what goes before a command (list of str): the hooks, and whoever plays pbs_mom, are root's."""
     if os.geteuid() == 0 or not shutil.which("sudo"):
         return []
-    return ["sudo", "--preserve-env=PYTHONDONTWRITEBYTECODE,ANSIBLE_COLLECTIONS_PATH,TORQUE_SOURCE", "env", "PATH=" + environment()["PATH"]]
+    return ["sudo", "--preserve-env=PYTHONDONTWRITEBYTECODE,ANSIBLE_COLLECTIONS_PATH,TORQUE_SOURCE", "env", "PATH=" + environment()["PATH"],
+            "HYPOTHESIS_STORAGE_DIRECTORY=/root/.cache/hypothesis"]  # nothing of root's in the user's clone
 
 
 class Together(list):
@@ -122,7 +123,7 @@ FURTHER = [faults]
 def environment():
     path = os.path.dirname(PYTHON) + os.pathsep + os.environ["PATH"]
     found = dict(os.environ, PATH=path, PYTHONDONTWRITEBYTECODE="1", ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS),
-                 CKPT_TORQUE_REPORTS=str(LOGS / "reports"))
+                 CKPT_TORQUE_REPORTS=str(LOGS / "reports"), HYPOTHESIS_STORAGE_DIRECTORY=str(LOGS.parent / "hypothesis"))
     done = subprocess.run(HOSTS + ["mirror"], stdout=subprocess.PIPE, universal_newlines=True, check=False)
     found["CKPT_TORQUE_MIRROR"] = done.stdout.strip()
     found["TORQUE_SOURCE"] = torque_source() or "none"
