@@ -56,6 +56,11 @@ def check_mounted(store):
                         % (store["path"], ascii(found[:80]), store["id"]))
 
 
+def _is_new(name, directory):
+    """Whether a job's directory beneath another (descriptor) has no image yet: pbs_mom, who made it, does not flush."""
+    return os.stat(name, dir_fd=directory, follow_symlinks=False).st_nlink <= 2  # of itself; file systems that do not count: always
+
+
 def give_job_directory(store, directory, user):
     """As root: make a job's directory (str) that lies in the store (dict) itself, where its user may make none, and give it to him.
 
@@ -69,7 +74,12 @@ def give_job_directory(store, directory, user):
         opened.append(os.open(parent, _DIRECTORY))
         if os.fstat(opened[0]).st_mode & 0o022:  # whoever can write here could put something else in its place
             return
-        os.mkdir(name, 0o700, dir_fd=opened[0])
+        try:
+            os.mkdir(name, 0o700, dir_fd=opened[0])
+        except FileExistsError:
+            if _is_new(name, opened[0]):
+                os.fsync(opened[0])
+            return
         os.fsync(opened[0])
         opened.append(os.open(name, _DIRECTORY, dir_fd=opened[0]))
         os.fchmod(opened[1], 0o711)  # pbs_mom must be able to stat the image, also as nobody
@@ -112,7 +122,8 @@ def open_job_directory(store, directory, create=False):
                     os.chmod(part, 0o711, dir_fd=descriptor)  # pbs_mom must be able to stat the image, also as nobody
                     _flush(".", descriptor)
                 except FileExistsError:
-                    pass
+                    if _is_new(part, descriptor):
+                        _flush(".", descriptor)
             deeper = os.open(part, _DIRECTORY if last else _PASSAGE, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = deeper

@@ -90,6 +90,12 @@ def test_store_that_hangs(node):
     assert max(lost_nothing(node, "hanging", seconds=5)["blocked_seconds"]) < 30
 
 
+def test_node_that_loses_its_power(node):
+    """What was not flushed is gone then (node/faultfs.py)."""
+    seen = lost_nothing(node, "reset", count=200 if FULL else 18)["seen"]
+    assert seen["image"] and seen["no image"]
+
+
 def test_store_that_can_only_be_read(node):
     lost_nothing(node, "readonly")
 

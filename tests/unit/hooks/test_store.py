@@ -864,6 +864,21 @@ def test_draft_is_not_removed_under_who_flushes_it(job_directory, monkeypatch):
 def test_new_job_directory_is_flushed_in_its_parent(place, monkeypatch):
     flushed = []
     monkeypatch.setattr(store.os, "fsync", lambda descriptor: flushed.append(os.readlink("/proc/self/fd/%d" % descriptor)))
-    for _again in range(2):
-        os.close(store.open_job_directory(place, place["path"] + "/12.head.CK", create=True))
-    assert flushed == [place["path"]]
+    path = place["path"] + "/12.head.CK"
+    for wanted in (1, 2, 2):  # the second time it could be pbs_mom's, who does not flush
+        os.close(store.open_job_directory(place, path, create=True))
+        assert flushed == [place["path"]] * wanted
+        if wanted == 2:
+            os.makedirs(path + "/ckpt.1", exist_ok=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives a directory away")
+def test_new_job_directory_of_pbs_mom_is_flushed_by_root(place, somebody, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(store.os, "fsync", lambda descriptor: flushed.append(os.readlink("/proc/self/fd/%d" % descriptor)))
+    path = place["path"] + "/12.head.CK"
+    os.mkdir(path)
+    for wanted in (1, 1):
+        store.give_job_directory(place, path, somebody)
+        assert flushed == [place["path"]] * wanted
+        os.makedirs(path + "/ckpt.1", exist_ok=True)

@@ -469,6 +469,9 @@ class FaultyStore(object):
     def __init__(self, name):
         self.real = "/shared/faults-real/" + name
         self.path = "/run/faults/" + name
+        while os.path.ismount(self.path):  # a case that broke off left it
+            subprocess.run(["umount", "-l", self.path], check=True)
+        shutil.rmtree(self.real, ignore_errors=True)
         for path in (self.real, self.path):
             os.makedirs(path, exist_ok=True)
         self.control = "/run/faults/%s.json" % name
@@ -494,7 +497,8 @@ class FaultyStore(object):
         self.order()
         subprocess.run(["umount", "-l", self.path], check=True)
         self.server.wait()
-        shutil.rmtree(self.real)
+        for path in (self.real, self.real + ".attic"):
+            shutil.rmtree(path)
 
 
 def failing(error, step=1, reading=False):
@@ -556,6 +560,51 @@ def hanging(seconds):
             thread.join()
             job.runs_on()
         tally.case("a store that hangs after %d operations" % after, work)
+    place.close()
+    store.close()
+    return tally.found
+
+
+def reset(count):
+    """The node loses its power at any moment of a checkpoint or right after; the job goes on from its newest image, whichever that is."""
+    store = FaultyStore("reset")
+    place, tally = Lab("reset", store.path, engine_timeout=lab.LIMIT), Tally()
+    for path in (os.path.join(store.path, ".ckpt-torque-store"), store.path):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+    job = place.job()
+    job.keep()
+    store.order()
+    job.keep()
+    usual = store.told()["count"]
+    for turn in range(count):
+        number = (0, 15)[turn % 2]
+        after = (random.randrange(usual), usual - random.randrange(10), 2 * usual)[turn % 3]  # at any time, about publication, after it
+
+        def work():
+            store.order(error="reset", after=after)
+            name, failure = job.take(number)
+            job.kill()  # all that ran on the node
+            if not store.told()["failed"]:
+                store.order(error="reset", after=-1)
+            try:
+                os.listdir(store.path)
+            except OSError:
+                pass
+            store.order()
+            os.listdir(store.path)
+            tally.saw("image" if name in job.published() else "no image")
+            if not failure and name not in job.published():
+                raise Lost("image %s was made, says the hook, and is gone" % name)
+            job.judge()
+            job.go_back(max(job.published(), key=lambda name: int(name.rpartition(".")[2])))
+            job.runs_on()
+        if not tally.case("a reset after %d operations, signal %d" % (after, number), work):
+            store.order()
+            job.kill()
+            job = place.job()
+            job.keep()
     place.close()
     store.close()
     return tally.found
@@ -638,7 +687,7 @@ def clock(count):
 
 
 CASES = {"kill": kill, "images": images, "races": races, "hard": hard, "many": many, "twice": twice, "failing": failing, "hanging": hanging,
-         "readonly": readonly, "clock": clock}
+         "readonly": readonly, "reset": reset, "clock": clock}
 
 if __name__ == "__main__":
     sys.exit(lab.main(CASES))

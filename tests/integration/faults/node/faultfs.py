@@ -3,14 +3,22 @@
 Usage: faultfs.py DIRECTORY MOUNTPOINT CONTROL
 
 CONTROL is a JSON file, read again when it changes:
-  error    errno to answer with (int), or "hang"
+  error    errno to answer with (int), "hang", or "reset": the node loses its power at that moment
   after    how many writing operations succeed before (int)
   reading  whether reading fails as well (bool)
 It is answered in CONTROL.count: how many writing operations there were since, and whether one failed.
+
+After a reset every operation fails until CONTROL says something else. By then what had not been flushed is gone: changes of directories
+from some point on, in their order, and what was written into some of the files.
 """
 import errno
+import functools
+import itertools
 import json
 import os
+import random
+import shutil
+import stat
 import sys
 import threading
 import time
@@ -21,11 +29,63 @@ except ImportError:
     import fuse
 
 
+class Unflushed(object):
+    """What a loss of power would undo: changes of directories and what was written into files, each with its way back."""
+
+    def __init__(self):
+        self.lost = False
+        self.lock = threading.Lock()
+        self.changes = []  # (directories (set of str), function)
+        self.written = {}  # by (device, inode): (descriptor, [(offset, bytes that were there, size before)])
+
+    def changed(self, undo, *directories):
+        with self.lock:
+            self.changes.append((set(directories), undo))
+
+    def write(self, handle, offset, length):
+        there = os.fstat(handle)
+        file = (there.st_dev, there.st_ino)
+        with self.lock:
+            if file not in self.written:
+                self.written[file] = (os.open("/proc/self/fd/%d" % handle, os.O_RDWR), [])
+            self.written[file][1].append((offset, os.pread(handle, length, offset), there.st_size))
+
+    def flushed(self, handle):
+        there = os.fstat(handle)
+        with self.lock:
+            found = self.written.pop((there.st_dev, there.st_ino), None)
+        if found:
+            os.close(found[0])
+
+    def flushed_directory(self, path):
+        with self.lock:
+            for directories, _undo in self.changes:
+                directories.discard(path)
+            self.changes = [change for change in self.changes if change[0]]
+
+    def come_back(self):
+        """Lose what is not flushed, or a part of it."""
+        with self.lock:
+            for descriptor, writes in self.written.values():
+                for offset, before, size in reversed(writes) if random.random() < 0.7 else ():
+                    os.pwrite(descriptor, before, offset)
+                    os.truncate(descriptor, size)
+                os.close(descriptor)
+            first = random.choice([0, random.randint(0, len(self.changes))])
+            for _directories, undo in reversed(self.changes[first:]):
+                try:
+                    undo()
+                except OSError:
+                    pass  # it was in a directory that is gone, and whose end had been flushed
+            self.lost, self.changes, self.written = False, [], {}
+
+
 class Faults(object):
     """What is to fail."""
 
     def __init__(self, control):
         self.control = control
+        self.unflushed = Unflushed()
         self.lock = threading.Lock()
         self.seen = None
         self.orders = {}
@@ -39,6 +99,8 @@ class Faults(object):
             with open(self.control) as stream:
                 self.orders = json.load(stream)
             self.count = self.failed = 0
+            if self.orders.get("error") is None and self.unflushed.lost:
+                self.unflushed.come_back()
 
     def _tell(self):
         with open(self.control + ".count", "w") as stream:
@@ -51,9 +113,12 @@ class Faults(object):
             error = self.orders.get("error")
             if writing:
                 self.count += 1
-            due = error and self.count > self.orders.get("after", 0) and (writing or self.orders.get("reading"))
+            due = error and self.count > self.orders.get("after", 0) and (writing or self.orders.get("reading") or error == "reset")
             self.failed += bool(due)
             self._tell()
+        if due and error == "reset":
+            self.unflushed.lost = True
+            raise fuse.FuseOSError(errno.EIO)
         if due and error == "hang":
             while self.orders.get("error") == "hang":
                 time.sleep(0.05)
@@ -69,6 +134,10 @@ class FaultFS(fuse.Operations):
     def __init__(self, root, faults):
         self.root = root
         self.faults = faults
+        self.attic = root + ".attic"  # what a reset may bring back
+        self.numbers = itertools.count()
+        shutil.rmtree(self.attic, ignore_errors=True)
+        os.mkdir(self.attic, 0o700)
 
     def _real(self, path):
         return self.root + path
@@ -92,34 +161,59 @@ class FaultFS(fuse.Operations):
     def readlink(self, path):
         return os.readlink(self._real(path))
 
-    def mknod(self, path, mode, dev):
-        self.faults.check(True)
-        os.mknod(self._real(path), mode, dev)
-        self._mine(path)
+    def _changed(self, undo, *paths):
+        """A directory has changed: how to undo it (function), and the paths of its entries."""
+        self.faults.unflushed.changed(undo, *[os.path.dirname(path) or "/" for path in paths])
 
     def mkdir(self, path, mode):
         self.faults.check(True)
         os.mkdir(self._real(path), mode)
         self._mine(path)
+        self._changed(functools.partial(shutil.rmtree, self._real(path)), path)
 
     def rmdir(self, path):
+        self.faults.check(True)
+        there = os.lstat(self._real(path))
         os.rmdir(self._real(path))
 
+        def undo():
+            os.mkdir(self._real(path), stat.S_IMODE(there.st_mode))
+            os.chown(self._real(path), there.st_uid, there.st_gid)
+        self._changed(undo, path)
+
     def unlink(self, path):
-        os.unlink(self._real(path))
+        self.faults.check(True)
+        kept = os.path.join(self.attic, str(next(self.numbers)))
+        os.rename(self._real(path), kept)
+        self._changed(functools.partial(os.rename, kept, self._real(path)), path)
 
     def symlink(self, path, target):
         self.faults.check(True)
         os.symlink(target, self._real(path))
         self._mine(path)
+        self._changed(functools.partial(os.unlink, self._real(path)), path)
 
     def link(self, path, target):
         self.faults.check(True)
         os.link(self._real(target), self._real(path))
+        self._changed(functools.partial(os.unlink, self._real(path)), path)
 
     def rename(self, old, new):
         self.faults.check(True)
+        kept = None
+        if os.path.lexists(self._real(new)):
+            if os.path.isdir(self._real(new)):
+                os.rmdir(self._real(new))  # an empty one: no other may be replaced
+            else:
+                kept = os.path.join(self.attic, str(next(self.numbers)))
+                os.rename(self._real(new), kept)
         os.rename(self._real(old), self._real(new))
+
+        def undo():
+            os.rename(self._real(new), self._real(old))
+            if kept:
+                os.rename(kept, self._real(new))
+        self._changed(undo, old, new)
 
     def chmod(self, path, mode):
         os.chmod(self._real(path), mode)
@@ -138,6 +232,7 @@ class FaultFS(fuse.Operations):
         self.faults.check(True)
         handle = os.open(self._real(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
         self._mine(path)
+        self._changed(functools.partial(os.unlink, self._real(path)), path)
         return handle
 
     def open(self, path, flags):
@@ -149,11 +244,17 @@ class FaultFS(fuse.Operations):
 
     def write(self, path, data, offset, handle):
         self.faults.check(True)
+        self.faults.unflushed.write(handle, offset, len(data))
         return os.pwrite(handle, data, offset)
 
     def truncate(self, path, length, handle=None):
         self.faults.check(True)
-        os.truncate(self._real(path), length)
+        handle = os.open(self._real(path), os.O_RDWR)
+        try:
+            self.faults.unflushed.write(handle, length, max(0, os.fstat(handle).st_size - length))
+            os.truncate(handle, length)
+        finally:
+            os.close(handle)
 
     def flush(self, path, handle):
         return 0
@@ -164,11 +265,12 @@ class FaultFS(fuse.Operations):
 
     def fsync(self, path, datasync, handle):
         self.faults.check(True)
-        os.fsync(handle)
+        self.faults.unflushed.flushed(handle)
         return 0
 
     def fsyncdir(self, path, datasync, handle):
         self.faults.check(True)
+        self.faults.unflushed.flushed_directory(path)
         return 0
 
 

@@ -162,7 +162,10 @@ class Job(mom.Job):
 
     def published(self):
         """Return the names of what looks like an image."""
-        return sorted(name for name in os.listdir(self.directory) if not name.startswith("."))
+        try:
+            return sorted(name for name in os.listdir(self.directory) if not name.startswith("."))
+        except FileNotFoundError:
+            raise Lost("the directory of the job's images is gone")
 
     def verify(self, name):
         """Prove an image whole and ours, as the restart hook does."""
