@@ -18,7 +18,8 @@ import yaml
 from run import LOGS, TOP, environment
 
 VERSIONS = ["2.4.8", "2.5.3", "2.5.13", "4.2.10", "6.0.4", "6.1.3", "6.1.3.h5"]
-LEFT_IN = {"2.4.8": ["job-directory"]}  # its stock pbs_mom asks for images in the store's own directory, which the hooks refuse
+LEFT_IN = {"2.4.8": ["job-directory"],  # its stock pbs_mom asks for images in the store's own directory, which the hooks refuse
+           "6.1.3.h5": ["mom-answer"]}  # without it there is no qhold, so that nothing else could be seen
 NEVER_ENDS = ["4.2.10", "6.0.4"]  # without the patch held-job a job that comes back to its node never ends there; so D10 cannot be seen
 BUILDS = {"ours": "with the patch series", "stock": "without any patch"}
 COLUMNS = ["built", "site twice", "L3", "D10", "other node", "attacks"]
