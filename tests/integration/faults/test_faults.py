@@ -41,7 +41,7 @@ def node(cluster):
 def lost_nothing(node, case, **parameters):
     """Run a case; return what it found."""
     done = subprocess.run(node.command + ["python3 %s/cases.py %s '%s'" % (PLACE, case, json.dumps(parameters))], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=1800, check=False)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=4 * 3600, check=False)
     assert done.returncode == 0, done.stderr or done.stdout
     found = json.loads(done.stdout.splitlines()[-1])
     strays = [path for path in found["outside"] if not path.startswith(QUIET)]
