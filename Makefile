@@ -47,8 +47,8 @@ lint sanity unit integration molecule: tools testing collection ## this part of 
 torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/patches.md
 	@$(VENV)/bin/python tests/matrix.py
 
-faults: tools testing collection ## kill, fill, break and attack the hooks a thousand times, on real nodes
-	@CKPT_TORQUE_FAULTS=full $(VENV)/bin/python tests/run.py faults
+faults: tools testing collection ## kill, fill, break and attack the hooks a thousand times, on real nodes (FAULTS=short: some times)
+	@CKPT_TORQUE_FAULTS=$(or $(FAULTS),full) $(VENV)/bin/python tests/run.py faults
 
 bench: tools testing collection ## what the hooks cost beside the bare engine, a move beside TORQUE, figures into report/bench.txt
 	@$(HOSTS) up bench
