@@ -872,7 +872,7 @@ def test_new_job_directory_is_flushed_in_its_parent(place, monkeypatch):
             os.makedirs(path + "/ckpt.1", exist_ok=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives a directory away")
+@needs_root
 def test_new_job_directory_of_pbs_mom_is_flushed_by_root(place, somebody, monkeypatch):
     flushed = []
     monkeypatch.setattr(store.os, "fsync", lambda descriptor: flushed.append(os.readlink("/proc/self/fd/%d" % descriptor)))

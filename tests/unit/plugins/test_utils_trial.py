@@ -1,6 +1,5 @@
 """trial: times of the steps, the evidence in a file, the shape of a result."""
 import re
-import signal
 import subprocess
 
 import pytest
@@ -86,14 +85,14 @@ def test_result():
 
 
 def test_where_processes_wait():
-    def block():
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
-    with subprocess.Popen(["sleep", "600"]) as one, subprocess.Popen(["sleep", "600"], preexec_fn=block) as other:  # noqa: PLW1509
+    with subprocess.Popen(["sleep", "600"]) as one, subprocess.Popen(["env", "--block-signal=USR1", "sleep", "600"]) as other:
+        def found():
+            return [identity.process(process.pid) for process in (one, other)]
         try:
-            found = [identity.process(process.pid) for process in (one, other)]
             wanted = r"process %d \(sleep\) is S( in \w+)?; process %d \(sleep\) is S( in \w+)? without signals 200" % (one.pid, other.pid)
-            assert trial.wait_until(lambda: re.fullmatch(wanted, trial.whereabouts(found)), 20), trial.whereabouts(found)
+            assert trial.wait_until(lambda: re.fullmatch(wanted, trial.whereabouts(found())), 20), trial.whereabouts(found())
+            known = found()
         finally:
             one.kill()
             other.kill()
-    assert trial.whereabouts(found) == "there is no process of it"
+    assert trial.whereabouts(known) == "there is no process of it"
