@@ -6,10 +6,14 @@ root process is proven by uid, start time and PBS_JOBID; after a restart it is
 found by the record that the restart hook, as root, left on this node.
 """
 import os
+import time
 from collections import namedtuple
 
 from . import records
 from .errors import HookError, GONE, REFUSED
+
+EXECVE_SECONDS = 1
+"""How long a process may be on its way from one program to the next before it is taken as it is."""
 
 Process = namedtuple("Process", "pid ppid group session start state uid name alien")
 """start is in clock ticks since boot; a pid and its start time name one process for good.
@@ -67,13 +71,30 @@ def tree(root):
     return found
 
 
+def _has_environment(pid):
+    """Whether a process has an environment, or will have: in the midst of an execve its code (proc(5), stat) has no place yet."""
+    with open("/proc/%d/stat" % pid, "rb") as stream:
+        fields = stream.read().rpartition(b")")[2].split()
+    memory, code, start, end = fields[20], fields[23], fields[47], fields[48]
+    return memory != b"0" and (code == b"0" or start != end)
+
+
+def _environment(pid):
+    deadline = time.monotonic() + EXECVE_SECONDS
+    while True:
+        with open("/proc/%d/environ" % pid, "rb") as stream:
+            found = stream.read()  # nothing when the program was replaced since the open
+        if found or not _has_environment(pid) or time.monotonic() > deadline:
+            return found
+        time.sleep(0.001)
+
+
 def variable(pid, name):
     """Return a variable (bytes) from the environment pid was started with, or None."""
     try:
-        with open("/proc/%d/environ" % pid, "rb") as stream:
-            for entry in stream.read().split(b"\0"):
-                if entry.startswith(name.encode() + b"="):
-                    return entry[len(name) + 1:]
+        for entry in _environment(pid).split(b"\0"):
+            if entry.startswith(name.encode() + b"="):
+                return entry[len(name) + 1:]
     except OSError:
         pass
     return None

@@ -7,7 +7,7 @@ gap, a repeat, a changed secret or a counter that starts anew cannot hide.
 import re
 
 PROGRAM = '''\
-import os, select, socket, sys, threading, time
+import os, socket, sys, threading, time
 stop_file, tick, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 reader, writer = os.pipe()
 mine, other = socket.socketpair()
@@ -31,15 +31,20 @@ def beat():
 threading.Thread(target=beat, daemon=True).start()
 post = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 post.bind(("127.0.0.1", 0))
+post.settimeout(0.2)
+def passes(word):
+    post.sendto(word, post.getsockname())
+    try:
+        return post.recv(64) == word
+    except socket.timeout:  # a datagram that was on its way is not in an image
+        return False
 counter, secret = 0, os.urandom(8).hex()
 while not os.path.exists(stop_file):
     counter += 1
     os.write(writer, str(counter).encode())
     echo = mine.recv(64)
-    while True:  # a datagram on its way is not in an image
-        post.sendto(echo, post.getsockname())
-        if select.select([post], [], [], 0.2)[0] and post.recv(64) == echo:
-            break
+    while not passes(echo):
+        pass
     go.set()
     done.wait()
     done.clear()

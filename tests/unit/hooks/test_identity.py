@@ -159,6 +159,29 @@ def test_job_of_with_bytes_that_are_no_text(start_job):
     assert identity.job_of(start_job("12.he\udcffad").pids[0]) == "12.he\ufffdad"
 
 
+def test_job_of_a_process_that_replaces_its_program():
+    """In the midst of an execve a process has no environment."""
+    program = "n=$1; [ $n = 0 ] && exec sleep 60; exec /bin/sh -c \"$2\" sh $((n - 1)) \"$2\""
+    process = subprocess.Popen(["/bin/sh", "-c", program, "sh", "3000", program], env={"PBS_JOBID": "12.head", "PATH": "/usr/bin:/bin"})
+    try:
+        found = []
+        while identity.process(process.pid).name != "sleep":
+            found.append(identity.job_of(process.pid))
+        assert set(found) == {"12.head"} and len(found) > 1000
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_job_of_a_process_without_environment():
+    process = subprocess.Popen(["/usr/bin/sleep", "60"], env={})
+    try:
+        assert identity.job_of(process.pid) is None
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_job_of_nobody(free_pid):
     assert identity.job_of(free_pid) is None
 

@@ -1,10 +1,14 @@
 """workload: the real program's output is judged whole, a damaged one by the exact damage."""
 
+import ctypes
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -53,6 +57,56 @@ def test_program_to_its_end(start, status):
     assert re.fullmatch("[0-9a-f]{16}", secret)
     assert lines[:-1] == ["%d %d %d %s" % (number, number, number, secret) for number in range(1, found.counter + 1)]
     assert lines[-1] == "end %d" % found.counter
+
+
+PIDFD_OPEN, PIDFD_GETFD = 434, 438  # the same numbers on all architectures
+
+
+@pytest.fixture
+def thief():
+    """Return a function that takes the datagrams which wait in another process's socket, as a checkpoint at that moment would."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def take(pid, number):
+        process = libc.syscall(PIDFD_OPEN, pid, 0)
+        copied = libc.syscall(PIDFD_GETFD, process, number, 0)
+        assert process >= 0 and copied >= 0, os.strerror(ctypes.get_errno())
+        found = 0
+        with socket.socket(fileno=copied) as theirs:
+            try:
+                while theirs.recv(64, socket.MSG_DONTWAIT):
+                    found += 1
+            except BlockingIOError:
+                pass
+        os.close(process)
+        return found
+    return take
+
+
+def test_program_goes_on_without_a_datagram_that_was_on_its_way(start, thief):
+    """CRIU does not keep datagrams; the program may have been told of one and not have taken it yet."""
+    process, output, stop = start()
+    assert reached(output, 1)
+    numbers = [int(number) for number in os.listdir("/proc/%d/fd" % process.pid)]
+    links = {number: os.readlink("/proc/%d/fd/%d" % (process.pid, number)) for number in numbers}
+    with open("/proc/%d/net/udp" % process.pid) as stream:
+        inodes = [line.split()[9] for line in stream]
+    post = [number for number in numbers if links[number].startswith("socket:") and links[number][8:-1] in inodes]
+    assert len(post) == 1
+    stolen = 0
+    for _attempt in range(20000):
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        stolen += thief(process.pid, post[0])
+        os.kill(process.pid, signal.SIGCONT)
+        if stolen == 12:
+            break
+        time.sleep(random.random() * 0.001)
+    assert stolen == 12
+    assert reached(output, output.read_text().count("\n") + 20), output.read_text()
+    stop.touch()
+    assert process.wait(20) == 7
+    assert Evidence(output.read_text()).problems == []
 
 
 def test_program_has_what_an_engine_must_carry(start):
