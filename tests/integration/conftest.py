@@ -170,9 +170,10 @@ class Job(object):
         self.node.ask("install -d -o alice %s && cd %s && cat > job.py <<'X'\n%s\nX\ncat > job.sh <<'X'\n#!/bin/bash\n%s\nX\n"
                       "chmod 755 job.sh; touch out err; chown alice out err" % (self.place, self.place, JOB, script))
         self.session = int(self.node.ask(
-            "rm -f /tmp/%s.pid; cd %s; PBS_JOBID=%s %s setsid --fork setpriv --reuid alice --regid alice --init-groups sh -c "
-            "'echo $$ > /tmp/%s.pid; exec %s/run /bin/bash ./job.sh' < /dev/null > out 2> err; sleep 0.3; cat /tmp/%s.pid"
-            % (self.id, self.place, self.id, variables, self.id, HOOKS, self.id)))
+            "rm -f {told}; cd {place}; PBS_JOBID={job} {variables} setsid --fork setpriv --reuid alice --regid alice --init-groups sh -c "
+            "'echo $$ > {told}; exec {hooks}/run /bin/bash ./job.sh' < /dev/null > out 2> err; "
+            "for _ in $(seq 100); do [ -s {told} ] && break; sleep 0.05; done; cat {told}"
+            .format(told="/tmp/%s.pid" % self.id, place=self.place, job=self.id, variables=variables, hooks=HOOKS)))
         self.progress()
         return self
 

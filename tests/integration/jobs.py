@@ -16,11 +16,14 @@ def quoted(text):
 
 
 class Qjob(object):
-    """A job of alice's; its files are in a directory of its own on the shared file system."""
+    """A job of alice's, once submit() has returned; its files are in a directory of its own on the shared file system."""
 
-    def __init__(self, cluster, script, *options, output=True):
+    def __init__(self, cluster):
         self.head, self.nodes = cluster.nodes["head"], cluster.nodes
         self.place = "%s/alice/test%d" % (STORE, next(NUMBERS))
+        self.id = None
+
+    def submit(self, script, *options, output=True):
         self.head.ask("install -d -o alice %s && cat > %s/job.sh <<'X'\n%s\nX" % (self.place, self.place, script))
         where = ["-o", self.place + "/out", "-e", self.place + "/err"] if output else []
         self.id = self.user("cd %s && %s/qsub %s job.sh" % (self.place, BIN, " ".join(["-l nodes=node1"] + where + list(options))))
@@ -99,10 +102,11 @@ class Qjob(object):
         assert self.counted() > 0
 
     def clean(self):
-        self.head.run("%s/qdel %s" % (BIN, self.id))
-        deadline = time.time() + 30
-        while self.facts().get("job_state", "C") != "C" and time.time() < deadline:
-            time.sleep(0.2)
+        if self.id:
+            self.head.run("%s/qdel %s" % (BIN, self.id))
+            deadline = time.time() + 30
+            while self.facts().get("job_state", "C") != "C" and time.time() < deadline:
+                time.sleep(0.2)
         self.head.run("rm -rf %s %s/%s.CK" % (self.place, STORE, self.id))
 
 
@@ -117,8 +121,10 @@ class Jobs(object):
         self.made = []
 
     def __call__(self, script, *options, output=True):
-        self.made.append(Qjob(self.cluster, script, *options, output=output))
-        return self.made[-1]
+        job = Qjob(self.cluster)
+        self.made.append(job)
+        job.submit(script, *options, output=output)
+        return job
 
     def counts(self, *options):
         """A job that COUNTS, once it does."""

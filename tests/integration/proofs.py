@@ -41,13 +41,17 @@ def ran_as_root(jobs, proof, qsub="-c enabled", qalter=None):
     return Outcome(False, found["comment"])
 
 
-def path_is_cut(jobs):
-    """Whether a long path arrives shorter than the user wrote it, or not at all."""
-    path = "/".join(["%s/alice" % STORE] + [letter * 220 for letter in "abcd"])
+def path_is_cut(jobs, length):
+    """Whether a path of that many characters (int) arrives shorter than the user wrote it, or not at all."""
+    path = "%s/alice/%s" % (STORE, "a" * 200)
+    path += "".join("/" + "a" * min(200, length - at - 1) for at in range(len(path), length, 201))
     head = jobs.cluster.nodes["head"]
     head.ask("runuser -u alice -- mkdir -p " + path)
     try:
-        job = jobs(COUNTS, "-c enabled,dir=" + path)
+        try:
+            job = jobs(COUNTS, "-c enabled,dir=" + path)
+        except AssertionError as refused:
+            return Outcome(False, str(refused))
         job.reach("up")
         before = job.facts().get("comment")
         job.user("%s/qhold %s" % (BIN, job.id))
@@ -58,9 +62,9 @@ def path_is_cut(jobs):
         job.wait("H")  # its comment comes first
         job.release(jobs.elsewhere)
         job.finish()
-        return Outcome(False, "restarted from an image in a directory of %d characters" % len(path))
+        return Outcome(False, "restarted from an image beneath %d characters" % len(path))
     finally:
-        head.run("rm -rf %s/alice/%s" % (STORE, "a" * 220))
+        head.run("rm -rf %s/alice/%s" % (STORE, "a" * 200))
 
 
 def link_gives_away(jobs):
@@ -84,8 +88,8 @@ def link_gives_away(jobs):
 
 
 Attack = namedtuple("Attack", "play arguments reason since")
-"""play(jobs, **arguments) -> Outcome; reason: what is said (str) where it does nothing; since: the first version (str) on which it can
-be seen to succeed without our patches."""
+"""play(jobs, **arguments) -> Outcome; reason: what is said (str) where it does nothing; since: the first version (str) on which it
+can be seen to succeed without our patches."""
 Attack.__new__.__defaults__ = ("2",)
 
 ATTACKS = {
@@ -100,7 +104,8 @@ ATTACKS = {
     "qalter checkpoint_dir": Attack(
         ran_as_root, {"proof": "/tmp/proof-qalter", "qalter": "-W checkpoint_dir='/tmp/y;id>{0};'"}, "is not an absolute path of plain"),
     "link for the image": Attack(link_gives_away, {}, "cannot be opened"),
-    "dir of 900 characters": Attack(path_is_cut, {}, "restarted from an image in a directory of", "4"),  # 2.x overran a buffer
+    "dir of 400 characters": Attack(path_is_cut, {"length": 400}, "restarted from an image beneath 400 characters", "4"),
+    "dir of 1500 characters": Attack(path_is_cut, {"length": 1500}, "Illegal attribute or resource value", "4"),
 }
 
 

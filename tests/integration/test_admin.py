@@ -4,7 +4,7 @@ import time
 
 import pytest
 from conftest import CONFIG, HOOKS, STORE
-from jobs import BIN, COUNTS, Qjob
+from jobs import BIN, Jobs
 
 STATE = "/var/lib/ckpt-torque"
 
@@ -136,11 +136,10 @@ def gone(cluster, head):
 @pytest.fixture
 def held(cluster):
     """A real job of alice's that was held."""
-    job = Qjob(cluster, COUNTS, "-c", "enabled")
-    job.reach("up")
-    job.hold()
-    yield job
-    job.clean()
+    with Jobs(cluster) as jobs:
+        job = jobs.counts()
+        job.hold()
+        yield job
 
 
 def forgotten(job):

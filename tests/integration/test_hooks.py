@@ -96,7 +96,8 @@ def test_record_follows_the_restarted_job(job, node1, node2):
     moved.move(node2)
     record = json.loads(node2.ask("cat /run/ckpt-torque/jobs/%s.json" % moved.id))
     assert record["root"][0] != moved.session
-    stranger = int(node2.ask("setsid --fork setpriv --reuid bob --clear-groups sleep 600 < /dev/null > /dev/null 2>&1; pgrep -n -u bob"))
+    stranger = int(node2.ask("setsid --fork setpriv --reuid bob --clear-groups "
+                             "sh -c 'echo $$; exec sleep 600 > /dev/null 2>&1' < /dev/null"))
     done = moved.checkpoint(15, session=stranger)
     assert (done.code, done.err) == (0, "")
     assert node2.ask("pgrep -u bob") == str(stranger)

@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 PLACE = "/opt/faults"
 FULL = os.environ.get("CKPT_TORQUE_FAULTS") == "full"
 COUNTED = ("cases", "jobs or images lost", "files outside the store touched")
-PACKAGES = "python3-fusepy strace faketime"
+PACKAGES = "python3-fusepy strace faketime btrfs-progs"
 QUIET = ("/var/spool/torque/mom_logs/", "/usr/lib/ckpt-torque/torque_ckpt/__pycache__/")
 """Where others than the hooks write meanwhile."""
 
@@ -84,6 +84,13 @@ def test_two_hooks_at_once(node):
 @pytest.mark.parametrize("error, reading", [("ENOSPC", False), ("EDQUOT", False), ("EIO", True)])
 def test_store_that_fails_at_every_operation(node, error, reading):
     assert lost_nothing(node, "failing", error=error, reading=reading, step=1 if FULL else 19)["operations"] > 20
+
+
+def test_quota_that_ends(node):
+    if node.run("grep -q btrfs /proc/filesystems || modprobe btrfs").code != 0:
+        pytest.skip("the nodes' kernel has no btrfs")
+    seen = lost_nothing(node, "quota", count=200 if FULL else 20)["seen"]
+    assert seen["refused before"] and seen["refused"] and seen["image"]
 
 
 def test_store_that_hangs(node):

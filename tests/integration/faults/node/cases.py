@@ -542,6 +542,70 @@ def failing(error, step=1, reading=False):
     return tally.found
 
 
+QGROUP = "0/256"
+"""That of the first subvolume of a btrfs."""
+
+
+def quota(count):
+    """The store's quota (a qgroup of a real btrfs) is too small, or becomes so meanwhile; with more of it there is an image again."""
+    image, path = "/shared/faults-real/quota.img", "/run/faults/quota"
+    while os.path.ismount(path):  # a case that broke off left it
+        subprocess.run(["umount", "-l", path], check=True)
+    for directory in (os.path.dirname(image), path):
+        os.makedirs(directory, exist_ok=True)
+    with open(image, "wb") as stream:
+        os.truncate(stream.fileno(), 1 << 30)
+    store = path + "/store"
+    for command in (["mkfs.btrfs", "-q", image], ["mount", "-o", "loop", image, path], ["btrfs", "quota", "enable", path],
+                    ["btrfs", "subvolume", "create", store]):
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+
+    def limit(size):
+        subprocess.run(["btrfs", "qgroup", "limit", str(size), QGROUP, path], check=True)
+
+    def used():
+        os.sync()
+        told = subprocess.run(["btrfs", "qgroup", "show", "--raw", "--sync", path], stdout=subprocess.PIPE, check=True).stdout
+        return int(next(line.split()[1] for line in told.splitlines() if line.startswith(QGROUP.encode())))
+    place, tally = Lab("quota", store), Tally()
+    job = place.job("import os\nballast = os.urandom(24 << 20)\n" + workload.PROGRAM)
+    started = time.time()
+    job.keep()
+    usual = time.time() - started
+    for turn in range(count):
+        number, room, delay = (0, 15)[turn % 2], random.randrange(1 << 16, 32 << 20), (0, random.uniform(0, usual))[turn // 2 % 2]
+
+        def work():
+            ends = threading.Timer(delay, limit, [used() + room])
+            ends.start()
+            if not delay:
+                ends.join()
+            name, failure = job.take(number)
+            ends.join()
+            limit("none")
+            tally.saw("image" if not failure else "refused before" if "does not allow that much more" in str(failure) else "refused")
+            if failure and "quota" not in str(failure):
+                raise Lost("the hook said: %s" % failure)
+            if failure or number == 0:
+                job.runs_on()
+            else:
+                job.judge()
+                job.come_back(name)
+            job.keep()
+            for kept in list(job.kept)[:-2]:  # the file system is small
+                del job.kept[kept]
+                shutil.rmtree(os.path.join(job.directory, kept))
+        if not tally.case("a quota of %d bytes more after %.3f s, signal %d" % (room, delay, number), work):
+            limit("none")
+            job.kill()
+            job = place.job()
+            job.keep()
+    place.close()
+    subprocess.run(["umount", path], check=True)
+    os.unlink(image)
+    return tally.found
+
+
 def hanging(seconds):
     """The store hangs while a checkpoint is made: the hook ends within its time limits, and the job runs on when the store is back."""
     store = FaultyStore("hanging")
@@ -686,8 +750,8 @@ def clock(count):
     return tally.found
 
 
-CASES = {"kill": kill, "images": images, "races": races, "hard": hard, "many": many, "twice": twice, "failing": failing, "hanging": hanging,
-         "readonly": readonly, "reset": reset, "clock": clock}
+CASES = {"kill": kill, "images": images, "races": races, "hard": hard, "many": many, "twice": twice, "failing": failing, "quota": quota,
+         "hanging": hanging, "readonly": readonly, "reset": reset, "clock": clock}
 
 if __name__ == "__main__":
     sys.exit(lab.main(CASES))
