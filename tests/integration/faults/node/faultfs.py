@@ -277,6 +277,6 @@ class FaultFS(fuse.Operations):
 if __name__ == "__main__":
     if hasattr(fuse, "FUSE"):
         fuse.FUSE(FaultFS(sys.argv[1], Faults(sys.argv[3])), sys.argv[2], foreground=True, nothreads=False, allow_other=True,
-                  default_permissions=True, attr_timeout=0, entry_timeout=0, use_ino=True)
+                  default_permissions=True, attr_timeout=0, entry_timeout=0, use_ino=True, big_writes=True)
     else:
         sys.exit("faultfs: the module fuse is not fusepy (%s)" % os.strerror(errno.ENOPKG))
