@@ -15,12 +15,11 @@ import sys
 import time
 
 import yaml
-from run import LOGS, TOP, environment
+from run import COLLECTIONS, LOGS, TOP, environment
 
 VERSIONS = ["2.4.8", "2.5.3", "2.5.13", "4.2.10", "6.0.4", "6.1.3", "6.1.3.h5"]
 LEFT_IN = {"2.4.8": ["job-directory"],  # its stock pbs_mom asks for images in the store's own directory, which the hooks refuse
            "6.1.3.h5": ["mom-answer"]}  # without it there is no qhold, so that nothing else could be seen
-NEVER_ENDS = ["4.2.10", "6.0.4"]  # without the patch held-job a job that comes back to its node never ends there; so D10 cannot be seen
 BUILDS = {"ours": "with the patch series", "stock": "without any patch"}
 COLUMNS = ["built", "site twice", "L3", "D10", "other node", "attacks"]
 DOCUMENT = TOP / "docs/patches.md"
@@ -49,6 +48,7 @@ class Trial(object):
         import conftest  # what the integration tests have of hosts, jobs and proofs; not where only the table is wanted
         import jobs
         import proofs
+        from ansible_collections.ckpt.torque.plugins.module_utils import torque_patch
         self.version, self.hosts, self.proofs = version, conftest.hosts, proofs
         self.jobs = lambda elsewhere="node2": jobs.Jobs(self.cluster, elsewhere)
         os.environ["TORQUE_VERSION"] = version
@@ -60,6 +60,8 @@ class Trial(object):
         self.cluster = conftest.Cluster(self.group)
         series = yaml.safe_load((TOP / "roles/torque_build/files/patches/series.yml").read_text())
         self.left_out = [patch["name"] for patch in series if patch["name"] not in LEFT_IN.get(version, [])]
+        # Without held-job a job that comes back to its node never ends there, so that D10 cannot be seen.
+        self.needs_held_job = any(patch["name"] == "held-job" and torque_patch.choose(patch, version)[0] for patch in series)
 
     def note(self, text):
         self.log.write(text.rstrip() + "\n")
@@ -159,7 +161,7 @@ class Trial(object):
         yield "ours", "other node", lambda: self.other_node(refused=False)
         yield "ours", "attacks", lambda: self.attacks(wanted=False)
         yield "stock", "built", lambda: self.site(torque_build_patches_left_out=self.left_out)
-        yield "stock", "D10", self.never_ends if self.version in NEVER_ENDS else lambda: self.failed_restarts("node1")
+        yield "stock", "D10", self.never_ends if self.needs_held_job else lambda: self.failed_restarts("node1")
         yield "stock", "other node", lambda: self.other_node(refused=True)
         yield "stock", "attacks", lambda: self.attacks(wanted=True)
 
@@ -239,7 +241,7 @@ def main():
         return 2
     LOGS.mkdir(parents=True, exist_ok=True)
     os.environ.update(environment())
-    sys.path.insert(0, str(TOP / "tests/integration"))
+    sys.path[:0] = [str(TOP / "tests/integration"), str(COLLECTIONS)]
     rows, absent = {}, []
     for version in wanted:
         if not source(version).is_file():

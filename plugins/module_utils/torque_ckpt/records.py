@@ -38,9 +38,14 @@ def directory(run_directory):
     return path
 
 
+def stem(run_directory, job_id):
+    """Return what the paths of all of a job's records begin with (str)."""
+    return os.path.join(run_directory, "jobs", job_id)
+
+
 def path(run_directory, job_id, kind):
     """Return where a record is kept (str)."""
-    return os.path.join(run_directory, "jobs", "%s.%s" % (job_id, kind))
+    return "%s.%s" % (stem(run_directory, job_id), kind)
 
 
 def write(run_directory, job_id, kind, found):

@@ -16,10 +16,17 @@ from .errors import HookError, SYSTEM
 VARIABLE = "CKPT_TORQUE_WITNESS"
 """By it the program finds the pipes: of the hook's descriptors the engine leaves it none."""
 
+_KINDS = (records.CALL, records.ANSWER)
 _CALLED, _OVER = b"c", b"o"  # what comes through the first one
 
-Way = namedtuple("Way", "program pipes")
-"""How the engine reaches the hook: the program that it is given (path, str), and the pipes' paths (list of str)."""
+
+class Way(namedtuple("Way", "program stem")):
+    """How the engine reaches the hook: the program that it is given (path, str), and what the pipes' paths begin with (str)."""
+
+    @property
+    def pipes(self):
+        """The pipes' paths (list of str): that of the call, that of the answer."""
+        return ["%s.%s" % (self.stem, kind) for kind in _KINDS]
 
 
 def to_the_end(steps):
@@ -41,20 +48,19 @@ def way(hook, run_directory, job_id, user, otherwise):
     :param otherwise: what becomes of the job if there can be none, the end of the sentence (str)
     :raises HookError: SYSTEM then
     """
-    kinds = (records.CALL, records.ANSWER)
-    paths = [records.path(run_directory, job_id, kind) for kind in kinds]
+    found = Way(os.path.join(os.path.dirname(hook), "witness"), records.stem(run_directory, job_id))
     records.directory(run_directory)
     try:
-        for kind, path in zip(kinds, paths):
+        for kind, path in zip(_KINDS, found.pipes):
             records.drop(run_directory, job_id, kind)  # a hook that was killed left it
             try:
                 os.mkfifo(path, 0o600)
                 os.chown(path, user.uid, user.gid)
             except OSError as error:
                 raise HookError(SYSTEM, "cannot make the named pipe %s: %s; %s" % (path, error.strerror, otherwise))
-        yield Way(os.path.join(os.path.dirname(hook), "witness"), paths)
+        yield found
     finally:
-        for kind in kinds:
+        for kind in _KINDS:
             records.drop(run_directory, job_id, kind)
 
 
@@ -68,7 +74,7 @@ class Witness(object):
     def __init__(self, work, found):
         # Opened for both directions, neither side waits for the other to open it.
         self._call, answer = [os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC) for path in found.pipes]
-        os.environ[VARIABLE] = os.path.splitext(found.pipes[0])[0]
+        os.environ[VARIABLE] = found.stem
         self._result, result = os.pipe()
         life, self._life = os.pipe()
         self._pid = os.fork()

@@ -16,6 +16,13 @@ import lab
 from lab import Lab, Lost, hook_processes, mom, workload
 
 
+def _put(path, text):
+    """Give a file this content (str) at once: whoever reads it meanwhile finds the old or the new."""
+    with open(path + ".new", "w") as stream:
+        stream.write(text)
+    os.rename(path + ".new", path)
+
+
 class Tally(object):
     """Counts cases and what was lost."""
 
@@ -484,9 +491,7 @@ class FaultyStore(object):
 
     def order(self, **orders):
         """Say what is to fail from now on."""
-        with open(self.control + ".new", "w") as stream:
-            json.dump(orders, stream)
-        os.rename(self.control + ".new", self.control)
+        _put(self.control, json.dumps(orders))
 
     def told(self):
         """Return how many writing operations there were, and how many failed (dict)."""
@@ -720,9 +725,7 @@ def clock(count):
 
     def jump(over):
         for offset in itertools.cycle(("+7200", "-7200")):
-            with open(OFFSET + ".new", "w") as stream:
-                stream.write(offset)
-            os.rename(OFFSET + ".new", OFFSET)
+            _put(OFFSET, offset)
             if over.wait(0.02):
                 return
             tally.found["jumps"] += 1
