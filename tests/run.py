@@ -7,6 +7,7 @@ The output of a part goes to .cache/test/PART.log and is shown when the part
 fails (all of it, as it comes, with V=1).
 """
 import collections
+import concurrent.futures
 import functools
 import glob
 import json
@@ -115,8 +116,9 @@ def molecule():
     yield Together([[["molecule", "test", "-s", scenario]] for scenario in ("default", "options")])
 
 
-PARTS = [lint, sanity, unit, integration, molecule]
-FURTHER = [faults]
+PARTS = [[lint, sanity], [unit], [integration], [molecule]]
+"""Parts in one list run at the same time: each of them keeps one CPU busy."""
+FURTHER = [[faults]]
 """Run only when named."""
 
 
@@ -242,16 +244,18 @@ def levels():
 
 
 def main(names):
-    parts = [part for part in PARTS + FURTHER if part.__name__ in names] if names else PARTS
-    unknown = set(names) - {part.__name__ for part in parts}
+    known = [part.__name__ for group in PARTS + FURTHER for part in group]
+    unknown = sorted(set(names) - set(known))
     if unknown:
-        known = ", ".join(part.__name__ for part in PARTS + FURTHER)
-        print("run.py: no part %s; there are %s" % (", ".join(sorted(unknown)), known), file=sys.stderr)
+        print("run.py: no part %s; there are %s" % (", ".join(unknown), ", ".join(known)), file=sys.stderr)
         return 2
     LOGS.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(LOGS / "reports", ignore_errors=True)
-    variables = environment()
-    results = [(part.__name__,) + run(part, variables) for part in parts]
+    variables, results = environment(), []
+    for group in PARTS + FURTHER if names else PARTS:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            results.extend(pool.map(lambda part: (part.__name__,) + run(part, variables),
+                                    [part for part in group if not names or part.__name__ in names]))
     proven = list(levels()) if not names or set(names) & {"integration", "molecule"} else []
     print("\n" + "-" * 72)
     for name, passed, said in results:

@@ -23,6 +23,11 @@ def _put(path, text):
     os.rename(path + ".new", path)
 
 
+def _number(name):
+    """The number (int) in an image's name: the newest has the highest."""
+    return int(name.rpartition(".")[2])
+
+
 class Tally(object):
     """Counts cases and what was lost."""
 
@@ -93,7 +98,7 @@ def _runs_on_or_comes_back(tally, job, may_end):
             raise
         tally.saw("job ended with the engine")
         job.kill()
-        job.go_back(max(job.published(), key=lambda name: int(name.rpartition(".")[2])))
+        job.go_back(max(job.published(), key=_number))
         job.runs_on()
 
 
@@ -597,9 +602,9 @@ def quota(count):
                 job.judge()
                 job.come_back(name)
             job.keep()
-            for kept in list(job.kept)[:-2]:  # the file system is small
-                del job.kept[kept]
-                shutil.rmtree(os.path.join(job.directory, kept))
+            for older in sorted(job.published(), key=_number)[:-2]:  # the file system is small
+                job.kept.pop(older, None)
+                shutil.rmtree(os.path.join(job.directory, older))
         if not tally.case("a quota of %d bytes more after %.3f s, signal %d" % (room, delay, number), work):
             limit("none")
             job.kill()
@@ -667,7 +672,7 @@ def reset(count):
             if not failure and name not in job.published():
                 raise Lost("image %s was made, says the hook, and is gone" % name)
             job.judge()
-            job.go_back(max(job.published(), key=lambda name: int(name.rpartition(".")[2])))
+            job.go_back(max(job.published(), key=_number))
             job.runs_on()
         if not tally.case("a reset after %d operations, signal %d" % (after, number), work):
             store.order()

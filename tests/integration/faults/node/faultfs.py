@@ -63,6 +63,13 @@ class Unflushed(object):
                 directories.discard(path)
             self.changes = [change for change in self.changes if change[0]]
 
+    def forget(self):
+        """Take all for flushed: what is kept of it takes a descriptor for each file."""
+        with self.lock:
+            for descriptor, _writes in self.written.values():
+                os.close(descriptor)
+            self.changes, self.written = [], {}
+
     def come_back(self):
         """Lose what is not flushed, or a part of it."""
         with self.lock:
@@ -101,6 +108,8 @@ class Faults(object):
             self.count = self.failed = 0
             if self.orders.get("error") is None and self.unflushed.lost:
                 self.unflushed.come_back()
+            elif self.orders.get("error") != "reset":
+                self.unflushed.forget()
 
     def _tell(self):
         with open(self.control + ".count", "w") as stream:

@@ -192,6 +192,8 @@ class Job(mom.Job):
     def runs_on(self):
         """Prove that the job goes on, without gap, and that nothing was lost."""
         self.progress()
+        if self.ended():
+            raise Lost("the job's leader has ended (wait status %d), but what it started counts on" % self.status)
         problems = self.evidence().problems
         if problems:
             raise Lost("; ".join(problems))
