@@ -118,11 +118,11 @@ def test_tree_that_was_changed(cluster, build, tarball, tmp_path):
 @pytest.mark.parametrize("variables, sentence", [
     ({"torque_version": "7.0"},
      "torque_build_version 7.0 is none that this role can build (2.x, 4.x, 6.0, 6.1); correct torque_version; nothing was done."),
-    ({"torque_build_directory": "/var/tmp"},
-     "node1: /var/tmp is there and belongs to root; building would empty it: set torque_build_directory to a path that is not there; "
-     "nothing was built."),
     ({"torque_build_directory": "/nowhere/build"},
-     "node1: there is no directory /nowhere; make it or set torque_build_directory to another place; nothing was built."),
+     "node1: there is no directory /nowhere/build; make it or set torque_build_directory to another place; nothing was built."),
+    ({"torque_build_cgroups_enabled": True, "torque_build_packages": ["pkg-config", "libhwloc-dev"]},
+     re.compile(r"node1: torque_build_cgroups_enabled needs hwloc 1\.x, this host has 2\.[0-9.]+; compile hwloc 1\.11 here and name its "
+                r"directory in torque_build_hwloc_path, or leave cgroups out; nothing was built\.")),
     ({"torque_build_packages": ["patch"]},
      "node1: there is no g++, no make, no autoreconf2.69; install it or correct torque_build_packages; nothing was built."),
 ])
@@ -132,13 +132,13 @@ def test_what_cannot_be_built(build, variables, sentence):
 
 def test_no_room_to_build(build, cluster):
     node = cluster.nodes["node1"]
-    node.ask("mount -t tmpfs -o size=64m none /mnt")
+    node.ask("mount -t tmpfs -o size=64m none /var/opt")
     try:
-        build("node1: /mnt has less than 1.5 GiB free; make room or set torque_build_directory to another place; nothing was built.",
-              torque_build_directory="/mnt/build")
-        assert node.ask("ls -A /mnt") == ""
+        build("node1: /var/opt has less than 1.5 GiB free; make room or set torque_build_directory to another place; nothing was built.",
+              torque_build_directory="/var/opt")
+        assert node.ask("ls -A /var/opt") == ""
     finally:
-        node.ask("umount /mnt")
+        node.ask("umount /var/opt")
 
 
 PATCH = """\
