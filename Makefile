@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults lint sanity unit integration molecule torque-matrix bench docs collection tools runtime testing clean
+.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule torque-matrix bench docs collection tools runtime testing clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -49,6 +49,13 @@ torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_
 
 faults: tools testing collection ## kill, fill, break and attack the hooks a thousand times, on real nodes (FAULTS=short: some times)
 	@CKPT_TORQUE_FAULTS=$(or $(FAULTS),full) $(VENV)/bin/python tests/run.py faults
+
+blcr-vm: testing collection ## BLCR itself in a virtual machine (BLCR_SOURCE=TARBALL KERNEL_TREE=DIRECTORY: a compiled tree with virtio and ext4)
+	@[ -f "$(BLCR_SOURCE)" ] && [ -d "$(KERNEL_TREE)" ] || { echo "blcr-vm: name BLCR's tarball and the tree in which a kernel that it knows was" \
+	  "compiled: make blcr-vm BLCR_SOURCE=/path/blcr-0.8.6_b4.tar.gz KERNEL_TREE=/path/linux-3.10.108" >&2; exit 2; }
+	@PYTHON=$(PYTHON) molecule/shared/tools.sh guests
+	@BLCR_SOURCE=$(abspath $(BLCR_SOURCE)) CKPT_TORQUE_GUEST_KERNEL=$(abspath $(KERNEL_TREE)) CKPT_TORQUE_GUEST_SUITE=$(or $(SUITE),bullseye) \
+	  $(VENV)/bin/python tests/run.py blcr
 
 bench: tools testing collection ## what the hooks cost beside the bare engine, a move beside TORQUE, figures into report/bench.txt
 	@$(HOSTS) up bench

@@ -102,13 +102,18 @@ def unit():
 def integration():
     """Mostly waiting: two halves at once, each with hosts of its own."""
     jobs = ["tests/integration/test_%s.py" % name for name in ("torque", "bad_source")]  # half of the time
-    rest = ["tests/integration"] + ["--ignore=" + path for path in jobs + ["tests/integration/faults"]]
+    rest = ["tests/integration"] + ["--ignore=" + path for path in jobs + ["tests/integration/faults", "tests/integration/blcr"]]
     yield Together([[["env", "CKPT_TORQUE_GROUP=integrationjobs", PYTHON] + PYTEST + ["-v"] + jobs], [[PYTHON] + PYTEST + ["-v"] + rest]])
 
 
 def faults():
     """The fault suite: takes its time, so make test does not run it by itself."""
     yield [PYTHON] + PYTEST + ["-v", "tests/integration/faults"]
+
+
+def blcr():
+    """BLCR itself in a virtual machine; needs its source and a kernel that it knows, so make test cannot run it."""
+    yield [PYTHON] + PYTEST + ["-v", "tests/integration/blcr"]
 
 
 def molecule():
@@ -118,7 +123,7 @@ def molecule():
 
 PARTS = [[lint, sanity], [unit], [integration], [molecule]]
 """Parts in one list run at the same time: each of them keeps one CPU busy."""
-FURTHER = [[faults]]
+FURTHER = [[faults], [blcr]]
 """Run only when named."""
 
 

@@ -291,7 +291,12 @@ def tell_names(group, addresses):
                "kept=$(grep -v '# ckpt-torque$' /etc/hosts); printf '%s\\n%s' \"$kept\" \"$1\" > /etc/hosts", "sh", lines)
 
 
-def write_inventory(group, addresses):
+def write_inventory(group, members, addresses):
+    """Write the group's inventory; return its path.
+
+    :param members: host: names of its groups in the inventory (dict)
+    :param addresses: host: (address, port) (dict)
+    """
     source = torque_source()
     variables = {
         "torque_enabled": bool(source),
@@ -310,15 +315,15 @@ def write_inventory(group, addresses):
         "torque_mom_limits": {"LimitNOFILE": 4096, "LimitMEMLOCK": None},
     }
     groups = {}
-    for host, names in HOSTS.items():
+    for host, names in members.items():
         for name in names:
             groups.setdefault(name, {"hosts": {}})["hosts"][host] = {}
-    inventory = {"all": {"hosts": {host: {"ansible_host": where} for host, where in addresses.items()},
+    inventory = {"all": {"hosts": {host: {"ansible_host": where, "ansible_port": port} for host, (where, port) in addresses.items()},
                          "vars": variables, "children": groups}}
     directory = place(group)
     (directory / "inventory.yml").write_text(json.dumps(inventory, indent=2) + "\n")  # JSON is YAML
-    instances = [{"instance": host, "address": where, "user": "root", "port": "22", "identity_file": str(key())}
-                 for host, where in addresses.items()]
+    instances = [{"instance": host, "address": where, "user": "root", "port": str(port), "identity_file": str(key())}
+                 for host, (where, port) in addresses.items()]
     (directory / "instances.yml").write_text(json.dumps(instances, indent=2) + "\n")  # for molecule
     return directory / "inventory.yml"
 
@@ -337,7 +342,7 @@ def up(group):
     for host, where in addresses.items():
         wait(group, host, where)
     tell_names(group, addresses)
-    inventory = write_inventory(group, addresses)
+    inventory = write_inventory(group, HOSTS, {host: (where, 22) for host, where in addresses.items()})
     if os.environ.get("SUDO_UID"):
         output("chown", "-R", "--no-dereference", os.environ["SUDO_UID"], str(CACHE / "id_ed25519"), str(inventory))
     say("%s %s" % (", ".join("%s (%s)" % pair for pair in addresses.items()), "are up" if not all(there) else "were up"))

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Install the Debian packages that the test hosts and the virtual environment need; silent when all are there.
+# Install the Debian packages that the test hosts and the virtual environment need, with the word "guests" also those of the virtual
+# machines; silent when all are there.
 set -euo pipefail
 : "${PYTHON:=python3}"
 
@@ -8,6 +9,7 @@ declare -A package=(
     [iptables]=iptables [newuidmap]=uidmap [mmdebstrap]=mmdebstrap [ssh]=openssh-client [git]=git [nsenter]=util-linux
     [python3]=python3 [patch]=patch
 )
+[ "${1-}" != guests ] || package+=([qemu-system-x86_64]=qemu-system-x86 [qemu-img]=qemu-utils [mke2fs]=e2fsprogs)
 export PATH=$PATH:/usr/sbin:/sbin
 
 say() { echo "tools: $*" >&2; exit 1; }

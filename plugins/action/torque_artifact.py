@@ -16,9 +16,10 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args, archive=None)
+        name = arguments.get("name", "torque")
         found = self._execute_module(module_args=arguments, task_vars=task_vars)
         if not found.get("failed"):
-            found["path"] = os.path.join(os.path.expanduser(arguments["cache"]), "torque-%s.tar.gz" % found["key"])
+            found["path"] = os.path.join(os.path.expanduser(arguments["cache"]), "%s-%s.tar.gz" % (name, found["key"]))
             found["available"] = os.path.isfile(found["path"])
             if not found["installed"] and arguments.get("state") != "asked" and not self._task.check_mode:
                 found = dict(self._send(arguments, found, task_vars), path=found["path"], available=True)

@@ -7,8 +7,8 @@ module: engine_roundtrip
 short_description: Prove that a node's engine can freeze and revive a process tree (level L1)
 version_added: 0.1.0
 description:
-  - As an ordinary user, starts a tree of two processes with a pipe, a unix and an inet socket, a thread and an open file,
-    dumps it with the engine, kills it, restores it and lets it come to its own end.
+  - As an ordinary user, starts a tree of two processes with a pipe, a unix and an inet socket (BLCR brings none back, there it is a
+    second pipe), a thread and an open file, dumps it with the engine, kills it, restores it and lets it come to its own end.
   - The proof is the tree's own output, a counter without gap or repeat, and its exit status.
   - A round trip that fails is a result, not a failure of the module; look at RV(passed) and RV(cause).
 author:
@@ -20,12 +20,16 @@ options:
   engine:
     description: The engine to try.
     type: str
-    choices: [criu]
+    choices: [criu, blcr]
     default: criu
   criu_path:
     description: Where CRIU is, by absolute path.
     type: path
     default: /usr/sbin/criu
+  blcr_path:
+    description: The directory of BLCR's commands.
+    type: path
+    default: /opt/blcr/current/bin
   user:
     description: The ordinary user to do it as; not root.
     type: str
@@ -109,8 +113,9 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import sel
 def main():
     module = AnsibleModule(
         argument_spec={
-            "engine": {"type": "str", "choices": ["criu"], "default": "criu"},
+            "engine": {"type": "str", "choices": ["criu", "blcr"], "default": "criu"},
             "criu_path": {"type": "path", "default": "/usr/sbin/criu"},
+            "blcr_path": {"type": "path", "default": "/opt/blcr/current/bin"},
             "user": {"type": "str", "default": "nobody"},
             "directory": {"type": "path", "default": "/var/tmp"},
             "timeout": {"type": "int", "default": 30},
@@ -123,6 +128,7 @@ def main():
     if os.geteuid() != 0:
         module.fail_json(msg="%s: engine_roundtrip must run as root to become user %s; use become" % (node, module.params["user"]))
     settings = {"engine": module.params["engine"], "criu_path": module.params["criu_path"], "criu_options": [],
+                "blcr_path": module.params["blcr_path"], "blcr_dump_options": [], "blcr_restore_options": [],
                 "engine_timeout": module.params["timeout"]}
     try:
         found = selftest.run(settings, module.params["user"], module.params["directory"], module.params["timeout"])

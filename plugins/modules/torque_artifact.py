@@ -4,7 +4,7 @@
 
 DOCUMENTATION = r"""
 module: torque_artifact
-short_description: Install a TORQUE that the role torque_build made, beside the others, and switch to it
+short_description: Install a TORQUE or BLCR that was built once, beside the others, and switch to it
 version_added: 0.2.0
 description:
   - Tells which platform a host is, and so which artifact it needs.
@@ -25,8 +25,13 @@ attributes:
     description: The artifact is looked for on the controller.
     support: full
 options:
+  name:
+    description: What it is.
+    type: str
+    choices: [torque, blcr]
+    default: torque
   version:
-    description: The version of TORQUE.
+    description: Its version.
     type: str
     required: true
   digest:
@@ -205,6 +210,7 @@ def cure(error):
 def main():
     module = AnsibleModule(
         argument_spec={
+            "name": {"type": "str", "choices": ["torque", "blcr"], "default": "torque"},
             "version": {"type": "str", "required": True},
             "digest": {"type": "str", "required": True},
             "state": {"type": "str", "choices": ["installed", "asked"], "default": "installed"},
@@ -230,8 +236,8 @@ def main():
                          % (machine.nodename, params["prefix"]))
     result["diff"] = {"before": "%s -> %s\n" % (link, current) if current else "", "after": "%s -> %s\n" % (link, key)}
     if os.path.lexists(link) and not os.path.islink(link):
-        module.fail_json(msg="%s: %s is not a link; move it away, it would hide the TORQUE that is installed; nothing was changed"
-                         % (machine.nodename, link))
+        module.fail_json(msg="%s: %s is not a link; move it away, it would hide the %s that is installed; nothing was changed"
+                         % (machine.nodename, link, params["name"].upper()))
     if not module.check_mode and (installed or params["archive"]):
         os.umask(0o022)  # users must be able to enter
         try:

@@ -26,8 +26,8 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line("faults: " + ", ".join("%d %s" % (count, what) for what, count in FAULTS.items()))
 
 
-def hosts(*arguments):
-    done = subprocess.run(["python3", str(TOP / "molecule/shared/hosts.py")] + list(arguments),
+def hosts(*arguments, program="hosts.py"):
+    done = subprocess.run(["python3", str(TOP / "molecule/shared" / program)] + list(arguments),
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -49,11 +49,12 @@ class Result(object):
 class Node(object):
     """A host, reached over ssh; commands are shell text."""
 
-    def __init__(self, name, variables, address):
+    def __init__(self, name, variables, entry):
         self.name = name
         self.command = ["ssh", "-i", variables["ansible_ssh_private_key_file"], *variables["ansible_ssh_common_args"].split(),
+                        "-p", str(entry["ansible_port"]),
                         "-o", "ControlMaster=auto", "-o", "ControlPath=%s/ssh-%%C" % os.environ.get("XDG_RUNTIME_DIR", "/tmp"),
-                        "-o", "ControlPersist=60", "root@" + address]
+                        "-o", "ControlPersist=60", "root@" + entry["ansible_host"]]
 
     def run(self, script):
         return Result(subprocess.run(self.command + [script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -71,12 +72,12 @@ class Node(object):
 
 
 class Cluster(object):
-    def __init__(self, group=GROUP):
-        hosts("up", group)
-        self.inventory = hosts("inventory", group)
+    def __init__(self, group=GROUP, program="hosts.py"):
+        hosts("up", group, program=program)
+        self.inventory = hosts("inventory", group, program=program)
         found = json.loads(pathlib.Path(self.inventory).read_text())["all"]
         self.torque = found["vars"]["torque_enabled"]
-        self.nodes = {name: Node(name, found["vars"], entry["ansible_host"]) for name, entry in found["hosts"].items()}
+        self.nodes = {name: Node(name, found["vars"], entry) for name, entry in found["hosts"].items()}
 
     def playbook(self, name, *arguments, inventory=None, **variables):
         """Run a playbook of the installed collection."""
@@ -88,9 +89,9 @@ class Cluster(object):
         return self._ansible("ansible", "-i", self.inventory, "-e", json.dumps(variables), "-m", "include_role",
                              "-a", "name=ckpt.torque." + name, host)
 
-    def module(self, host, name, **arguments):
+    def module(self, host, name, collection="ckpt.torque", **arguments):
         """Run a module on a host."""
-        return self._ansible("ansible", "-i", self.inventory, "-m", "ckpt.torque." + name, "-a", json.dumps(arguments), host)
+        return self._ansible("ansible", "-i", self.inventory, "-m", collection + "." + name, "-a", json.dumps(arguments), host)
 
     @staticmethod
     def _ansible(*command):

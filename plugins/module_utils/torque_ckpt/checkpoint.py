@@ -3,6 +3,7 @@
 Called by pbs_mom as root. What goes to stderr becomes the job's comment. A
 checkpoint that fails leaves the job running and the older images as they were.
 """
+import contextlib
 import os
 import signal
 import time
@@ -97,22 +98,27 @@ def _hold(call, node, root, write, answer, log):
 
     Whatever fails sets the job going again: here if the user's part dies, there if this one does, else the job's leader (holding.py).
     """
-    suspended = holding.stopped(root.pid)  # by qsig -s suspend, say
     run_directory = node.settings["run_directory"]
     privilege.become_subreaper()
-    try:
-        holding.begin(run_directory, call.job_id, suspended)
+    with holding.guarded(run_directory, call.job_id, root.pid, node.engine, node.settings["engine_timeout"]) as suspended:
         # When it has returned its part of the hook is over: a signal that came late could hit the restarted job, which has the same ids.
         log(privilege.as_user(node.user, lambda: _or_go_on(root, suspended, write), node.engine.dump_capabilities, answer))
-    except BaseException:
-        holding.wait_for_engine(node.settings["engine_timeout"])
-        holding.go_on(root.pid, suspended)
-        holding.end(run_directory, call.job_id)
-        raise
     holding.kill(root.pid)
     holding.end(run_directory, call.job_id)
     lock.forget(run_directory, call.job_id)
     os._exit(0)
+
+
+def _go_on_after(call, node, hook, root, work):
+    """As root: have the image made, by work(witness.Way), of a job that goes on."""
+    run_directory = node.settings["run_directory"]
+    with contextlib.ExitStack() as stack:
+        if node.engine.stops:
+            privilege.become_subreaper()
+            stack.enter_context(holding.guarded(run_directory, call.job_id, root.pid, node.engine, node.settings["engine_timeout"]))
+        work(stack.enter_context(witness.way(hook, run_directory, call.job_id, node.user, "the job runs on")))
+    if node.engine.stops:
+        holding.end(run_directory, call.job_id)
 
 
 def _or_go_on(root, suspended, write):
@@ -152,8 +158,8 @@ def _checkpoint(call, node, hook, started):
                     bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.monotonic() - started, 3))
     if call.signal == contract.HOLD:
         _hold(call, node, root, write, answer, log)
-    with witness.way(hook, node.settings["run_directory"], call.job_id, node.user, "the job runs on") as way:
-        log(privilege.as_user(node.user, lambda: write(way), node.engine.dump_capabilities, answer))
+    _go_on_after(call, node, hook, root,
+                 lambda way: log(privilege.as_user(node.user, lambda: write(way), node.engine.dump_capabilities, answer)))
 
 
 def main(argv, config_path):

@@ -1,12 +1,16 @@
 """The hooks' configuration: one JSON file, written by the role checkpoint_hooks.
 
 keys (all optional but "stores"):
-  engine          str, "criu"
+  engine          str, "criu" or "blcr"
   stores          list of {"path": str, "id": str}; images live beneath these
   criu_path       str, "/usr/sbin/criu"; absolute, pbs_mom's PATH has no sbin
   criu_options    list of str, []; appended to every dump and restore
+  blcr_path       str, "/usr/bin"; directory of cr_run, cr_checkpoint and cr_restart
+  blcr_dump_options     list of str, []; appended to every cr_checkpoint
+  blcr_restore_options  list of str, []; appended to every cr_restart
   engine_timeout  int, seconds, 3600; a slower engine call is killed
   run_directory   str, "/run/ckpt-torque"; root's records of restarted jobs, and its locks
+  private_directory str, ""; where a restart copies what nobody may change any more, with BLCR the whole image; empty: run_directory
   key_path        str, "/etc/ckpt-torque/manifest.key"; see key.py
   restart_attempts  int, 5; so many restarts in a row may fail on this node for a passing reason, then the job is held
   restart_backoff   int, seconds, 10; pause after the first of them, doubled after each further one
@@ -34,8 +38,12 @@ DEFAULTS = {
     "stores": [],
     "criu_path": "/usr/sbin/criu",
     "criu_options": [],
+    "blcr_path": "/usr/bin",
+    "blcr_dump_options": [],
+    "blcr_restore_options": [],
     "engine_timeout": 3600,
     "run_directory": "/run/ckpt-torque",
+    "private_directory": "",
     "key_path": "/etc/ckpt-torque/manifest.key",
     "restart_attempts": 5,
     "restart_backoff": 10,
@@ -57,7 +65,7 @@ _LEAST = {"engine_timeout": (1, "seconds"), "restart_attempts": (1, "attempts"),
           "carried_bytes": (0, "bytes")}
 """The smallest value of each number, and what it counts."""
 
-_PATHS = ("criu_path", "run_directory", "key_path", "state_directory", "metrics_directory", "torque_path")
+_PATHS = ("criu_path", "blcr_path", "run_directory", "private_directory", "key_path", "state_directory", "metrics_directory", "torque_path")
 
 
 def _wrong(path, why):
@@ -93,8 +101,9 @@ def load(path, owner=0):
     for store in values["stores"]:
         if not isinstance(store, dict) or sorted(store) != ["id", "path"] or not all(isinstance(value, str) for value in store.values()):
             raise _wrong(path, "names a store that is not a path and an id")
-    if not all(isinstance(option, str) for option in values["criu_options"]):
-        raise _wrong(path, "sets criu_options to something that is not text")
+    for key in ("criu_options", "blcr_dump_options", "blcr_restore_options"):
+        if not all(isinstance(option, str) for option in values[key]):
+            raise _wrong(path, "sets %s to something that is not text" % key)
     for key, (least, unit) in _LEAST.items():
         if isinstance(values[key], bool) or values[key] < least:
             raise _wrong(path, "sets %s to something that is not a number of %s" % (key, unit))

@@ -48,6 +48,9 @@ def lacks(found, here):
     missing = sorted(set(found["cpu"]) - set(here["cpu"]))
     if missing:
         return "was made on a CPU with %s, which this node's CPU lacks" % " ".join(missing)
+    build, mine = [(node["kernel"], node["kernel_version"]) for node in (found, here)]
+    if found["engine"]["name"] == "blcr" and build != mine:  # it would crash the kernel: addresses of one build are in the image
+        return "was made by BLCR on kernel %s (%s), this node has %s (%s)" % (build + mine)
     return ""
 
 

@@ -4,6 +4,7 @@ For a hold the tree stands still from the image until it is killed. Root's
 record says so, and who stopped it; should the hook be killed with all its
 parts, the job's leader or the next hook finds the record of a dead hook.
 """
+import contextlib
 import os
 import signal
 import time
@@ -67,6 +68,28 @@ def wait_for_engine(timeout):
             if time.monotonic() > late:
                 signal_all(identity.tree(os.getpid())[1:], signal.SIGKILL)
             time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def guarded(run_directory, job_id, root, engine, timeout):
+    """Give what the job's user had stopped (pids) to a body in which an engine stops the job; whatever fails there sets it going again.
+
+    To be used by a child subreaper. Root's record stays until end(): that of an engine which was too slow for good if it may stop the
+    job later still.
+
+    :param engine: engines.base.Engine
+    :param timeout: how long it may take (seconds)
+    """
+    suspended, started = stopped(root), time.monotonic()  # by qsig -s suspend, say
+    try:
+        begin(run_directory, job_id, suspended)
+        yield suspended
+    except BaseException:
+        wait_for_engine(timeout)
+        go_on(root, suspended)
+        if not (engine.stops_late and time.monotonic() - started > timeout):
+            end(run_directory, job_id)
+        raise
 
 
 def kill(root):

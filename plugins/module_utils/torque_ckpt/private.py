@@ -16,15 +16,15 @@ class Place(object):
 
     descriptor  int
 
-    :param run_directory: root's records on this node (str)
+    :param directory: root's, on this node (str)
     :param user: privilege.User
     :raises HookError: SYSTEM when it cannot be made
     """
 
-    def __init__(self, run_directory, user):
-        parent = os.path.join(run_directory, "private")
+    def __init__(self, directory, user):
+        parent = os.path.join(directory, "private")
         try:
-            records.directory(run_directory)
+            records.own(directory)
             try:
                 os.mkdir(parent, 0o700)
             except FileExistsError:

@@ -17,25 +17,34 @@ JOB, ATTEMPTS, HOLDING, FAILED = "json", "attempts", "holding", "failed"
 CALL, ANSWER = "call", "answer"
 
 
+def own(path):
+    """Make a directory (str) of root's when it is missing, and prove that nobody else can write to it.
+
+    :raises HookError: CONFIG when somebody else can
+    """
+    try:
+        try:
+            os.mkdir(path)
+            os.chmod(path, 0o755)  # whatever the umask
+        except FileExistsError:
+            pass
+        found = os.lstat(path)
+    except OSError as error:
+        raise HookError(CONFIG, "cannot use the directory %s of the hooks' records: %s; nothing was done" % (path, error.strerror))
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise HookError(CONFIG, "%s must be a directory of root's that nobody else can write to, because the hooks trust the records "
+                        "in it; remove it, the next hook makes it anew; nothing was done" % path)
+
+
 def directory(run_directory):
     """Return the directory (str) of the records; make it when it is missing.
 
     :raises HookError: CONFIG when somebody else could have put a record there
     """
-    for path in (run_directory, os.path.join(run_directory, "jobs")):
-        try:
-            try:
-                os.mkdir(path)
-                os.chmod(path, 0o755)  # whatever the umask
-            except FileExistsError:
-                pass
-            found = os.lstat(path)
-        except OSError as error:
-            raise HookError(CONFIG, "cannot use the directory %s of the hooks' records: %s; nothing was done" % (path, error.strerror))
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise HookError(CONFIG, "%s must be a directory of root's that nobody else can write to, because the hooks trust the records "
-                            "in it; remove it, the next hook makes it anew; nothing was done" % path)
-    return path
+    found = os.path.join(run_directory, "jobs")
+    own(run_directory)
+    own(found)
+    return found
 
 
 def stem(run_directory, job_id):

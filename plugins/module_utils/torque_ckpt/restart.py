@@ -40,7 +40,8 @@ def _restore(call, node, place, way):
             raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
                             % (shown, found["engine"]["name"], node.engine.name, found["node"]))
         put_back.check_node(found, shown)
-        manifest.check_pids_free(found)
+        if node.engine.keeps_ids:
+            manifest.check_pids_free(found)
         manifest.check_files(image, found, shown, place, node.engine.is_memory)
         cuts = changed.check(found["open_files"], node.settings["cut_back_appended"])
     files = put_back.PutBack(image, found, node.settings, node.user.uid)
@@ -79,9 +80,11 @@ def _adopt(call, node, found):
 
     :param found: the manifest (dict)
     """
-    root = identity.process(found["root"])
+    came = [found["root"]] if node.engine.keeps_ids else identity.children(os.getpid())
+    root = identity.process(came[0]) if came else None
     if root is None or root.ppid != os.getpid():
-        raise HookError(ENGINE, "criu said it restored job %s, but its process %d is not there; image kept" % (call.job_id, found["root"]))
+        raise HookError(ENGINE, "%s said it restored job %s, but its process %d is not there; image kept"
+                        % (node.engine.name, call.job_id, found["root"]))
     identity.write_record(node.settings["run_directory"], call.job_id, identity.process(os.getpid()), root,
                           [entry["path"] for entry in found["spool"]], carried.left(found))
     return root
@@ -90,7 +93,7 @@ def _adopt(call, node, found):
 def _bring_back(call, node, hook):
     """Restore the job and write root's record of it. Returns the manifest (dict) and the job's root process."""
     digest.prepare()
-    place = private.Place(node.settings["run_directory"], node.user)
+    place = private.Place(node.settings["private_directory"] or node.settings["run_directory"], node.user)
     try:
         with witness.way(hook, node.settings["run_directory"], call.job_id, node.user, "image kept") as way:
             found, made = privilege.as_user(node.user, lambda: _restore(call, node, place.descriptor, way),

@@ -6,6 +6,7 @@ environment and files.
 import os
 
 from . import config, contract, privilege, report, start, supervisor
+from .engines import registry
 from .errors import HookError, USAGE
 
 
@@ -25,6 +26,15 @@ def _start(command):
         os._exit(127 if not os.path.exists(command[0]) else 126)
 
 
+def _under_engine(command, settings):
+    """Return the command (list of str) as the engine wants it; as it is where the engine is missing: a checkpoint will say so."""
+    try:
+        return registry.get(settings).command(command)
+    except HookError as error:
+        report.log("run", job=os.environ.get("PBS_JOBID", ""), outcome="not under the engine", sentence=repr(error.sentence))
+        return command
+
+
 def main(argv, config_path):
     """Start argv[1:] and end as it ends.
 
@@ -34,12 +44,12 @@ def main(argv, config_path):
     def work():
         command = contract.run(argv[1:])
         start.check_code(config_path)
-        run_directory = config.load(config_path)["run_directory"]
+        settings = config.load(config_path)
         if os.getsid(0) != os.getpid():
             raise HookError(USAGE, "run: must be started by pbs_mom as the leader of a session; the job was not started")
         start.close_descriptors()  # in an image they would be fatal
         supervisor.block_signals()
-        job = _start(command)
+        job = _start(_under_engine(command, settings))
         start.no_core_dumps()  # the job has its own limit by now
-        supervisor.end_as(supervisor.supervise(job, run_directory, os.environ.get("PBS_JOBID", "")))
+        supervisor.end_as(supervisor.supervise(job, settings["run_directory"], os.environ.get("PBS_JOBID", "")))
     return report.guard("run", work, os.environ.get("PBS_JOBID"))

@@ -51,7 +51,8 @@ class Trip(object):
         descriptors = [os.open(os.devnull, os.O_RDONLY), os.open(self.output, os.O_CREAT | os.O_WRONLY, 0o600)]
         for path in (self.image, self.output):
             os.chown(path, self.user.uid, self.user.gid)
-        self.root = trial.spawn(sys.executable, [self.program, self.stop_file, "0.002", str(STATUS)], {"PATH": "/bin:/usr/bin"}, "/",
+        command = self.engine.command([sys.executable, self.program, self.stop_file, "0.002", str(STATUS)])
+        self.root = trial.spawn(command[0], command[1:], {"PATH": "/bin:/usr/bin"}, "/",
                                 [descriptors[0], descriptors[1], descriptors[1]], self.user)
         for descriptor in descriptors:
             os.close(descriptor)

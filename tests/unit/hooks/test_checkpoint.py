@@ -98,9 +98,9 @@ def test_store_that_is_not_mounted(hook, site):
 
 @needs_root
 def test_engine_that_is_not_known(hook, site):
-    site.configure(engine="blcr")
+    site.configure(engine="dmtcp")
     assert checkpoint(hook, site) == (
-        errors.CONFIG, "", "engine 'blcr' is not known to these hooks (known: criu); set checkpoint_hooks_engine\n")
+        errors.CONFIG, "", "engine 'dmtcp' is not known to these hooks (known: blcr, criu); set checkpoint_hooks_engine\n")
 
 
 @needs_root

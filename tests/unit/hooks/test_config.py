@@ -30,8 +30,10 @@ def refusal(path, owner=None):
 
 def test_what_is_not_set_has_its_default(write):
     assert config.load(write({"stores": STORES}), owner=os.geteuid()) == {
-        "engine": "criu", "stores": STORES, "criu_path": "/usr/sbin/criu", "criu_options": [], "engine_timeout": 3600,
-        "run_directory": "/run/ckpt-torque", "key_path": "/etc/ckpt-torque/manifest.key", "restart_attempts": 5, "restart_backoff": 10,
+        "engine": "criu", "stores": STORES, "criu_path": "/usr/sbin/criu", "criu_options": [],
+        "blcr_path": "/usr/bin", "blcr_dump_options": [], "blcr_restore_options": [], "engine_timeout": 3600,
+        "run_directory": "/run/ckpt-torque", "private_directory": "", "key_path": "/etc/ckpt-torque/manifest.key",
+        "restart_attempts": 5, "restart_backoff": 10,
         "depth": 2, "reserve": 1 << 30, "lock_timeout": 120, "state_directory": "/var/lib/ckpt-torque", "metrics_directory": "",
         "torque_path": "/opt/torque/current/bin", "orphan_grace_days": 7,
         "carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"], "carried_trees": [], "carried_bytes": 1 << 30,
@@ -39,8 +41,11 @@ def test_what_is_not_set_has_its_default(write):
 
 
 def test_what_is_set_counts(write):
-    wanted = {"engine": "blcr", "stores": STORES, "criu_path": "/opt/criu", "criu_options": ["--tcp-close"], "engine_timeout": 5,
-              "run_directory": "/run/elsewhere", "key_path": "/etc/elsewhere", "restart_attempts": 1, "restart_backoff": 0,
+    wanted = {"engine": "blcr", "stores": STORES, "criu_path": "/opt/criu", "criu_options": ["--tcp-close"],
+              "blcr_path": "/opt/blcr/bin", "blcr_dump_options": ["--save-exe"], "blcr_restore_options": ["--no-restore-pid"],
+              "engine_timeout": 5,
+              "run_directory": "/run/elsewhere", "private_directory": "/scratch", "key_path": "/etc/elsewhere",
+              "restart_attempts": 1, "restart_backoff": 0,
               "depth": 5, "reserve": 0, "lock_timeout": 1, "state_directory": "/var/elsewhere", "metrics_directory": "/var/metrics",
               "torque_path": "/usr/bin", "orphan_grace_days": 0,
               "carried_directories": ["/scratch"], "carried_trees": ["$TMPDIR", "$TMPDIR/x"], "carried_bytes": 0, "cut_back_appended": True}

@@ -20,11 +20,11 @@ def test_get_gives_the_configured_criu(program):
     assert (found.name, found.path, found.options, found.timeout) == ("criu", path, ["--tcp-close"], 5)
 
 
-@pytest.mark.parametrize("name, shown", [("blcr", "'blcr'"), ("CRIU", "'CRIU'"), ("", "''"), ("\u00fc", "'\\xfc'")])
+@pytest.mark.parametrize("name, shown", [("BLCR", "'BLCR'"), ("CRIU", "'CRIU'"), ("", "''"), ("\u00fc", "'\\xfc'")])
 def test_get_does_not_know_other_engines(name, shown):
     with pytest.raises(HookError) as caught:
         registry.get({"engine": name, "criu_path": "/bin/true", "criu_options": [], "engine_timeout": 5})
-    assert str(caught.value) == "engine %s is not known to these hooks (known: criu); set checkpoint_hooks_engine" % shown
+    assert str(caught.value) == "engine %s is not known to these hooks (known: blcr, criu); set checkpoint_hooks_engine" % shown
     assert caught.value.code == errors.CONFIG
 
 

@@ -5,7 +5,8 @@ import pytest
 from torque_ckpt import errors, fit
 from torque_ckpt.errors import HookError
 
-HERE = {"node": "node1", "arch": "x86_64", "cpu": ["avx", "sse2"], "libc": "glibc 2.41"}
+HERE = {"node": "node1", "arch": "x86_64", "cpu": ["avx", "sse2"], "libc": "glibc 2.41", "kernel": "3.10.108", "kernel_version": "#4 SMP"}
+CRIU, BLCR = {"engine": {"name": "criu", "version": "4.2.1"}}, {"engine": {"name": "blcr", "version": "0.8.6_b4"}}
 
 
 def test_features_of_x86_without_what_only_the_kernel_does(tmp_path):
@@ -32,20 +33,23 @@ def test_this_node():
     assert here["libc"].startswith("glibc ")
     assert here["cpu"] == fit.cpu_features()
     assert os.uname().machine != "x86_64" or "sse2" in here["cpu"]
-    fit.check(here, "/shown")
+    fit.check(dict(here, **CRIU), "/shown")
 
 
 @pytest.mark.parametrize("change, why", [
     ({}, ""), ({"cpu": []}, ""), ({"cpu": ["sse2"]}, ""), ({"libc": "glibc 2.17"}, ""),
+    ({"kernel": "3.10.0"}, ""), ({"kernel_version": "#5 SMP"}, ""), (BLCR, ""),
+    (dict(BLCR, kernel="3.10.0-514.el7"), "was made by BLCR on kernel 3.10.0-514.el7 (#4 SMP), this node has 3.10.108 (#4 SMP)"),
+    (dict(BLCR, kernel_version="#5 SMP"), "was made by BLCR on kernel 3.10.108 (#5 SMP), this node has 3.10.108 (#4 SMP)"),
     ({"arch": "aarch64"}, "is for aarch64, this node is x86_64"),
     ({"cpu": ["avx", "avx512f", "amx_tile"]}, "was made on a CPU with amx_tile avx512f, which this node's CPU lacks"),
 ])
 def test_image_of_another_node(change, why):
-    assert fit.lacks(dict(HERE, **change), HERE) == why
+    assert fit.lacks(dict(HERE, **dict(CRIU, **change)), HERE) == why
 
 
 def test_sentence():
     with pytest.raises(HookError) as caught:
-        fit.check(dict(fit.node(), arch="vax", node="node7"), "/shown")
+        fit.check(dict(fit.node(), arch="vax", node="node7", **CRIU), "/shown")
     assert (caught.value.code, str(caught.value)) == (
         errors.REFUSED, "image /shown is for vax, this node is %s; restart it on a node like node7; image kept" % os.uname().machine)

@@ -86,9 +86,9 @@ def test_ordinary_user_is_refused(trip, place, nobody):
 
 
 def test_unknown_engine(trip, place):
-    answer = trip(place / "criu", engine="blcr")
+    answer = trip(place / "criu", engine="dmtcp")
     assert answer["failed"] is True
-    assert answer["msg"] == "value of engine must be one of: criu, got: blcr"
+    assert answer["msg"] == "value of engine must be one of: criu, blcr, got: dmtcp"
 
 
 @needs_root

@@ -2,8 +2,10 @@
 
 import ctypes
 import os
+import pathlib
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,10 +25,11 @@ def start(tmp_path):
     output, stop = tmp_path / "output", tmp_path / "stop"
     started = []
 
-    def run(status=7):
+    def run(status=7, **variables):
         with open(output, "ab") as stream:
             process = subprocess.Popen([sys.executable, str(tmp_path / "program.py"), str(stop), "0.001", str(status)],
-                                       stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True)
+                                       stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True,
+                                       env=dict(os.environ, **variables))
         started.append(process)
         return process, output, stop
 
@@ -57,6 +60,31 @@ def test_program_to_its_end(start, status):
     assert re.fullmatch("[0-9a-f]{16}", secret)
     assert lines[:-1] == ["%d %d %d %s" % (number, number, number, secret) for number in range(1, found.counter + 1)]
     assert lines[-1] == "end %d" % found.counter
+
+
+def sockets(pid):
+    """Return how many sockets a process has open (int)."""
+    links = ["/proc/%d/fd/%s" % (pid, name) for name in os.listdir("/proc/%d/fd" % pid)]
+    return sum(os.readlink(link).startswith("socket:") for link in links)
+
+
+def test_program_under_cr_run_has_no_sockets(start, tmp_path):
+    """BLCR brings none back. What cr_run has preloaded is found by its name; here it is another library."""
+    library = next(line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "/libm" in line)
+    shutil.copy(library, str(tmp_path / "libcr_run.so.0"))
+    process, output, stop = start(LD_PRELOAD=str(tmp_path / "libcr_run.so.0"))
+    assert reached(output, 20), output.read_text()
+    assert sockets(process.pid) == 0
+    stop.touch()
+    assert process.wait(20) == 7
+    found = Evidence(output.read_text())
+    assert (found.problems, found.ended) == ([], True)
+
+
+def test_program_has_sockets(start):
+    process, output, _stop = start()
+    assert reached(output, 1)
+    assert sockets(process.pid) == 2
 
 
 PIDFD_OPEN, PIDFD_GETFD = 434, 438  # the same numbers on all architectures

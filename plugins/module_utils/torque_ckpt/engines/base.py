@@ -18,9 +18,20 @@ class Engine(object):
     restore_capabilities = ()
     """Capabilities (ints) that restore needs. An image says what the engine does with them, so as few as can be."""
 
+    stops = False
+    """bool: whether a job that is to go on is stopped by signals for its image, so that somebody has to set it going again."""
+    stops_late = False
+    """bool: whether it may stop the job still when its program was killed, because the kernel goes on with what it was told."""
+    keeps_ids = True
+    """bool: whether what is restored has the process ids that it had."""
+
     def version(self):
         """Return the engine's version (str)."""
         raise NotImplementedError
+
+    def command(self, arguments):
+        """Return with what (list of str) a program is started, so that the engine can dump it; arguments: list of str."""
+        return arguments
 
     def dump(self, root, directory, stop, witness=None, meanwhile=None):
         """Write the tree under root (pid) into directory (path, str).

@@ -1,0 +1,210 @@
+"""Test guests: virtual machines, for what needs a kernel of its own (modules, NFS, quotas, a reboot), reached over ssh.
+
+  python3 guests.py up NAME          make or start the guest node1 of the group NAME
+  python3 guests.py down NAME        stop it and remove its disk
+  python3 guests.py inventory NAME   print where the group's inventory is
+
+The guest is head and compute node in one. Its disk is made once from Debian packages, as the image of the test hosts is (hosts.py has
+the settings they share), and kept under a name made from the recipe. Settings, by environment: CKPT_TORQUE_GUEST_SUITE (Debian suite,
+default trixie), CKPT_TORQUE_GUEST_KERNEL (a kernel tree that was compiled, with virtio and ext4 in it; it is booted instead of
+Debian's, and is at /usr/src/linux in the guest).
+"""
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import hosts
+from hosts import CACHE, Failure, output, say
+
+HOST = "node1"
+MEMBERS = {HOST: ["torque_server", "torque_client", "torque_mom", "checkpoint_store"]}
+SUITE = os.environ.get("CKPT_TORQUE_GUEST_SUITE", "trixie")
+KERNEL = os.environ.get("CKPT_TORQUE_GUEST_KERNEL", "")
+PACKAGES = hosts.PACKAGES + ["udev", "kmod", "ifupdown", "isc-dhcp-client"]
+DEBIAN_KERNEL = ["linux-image-amd64", "initramfs-tools"]
+NEEDED = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils", "mke2fs": "e2fsprogs", "mmdebstrap": "mmdebstrap"}
+# Emulated: KVM is not to be had in most containers and virtual machines, and one path is enough. On several threads it panics kernels.
+MACHINE = ["-accel", "tcg,thread=single", "-cpu", "qemu64,-cx16", "-smp", "1", "-m", "2048"]
+DISK = "12G"
+UP_SECONDS = 600  # emulated, a boot takes a minute; beside other work several
+RECIPE = [
+    "mkdir -p -m 700 /root/.ssh && mkdir -p /usr/src/linux /shared && chmod 755 /shared",
+    "printf 'UseDNS no\\nUsePAM no\\n' > /etc/ssh/sshd_config.d/guests.conf",
+    "printf 'auto lo eth0\\niface lo inet loopback\\niface eth0 inet dhcp\\n' > /etc/network/interfaces",
+    "echo %s > /etc/hostname && printf '127.0.0.1 localhost\\n10.0.2.15 %s\\n' > /etc/hosts" % (HOST, HOST),
+    "systemctl mask e2scrub_reap.service getty.target serial-getty@ttyS0.service systemd-networkd-wait-online.service",
+    "printf '/dev/vda / ext4 defaults 0 1\\n%s' > /etc/fstab" % ("/dev/vdb /usr/src/linux ext4 ro 0 0\\n" if KERNEL else ""),
+] + hosts.RECIPE[-len(hosts.USERS):]
+
+
+# -- the disk --------------------------------------------------------------
+
+def tree_to_disk(tree, disk, size):
+    """Make a disk (path) with a file system that holds a directory tree."""
+    draft = disk.with_suffix(".draft")
+    draft.unlink(missing_ok=True)
+    output("mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum,^64bit", "-d", str(tree), str(draft), size)  # as old kernels know it
+    draft.rename(disk)
+
+
+def base():
+    """Return the directory with disk, and kernel and initrd where they are Debian's; make it when this recipe has not been built here."""
+    packages = PACKAGES + ([] if KERNEL else DEBIAN_KERNEL)
+    recipe = [SUITE, packages, RECIPE, DISK, hosts.mirror(), hosts.apt_settings(), hosts.key().with_suffix(".pub").read_text()]
+    place = CACHE / "guests" / hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
+    if (place / "disk").exists():
+        return place
+    say("building the guest's disk from Debian %s packages, once (a minute and up)" % SUITE)
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    settings = place / "apt-settings"
+    settings.write_text(hosts.apt_settings())
+    tree = place / "tree"
+    output("mmdebstrap", "--variant=minbase", "--include=" + ",".join(packages), "--aptopt=Acquire::Languages \"none\"",
+           *["--customize-hook=chroot \"$1\" sh -c %s" % hosts.quoted(step) for step in RECIPE],
+           "--customize-hook=copy-in %s /etc/apt/apt.conf.d" % settings,
+           "--customize-hook=upload %s.pub /root/.ssh/authorized_keys" % hosts.key(),
+           SUITE, str(tree), "deb %s %s main" % (hosts.mirror(), SUITE))
+    if not KERNEL:
+        for name in ("vmlinuz", "initrd.img"):
+            shutil.copy(str(next((tree / "boot").glob(name + "-*"))), str(place / name))
+    tree_to_disk(tree, place / "disk", DISK)
+    shutil.rmtree(tree)
+    return place
+
+
+def kernel_disk():
+    """Return a disk (path) with the kernel tree; made anew when the tree's kernel is another."""
+    image = pathlib.Path(KERNEL) / "arch/x86/boot/bzImage"
+    if not image.is_file():
+        raise Failure("%s is no kernel tree that was compiled: there is no arch/x86/boot/bzImage; compile it, or correct "
+                      "CKPT_TORQUE_GUEST_KERNEL" % KERNEL)
+    disk = CACHE / "guests" / ("kernel-%s.disk" % hashlib.sha256(image.read_bytes()).hexdigest()[:16])
+    if not disk.exists():
+        say("copying the kernel tree %s to a disk, once" % KERNEL)
+        tree_to_disk(KERNEL, disk, "6G")
+    return disk
+
+
+# -- the machine -----------------------------------------------------------
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def running(place):
+    """Return the pid (int) of the group's machine, or None."""
+    try:
+        pid = int((place / "pid").read_text())
+        arguments = pathlib.Path("/proc/%d/cmdline" % pid).read_bytes().decode().split("\0")
+    except (OSError, ValueError):
+        return None
+    return pid if str(place / "pid") in arguments else None
+
+
+def boot(place, port):
+    (place / "pid").unlink(missing_ok=True)
+    found = base()
+    if not (place / "disk").exists():
+        output("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(found / "disk"), str(place / "disk"))
+    kernel = ["-kernel", KERNEL + "/arch/x86/boot/bzImage"] if KERNEL else [
+        "-kernel", str(found / "vmlinuz"), "-initrd", str(found / "initrd.img")]
+    output("qemu-system-x86_64", *MACHINE, "-display", "none", "-daemonize", "-pidfile", str(place / "pid"),
+           "-serial", "file:%s" % (place / "console"),
+           *kernel, "-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=5 systemd.unified_cgroup_hierarchy=%d" % (not KERNEL),
+           "-drive", "file=%s,format=qcow2,if=virtio,cache=unsafe" % (place / "disk"),
+           *(["-drive", "file=%s,format=raw,if=virtio,readonly=on" % kernel_disk()] if KERNEL else []),
+           "-netdev", "user,id=net,hostfwd=tcp:127.0.0.1:%d-:22" % port, "-device", "virtio-net-pci,netdev=net",
+           "-object", "rng-random,filename=/dev/urandom,id=rng", "-device", "virtio-rng-pci,rng=rng")
+
+
+def ask(port, *command):
+    return subprocess.run(["ssh", "-i", str(hosts.key()), "-p", str(port), "-o", "StrictHostKeyChecking=no", "-o",
+                           "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10", "root@127.0.0.1", *command],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
+
+
+def wait(place, port):
+    """Wait until systemd in the guest is done."""
+    deadline = time.monotonic() + UP_SECONDS
+    state = "not reached"
+    while time.monotonic() < deadline and running(place):
+        done = ask(port, "systemctl", "is-system-running")
+        state = done.stdout.strip() or done.stderr.strip()
+        if state == "running":
+            return
+        if state == "degraded":
+            failed = ask(port, "systemctl", "--failed", "--plain", "--no-legend").stdout
+            raise Failure("the guest is degraded: %s" % " ".join(failed.split()))
+        time.sleep(0.5)
+    raise Failure("the guest did not come up within %d seconds (%s); see its console %s" % (UP_SECONDS, state, place / "console"))
+
+
+# -- the group -------------------------------------------------------------
+
+def preflight():
+    hosts.preflight()
+    missing = sorted(package for command, package in NEEDED.items() if not shutil.which(command))
+    if missing:
+        raise Failure("%s missing; run: apt-get install %s" % (", ".join(missing), " ".join(missing)))
+
+
+def up(group):
+    place = hosts.place(group)
+    place.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        hosts.key()
+        hosts.manifest_key()
+        base()
+    there = running(place)
+    if not there:
+        port = free_port()
+        (place / "port").write_text(str(port))
+        boot(place, port)
+    port = int((place / "port").read_text())
+    wait(place, port)
+    inventory = hosts.write_inventory(group, MEMBERS, {HOST: ("127.0.0.1", port)})
+    if os.environ.get("SUDO_UID"):
+        output("chown", "-R", "--no-dereference", os.environ["SUDO_UID"], str(CACHE / "id_ed25519"), str(inventory))
+    say("%s (port %d) %s" % (HOST, port, "was up" if there else "is up"))
+
+
+def down(group):
+    place = hosts.place(group)
+    pid = running(place)
+    if pid:
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(place, ignore_errors=True)
+    say("the guest of %s is gone" % group)
+
+
+def main(arguments):
+    if len(arguments) != 2 or arguments[0] not in ("up", "down", "inventory") or not re.fullmatch("[a-z][a-z0-9]*", arguments[1]):
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    if arguments[0] == "inventory":
+        print(hosts.place(arguments[1]) / "inventory.yml")
+        return 0
+    preflight()
+    {"up": up, "down": down}[arguments[0]](arguments[1])
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Failure as failure:
+        print("guests: %s" % failure, file=sys.stderr)
+        sys.exit(1)

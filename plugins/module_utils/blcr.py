@@ -1,0 +1,130 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a node must have so that BLCR's kernel modules can be built for it and loaded: reading it, and judging it."""
+
+import os
+import re
+
+from ansible_collections.ckpt.torque.plugins.module_utils.engine_choice import dotted, numbers
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.trial import read
+
+LAST = {"0.8.5": (3, 7), "0.8.6_b4": (3, 17)}
+"""The last kernel that each version of BLCR knows."""
+MODULES = ("blcr_imports", "blcr")
+"""In the order in which they are loaded."""
+CAP_SYS_MODULE = 16
+WITNESSES = ("init_task", "sys_call_table", "linux_banner")
+"""Symbols whose address tells one kernel build from another."""
+
+
+def addresses(lines):
+    """Return the addresses (dict, name: str without leading zeros) of the WITNESSES in lines (iterable of str) of a symbol table."""
+    found = {}
+    for line in lines:
+        words = line.split()
+        if len(words) >= 3 and words[2] in WITNESSES:
+            found[words[2]] = words[0].lstrip("0")
+    return {name: where for name, where in found.items() if where}  # who may not read them is told zeros
+
+
+def symbols(path):
+    """Return the addresses in a symbol table file, empty when it cannot be read."""
+    try:
+        with open(path, "r") as stream:
+            return addresses(stream)
+    except (OSError, UnicodeDecodeError):
+        return {}
+
+
+def system_map_of(release, tree, given, root="/"):
+    """Return where the symbol table of a kernel is (str), empty when it is nowhere.
+
+    :param release: the kernel's (str); tree: where it was compiled or its headers are (str); given: what the site names (str)
+    """
+    if given:
+        return given
+    for path in (os.path.join(root, "boot", "System.map-" + release), os.path.join(tree, "System.map"),
+                 os.path.join(root, "lib/modules", release, "System.map")):
+        if os.path.isfile(path):
+            return path
+    return ""
+
+
+def tree_release(tree):
+    """Return of which kernel a tree or headers are (str), empty when they were not prepared."""
+    found = re.search(r'UTS_RELEASE "([^"]+)"', read(os.path.join(tree, "include/generated/utsrelease.h")) or
+                      read(os.path.join(tree, "include/linux/utsrelease.h")))
+    return found.group(1) if found else ""
+
+
+def signed_only(root="/"):
+    """Return what says that the kernel takes signed modules only (str), empty when nothing does."""
+    lockdown = re.search(r"\[(\w+)\]", read(os.path.join(root, "sys/kernel/security/lockdown")))
+    if lockdown and lockdown.group(1) != "none":
+        return "lockdown %s" % lockdown.group(1)
+    if read(os.path.join(root, "sys/module/module/parameters/sig_enforce")).strip() == "Y":
+        return "module.sig_enforce"
+    return ""
+
+
+def look(release, tree, system_map, root="/"):
+    """Return what this node has (dict): kernel, tree, tree_release, system_map, signed_only (str), loaded (list of str),
+    can_load, loading_disabled (bool), same_addresses (bool, None where the kernel does not tell its addresses).
+
+    :param release: the running kernel's (str)
+    :param tree: where it was compiled or its headers are (str); empty: /lib/modules/RELEASE/build
+    :param system_map: its symbol table (str); empty: looked for
+    """
+    tree = tree or os.path.join(root, "lib/modules", release, "build")
+    found = system_map_of(release, tree, system_map, root)
+    there, here = symbols(found), symbols(os.path.join(root, "proc/kallsyms"))
+    common = set(there) & set(here)
+    bounding = re.search(r"^CapBnd:\s*(\S+)", read(os.path.join(root, "proc/self/status")), re.MULTILINE)
+    return {
+        "kernel": release, "tree": tree, "tree_release": tree_release(tree), "system_map": found if os.path.isfile(found) else "",
+        "signed_only": signed_only(root), "loaded": [line.split()[0] for line in read(os.path.join(root, "proc/modules")).splitlines()
+                                                     if line.split()[0] in MODULES],
+        "can_load": bool(int(bounding.group(1), 16) >> CAP_SYS_MODULE & 1) if bounding else False,
+        "loading_disabled": read(os.path.join(root, "proc/sys/kernel/modules_disabled")).strip() == "1",
+        "same_addresses": all(there[name] == here[name] for name in common) if common else None,
+    }
+
+
+def cannot_load(found, version):
+    """Return why this node cannot load BLCR (str), empty when it can.
+
+    :param found: from look() (dict); version: of BLCR (str)
+    """
+    release = found["kernel"]
+    if version in LAST and numbers(release) > LAST[version]:
+        fits = [name for name, last in sorted(LAST.items()) if numbers(release) <= last]
+        cure = "set blcr_version to %s" % fits[0] if fits else "set checkpoint_engine to criu or auto"
+        return "BLCR %s knows kernels up to %s, this node runs %s; %s" % (version, dotted(LAST[version]), release, cure)
+    if set(found["loaded"]) == set(MODULES):
+        return ""
+    if not found["can_load"]:
+        return ("root's bounding set lacks CAP_SYS_MODULE, as in a container, so that no kernel module can be loaded; load BLCR on the "
+                "host that runs the container, or set checkpoint_engine to criu")
+    if found["loading_disabled"]:
+        return "the loading of kernel modules is forbidden until the next boot (kernel.modules_disabled is 1); boot the node without that"
+    if found["signed_only"]:
+        return ("the kernel takes signed modules only (%s), and those of BLCR are not signed; switch that off (secure boot, lockdown) or "
+                "set checkpoint_engine to criu" % found["signed_only"])
+    return ""
+
+
+def cannot_build(found):
+    """Return why BLCR cannot be built for this node (str), empty when it can; found: from look() (dict)."""
+    release = found["kernel"]
+    if not found["tree_release"]:
+        return ("there are no headers of kernel %s at %s; install kernel-devel-%s or linux-headers-%s, or name the tree in which it was "
+                "compiled in blcr_kernel_tree" % (release, found["tree"], release, release))
+    if found["tree_release"] != release:
+        return "%s is of kernel %s, this node runs %s; boot that one, or correct blcr_kernel_tree" % (
+            found["tree"], found["tree_release"], release)
+    if not found["system_map"]:
+        return "there is no symbol table of kernel %s; name its System.map in blcr_system_map" % release
+    if found["same_addresses"] is False:
+        return ("%s is not of the running kernel: it has other addresses; name the System.map of this very build in blcr_system_map, and "
+                "boot with nokaslr where the kernel moves itself" % found["system_map"])
+    return ""

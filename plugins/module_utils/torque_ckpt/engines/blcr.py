@@ -1,0 +1,231 @@
+"""BLCR: kernel modules and their commands, run as the job's owner. Kernels 2.6 to 3.17.
+
+Its commands check little: a checkpoint that fails may leave the job stopped, an image has no checksum, and a program that was
+replaced restarts and crashes. What they leave out is done here, and in manifest.py.
+"""
+import hashlib
+import json
+import os
+import re
+import time
+
+from .. import holding, identity
+from ..errors import HookError, CONFIG, ENGINE, REFUSED, TEMPORARY, plain
+from .base import Engine, call
+
+CONTEXT = "context"
+"""The image itself, in BLCR's own format."""
+ABOUT = "context.json"
+"""What this module has to know of it: pids, suspended (lists of int), mapped (path: [size, sha256])."""
+
+_COMMANDS = ("cr_run", "cr_checkpoint", "cr_restart")
+_LEFT = 86
+"""With what cr_restart ends when the tree is there: it shall not stay as the parent of the job. None of its own codes."""
+_NOT_LOADED, _NOT_UNDER_CR_RUN = 38, 52  # ENOSYS, EBADE: the errno is the exit status
+_TEMPORARY = (12, 16)  # ENOMEM, EBUSY
+_STOP_SECONDS = 60
+"""How long the processes may take to stand still when BLCR has told them to (seconds)."""
+
+
+def reason(output):
+    """Return BLCR's own reason (str) out of what a command printed: what its modules say, or else its last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    kernel = [line[2:] for line in lines if line.startswith("- ")]
+    return (kernel or lines[-1:] or ["it printed nothing"])[0].rstrip(".")
+
+
+def _stands_still(pid):
+    found = identity.process(pid)
+    return found is None or found.state in "TtZX"
+
+
+def _wait_until_stopped(root):
+    """Wait until no process of the tree under root (pid) runs; BLCR signals them when it is done, they stop a moment later."""
+    late = time.monotonic() + _STOP_SECONDS
+    while not all(map(_stands_still, identity.tree(root))):
+        if time.monotonic() > late:
+            raise HookError(ENGINE, "not all processes stood still %d seconds after BLCR had told them to" % _STOP_SECONDS)
+        time.sleep(0.001)
+
+
+def _mapped(pids):
+    """Return the paths (sorted list of str) of the files that processes (pids) have mapped."""
+    found = set()
+    for pid in pids:
+        try:
+            with open("/proc/%d/maps" % pid, "rb") as stream:
+                fields = [line.rstrip(b"\n").split(None, 5) for line in stream]
+        except OSError:
+            continue  # it has ended
+        found.update(line[5] for line in fields if len(line) == 6 and line[1] in (b"r-xp", b"r--p"))
+    return sorted(os.fsdecode(path) for path in found if path.startswith(b"/") and not path.endswith(b" (deleted)"))
+
+
+def _describe(path):
+    """Return [size, sha256] of a file, or None when it cannot be read."""
+    found = hashlib.sha256()
+    size = 0
+    try:
+        with open(path, "rb") as stream:
+            for chunk in iter(lambda: stream.read(1 << 20), b""):
+                found.update(chunk)
+                size += len(chunk)
+    except OSError:
+        return None
+    return [size, found.hexdigest()]
+
+
+def _threads(pids):
+    """Return the ids (sorted list of int) of all threads of processes (pids)."""
+    found = set(pids)
+    for pid in pids:
+        try:
+            found.update(map(int, os.listdir("/proc/%d/task" % pid)))
+        except OSError:
+            pass
+    return sorted(found)
+
+
+def _about(directory):
+    with open(os.path.join(directory, ABOUT)) as stream:
+        return json.load(stream)
+
+
+class Blcr(Engine):
+    """See base.Engine.
+
+    :param path: directory of BLCR's commands (str)
+    :param dump_options: further options of every cr_checkpoint, such as --save-exe (list of str)
+    :param restore_options: further options of every cr_restart, such as --relocate (list of str)
+    :param timeout: seconds a call may take (int)
+    """
+
+    name = "blcr"
+    stops = stops_late = True
+
+    def __init__(self, path, dump_options=(), restore_options=(), timeout=3600):
+        self.path = path
+        self.dump_options = list(dump_options)
+        self.restore_options = list(restore_options)
+        self.timeout = timeout
+        for command in _COMMANDS:
+            if not os.access(self._command(command), os.X_OK):
+                raise HookError(CONFIG, "%s is not in %s on this node; run the role blcr" % (command, path))
+
+    def _command(self, name):
+        return os.path.join(self.path, name)
+
+    @property
+    def keeps_ids(self):
+        """See Engine."""
+        return "--no-restore-pid" not in self.restore_options
+
+    def command(self, arguments):
+        """See Engine. cr_run preloads the library without which BLCR cannot stop a process."""
+        return [self._command("cr_run"), "--"] + arguments
+
+    def version(self):
+        """See Engine."""
+        status, output = call([self._command("cr_checkpoint"), "--version"], self.timeout)
+        found = re.search(r"version *(\S+)", output)
+        if status != 0 or not found:
+            raise HookError(ENGINE, "%s --version failed: %s" % (self._command("cr_checkpoint"), reason(output)))
+        return found.group(1)
+
+    def dump(self, root, directory, stop, witness=None, meanwhile=None):
+        """See Engine. The processes are stopped in any case: with --kill or --term BLCR ends them even when it fails."""
+        suspended = holding.stopped(root)
+        try:
+            self._write(root, directory, meanwhile)
+            _wait_until_stopped(root)
+            processes = identity.tree(root)
+            if witness:
+                self._call_witness(witness, "the job runs on")
+        except BaseException:
+            holding.go_on(root, suspended)
+            raise
+        threads, mapped = _threads(processes), _mapped(processes)
+        if not stop:
+            holding.go_on(root, suspended)
+        with open(os.path.join(directory, ABOUT), "x") as stream:
+            json.dump({"pids": threads, "suspended": suspended,
+                       "mapped": {path: found for path, found in ((path, _describe(path)) for path in mapped) if found}}, stream)
+
+    def _write(self, root, directory, meanwhile):
+        context = os.open(os.path.join(directory, CONTEXT), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            os.set_inheritable(context, True)
+            # What is written is flushed with the rest of the image, when the job need not wait.
+            status, output = call([self._command("cr_checkpoint"), "--tree", str(root), "--stop", "--nosync", "-F", str(context)]
+                                  + self.dump_options, self.timeout, meanwhile)
+        finally:
+            os.close(context)
+        if status == _NOT_UNDER_CR_RUN:
+            raise HookError(ENGINE, "a process of the job was not started under cr_run, or is linked statically, so that BLCR cannot "
+                            "checkpoint it (cr_checkpoint: %s); the job runs on" % reason(output))
+        if status == _NOT_LOADED or "cr_init" in output:
+            raise HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (cr_checkpoint: %s); the job runs on; "
+                            "run the role blcr" % reason(output))
+        if status != 0:
+            raise HookError(ENGINE, "cr_checkpoint failed with status %d: %s; the job runs on" % (status, reason(output)))
+
+    def _call_witness(self, witness, otherwise):
+        status, output = call([witness], self.timeout)
+        if status != 0:
+            raise HookError(ENGINE, "%s failed with status %d: %s; %s" % (witness, status, reason(output), otherwise))
+
+    def process_ids(self, directory):
+        """See Engine."""
+        with open(os.open(ABOUT, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)) as stream:
+            return json.load(stream)["pids"]
+
+    def is_memory(self, name):
+        """See Engine. What the kernel restores by and what it restores is one file."""
+        return False
+
+    def restore(self, directory, witness=None):
+        """See Engine."""
+        about = _about(directory)
+        self._check_mapped(about["mapped"])
+        before = identity.children(os.getppid())
+        context = os.open(os.path.join(directory, CONTEXT), os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            os.set_inheritable(context, True)
+            # The processes are left in the group of cr_restart, which is theirs alone then: --restore-pgid finds the group of two in use.
+            status, output = call([self._command("cr_restart"), "-F", str(context), "--stop", "--run-on-success", "exit %d" % _LEFT]
+                                  + self.restore_options, self.timeout)
+        finally:
+            os.close(context)
+        if status != _LEFT:
+            raise self._failure(status, output)
+        for root in self._came(before):
+            _wait_until_stopped(root)
+            if witness:
+                self._call_witness(witness, "image kept")
+            holding.go_on(root, about["suspended"])
+
+    def _came(self, before):
+        return [pid for pid in identity.children(os.getppid()) if pid not in before]
+
+    def _failure(self, status, output):
+        """Return the HookError for a cr_restart that ended with this status (int)."""
+        if status in _TEMPORARY:
+            what = "a process id of the image is in use" if status == 16 else "there is not enough memory"
+            return HookError(TEMPORARY, "%s on this node (cr_restart: %s); try again later or on another node" % (what, reason(output)))
+        if status == _NOT_LOADED or "cr_init" in output:
+            return HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (cr_restart: %s); run the role blcr; image kept"
+                             % reason(output))
+        return HookError(ENGINE, "cr_restart failed with status %d: %s; the image is kept" % (status, reason(output)))
+
+    def _check_mapped(self, mapped):
+        """Prove that programs and libraries are those that the processes had: BLCR would map whatever is there.
+
+        :raises HookError: REFUSED for one that is not
+        """
+        if {"--save-all", "--save-private", "--save-exe"} & set(self.dump_options):
+            return
+        for path, wanted in sorted(mapped.items()):
+            if _describe(path) != wanted:
+                raise HookError(REFUSED, "%s, which the job has mapped, is not on this node as it was where the image was made; give "
+                                "the nodes the same programs and libraries (no prelink), or restart the job elsewhere; image kept"
+                                % plain(path))

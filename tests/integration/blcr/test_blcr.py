@@ -1,0 +1,138 @@
+"""BLCR itself, built and loaded by site.yml in a virtual machine with a kernel that it knows: `make blcr-vm`."""
+import json
+import os
+import re
+
+import pytest
+from conftest import CONFIG, STORE, Cluster, hosts
+
+GUESTS = "guests.py"
+TREE = "/usr/src/linux"
+BUILD = "/lib/modules/%s/extra/blcr"
+
+
+@pytest.fixture(scope="module")
+def guest():
+    """The guest with site.yml applied; .settings is what the site says of BLCR."""
+    keep = os.environ.get("CKPT_TORQUE_KEEP")
+    if not keep:
+        hosts("down", "blcr", program=GUESTS)
+    found = Cluster("blcr", GUESTS)
+    found.node = found.nodes["node1"]
+    found.settings = {"torque_enabled": False, "blcr_source": os.environ["BLCR_SOURCE"], "blcr_kernel_tree": TREE}
+    done = found.playbook("site", **found.settings)
+    assert done.code == 0, done.out
+    yield found
+    if not keep:
+        hosts("down", "blcr", program=GUESTS)
+
+
+def answer(done):
+    """Return what a module returned (dict)."""
+    return json.loads(re.search(r"=> (\{.*\})", done.out, re.DOTALL).group(1))
+
+
+@pytest.fixture
+def steps(guest):
+    """Play pbs_mom: steps(names, state) returns the module's answer (dict). What a test leaves is removed."""
+    last = {}
+
+    def play(names, state=()):
+        found = answer(guest.module("node1", "hook_roundtrip", steps=names, state=dict(state), store_path=STORE, user="alice"))
+        last.update(found["state"])
+        return found
+    yield play
+    if last:
+        guest.module("node1", "hook_roundtrip", steps=["abandon"], state=last, store_path=STORE, user="alice")
+
+
+@pytest.fixture
+def held(steps):
+    """A job that is held (the module's answer, dict); .image is where its image is."""
+    found = steps(["run", "hold"])
+    assert found["passed"], found["cause"]
+    found["image"] = os.path.join(found["state"]["directory"], found["state"]["name"])
+    return found
+
+
+def reboot(guest):
+    before = guest.node.ask("cat /proc/sys/kernel/random/boot_id")
+    done = guest.module("node1", "reboot", collection="ansible.builtin")
+    assert done.code == 0, done.out
+    assert guest.node.ask("cat /proc/sys/kernel/random/boot_id") != before
+
+
+def test_second_run_changes_nothing(guest):
+    done = guest.playbook("site", **guest.settings)
+    assert (done.code, done.changed("node1")) == (0, 0), done.out
+
+
+def test_engine_was_chosen_by_the_kernel(guest):
+    assert json.loads(guest.node.ask("cat " + CONFIG))["engine"] == "blcr"
+    assert guest.node.ask("cut -d ' ' -f 1 /proc/modules").split()[:2] == ["blcr", "blcr_imports"]
+    assert guest.node.ask("ls " + BUILD % guest.node.ask("uname -r")).split() == ["blcr.ko", "blcr_imports.ko"]
+
+
+def test_levels_1_and_2(guest, tmp_path):
+    done = guest.playbook("validate", validate_directory=str(tmp_path), validate_path=["node1"] * 4, **guest.settings)
+    assert done.code == 0, done.out
+    found = {trip["level"]: trip for trip in json.loads((tmp_path / "validation.json").read_text())["results"]}
+    assert [(level, trip["passed"], trip["engine"]["name"]) for level, trip in sorted(found.items())] == [
+        ("L1", True, "blcr"), ("L2", True, "blcr")]
+
+
+def test_job_goes_on_in_the_next_boot(guest, steps, held):
+    """And the modules are loaded there."""
+    reboot(guest)
+    found = steps(["restart", "continue", "hold"], held["state"])
+    assert found["passed"], found["cause"]
+    found = steps(["restart", "finish"], found["state"])
+    assert found["passed"], found["cause"]
+    assert found["exit_status"] == 7
+    assert found["counters"] == sorted(set(found["counters"])) and len(found["counters"]) == 4
+
+
+@pytest.mark.parametrize("harm, why", [
+    ("truncate -s -8 {0}/context", "context has [0-9]+ bytes, expected [0-9]+; take an older image"),
+    ("dd if=/dev/zero of={0}/context bs=1 count=64 seek=100000 conv=notrunc status=none",
+     "context has another content than was written; take an older image"),
+    ("rm {0}/context", "context: No such file or directory; take an older image"),
+    ("sed -i 's/pids/sdip/' {0}/context.json", "context.json has another content than was written; take an older image"),
+])
+def test_image_that_was_harmed(guest, steps, held, harm, why):
+    """BLCR itself would restart the second silently, and of the first run the job on after it has failed."""
+    guest.node.ask(harm.format(held["image"]))
+    found = steps(["restart", "finish"], held["state"])
+    assert not found["passed"]
+    assert re.search(r"status 65: .*image \S+ is damaged: " + why, found["cause"]), found["cause"]
+
+
+def test_process_id_in_use(guest, steps, held):
+    """A passing reason: the job is tried again, and not lost."""
+    root = json.loads(guest.node.ask("cat %s/manifest.json" % held["image"]))["root"]
+    guest.node.ask("for try in 1 2 3 4 5 6 7 8 9; do echo %d > /proc/sys/kernel/ns_last_pid; setsid sleep 600 > /dev/null 2>&1 & "
+                   "[ $! = %d ] && exit 0; kill $!; done; exit 1" % (root - 1, root))
+    found = steps(["restart", "finish"], held["state"])
+    guest.node.ask("kill %d" % root)
+    assert "status 75: " in found["cause"] and "process id %d of the image is in use on this node (by 'sleep')" % root in found["cause"]
+
+
+def test_library_that_was_replaced(guest, steps, held):
+    """BLCR maps whatever is there, and the program crashes."""
+    library = guest.node.ask("ls /lib/x86_64-linux-gnu/libpthread-*.so")
+    guest.node.ask("cp --preserve {0} /root/kept && cp {0} /root/other && printf x >> /root/other && mv /root/other {0}".format(library))
+    try:
+        found = steps(["restart", "finish"], held["state"])
+    finally:
+        guest.node.ask("mv /root/kept %s" % library)
+    assert "status 77: " in found["cause"] and "%s, which the job has mapped, is not on this node as it was" % library in found["cause"]
+
+
+def test_modules_that_are_not_loaded(guest, steps):
+    guest.node.ask("rmmod blcr blcr_imports")
+    try:
+        found = steps(["run", "hold"])
+        assert "BLCR's kernel modules are not loaded on this node" in found["cause"], found["cause"]
+    finally:
+        done = guest.playbook("site", **guest.settings)
+    assert (done.code, done.changed("node1")) == (0, 1), done.out

@@ -1,0 +1,370 @@
+"""The engine BLCR against a double of its commands. What they really do is seen in `make blcr-vm`."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from torque_ckpt import errors, holding, identity, privilege, records
+from torque_ckpt.engines import blcr, registry
+from torque_ckpt.errors import HookError
+
+DOUBLE = pathlib.Path(__file__).with_name("blcr_double.py")
+
+
+@pytest.fixture
+def commands(tmp_path):
+    """The directory (pathlib.Path) with the double; fails(command, status, text) makes it fail."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    for name in ("cr_run", "cr_checkpoint", "cr_restart"):
+        (place / name).write_text("#!%s\n" % sys.executable + DOUBLE.read_text())
+        (place / name).chmod(0o755)
+    return place
+
+
+@pytest.fixture
+def fails(commands):
+    def fail(name, status, text):
+        (commands / "fails").write_text("%s\n%d\n%s" % (name, status, text))
+    return fail
+
+
+@pytest.fixture
+def engine(commands):
+    return blcr.Blcr(str(commands), [], ["--no-restore-pid"], 20)
+
+
+@pytest.fixture
+def image(tmp_path):
+    place = tmp_path / "image"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def job():
+    """A job of three processes (subprocess.Popen)."""
+    started = subprocess.Popen(["/bin/sh", "-c", "sleep 600 & sleep 600 & wait"])
+    while len(identity.tree(started.pid)) < 3:
+        pass
+    yield started
+    for pid in identity.tree(started.pid):
+        os.kill(pid, signal.SIGKILL)
+    started.wait()
+
+
+def states(job):
+    return [identity.process(pid).state for pid in identity.tree(job.pid)]
+
+
+def failure(work, *arguments, **named):
+    with pytest.raises(HookError) as caught:
+        work(*arguments, **named)
+    return caught.value.code, str(caught.value)
+
+
+# What is there
+
+def test_get_gives_the_configured_blcr(commands):
+    found = registry.get({"engine": "blcr", "blcr_path": str(commands), "blcr_dump_options": ["--save-exe"],
+                          "blcr_restore_options": ["--relocate", "/a=/b"], "engine_timeout": 5})
+    assert (found.name, found.path, found.dump_options, found.restore_options, found.timeout) == (
+        "blcr", str(commands), ["--save-exe"], ["--relocate", "/a=/b"], 5)
+    assert found.keeps_ids and not found.dump_capabilities and not found.restore_capabilities
+
+
+@pytest.mark.parametrize("name", ["cr_run", "cr_checkpoint", "cr_restart"])
+def test_command_that_is_not_there(commands, name):
+    (commands / name).unlink()
+    assert failure(blcr.Blcr, str(commands)) == (errors.CONFIG, "%s is not in %s on this node; run the role blcr" % (name, commands))
+
+
+def test_version_is_what_it_says(engine):
+    assert engine.version() == "0.8.6_b4"
+
+
+def test_jobs_are_started_under_cr_run(engine, commands):
+    assert engine.command(["/bin/sh", "-c", "x"]) == [str(commands / "cr_run"), "--", "/bin/sh", "-c", "x"]
+    assert subprocess.check_output(engine.command(["/bin/echo", "--", "a b"])) == b"-- a b\n"
+
+
+@pytest.mark.parametrize("output, wanted", [
+    ("", "it printed nothing"), ("Restart failed: Input/output error\n", "Restart failed: Input/output error"),
+    ("- found pid 12 in use\nRestart failed: Device or resource busy\n", "found pid 12 in use"),
+    ("- vfs_write returned -28\n- more\nCheckpoint failed: No space left on device.\n", "vfs_write returned -28"),
+])
+def test_reason_is_the_kernels_first_or_the_last_line(output, wanted):
+    assert blcr.reason(output) == wanted
+
+
+# Dump
+
+@pytest.mark.parametrize("stop, wanted", [(True, "T"), (False, "S")])
+def test_dump_leaves_the_job_as_it_is_told(engine, image, job, wait_until, stop, wanted):
+    engine.dump(job.pid, str(image), stop)
+    wait_until(lambda: states(job) == [wanted] * 3)
+    assert sorted(os.listdir(str(image))) == ["context", "context.json"]
+    assert oct((image / "context").stat().st_mode & 0o777) == "0o600"
+    directory = os.open(str(image), os.O_RDONLY)
+    assert engine.process_ids(directory) == sorted(identity.tree(job.pid))
+    os.close(directory)
+    mapped = json.loads((image / "context.json").read_text())["mapped"]
+    shell = os.path.realpath("/bin/sh")
+    assert mapped[shell][0] == os.path.getsize(shell)
+    assert all(os.path.isfile(path) for path in mapped)
+
+
+def test_what_the_user_had_suspended_stays_so(engine, image, job, wait_until):
+    suspended = identity.tree(job.pid)[1]
+    os.kill(suspended, signal.SIGSTOP)
+    wait_until(lambda: states(job) == ["S", "T", "S"])
+    engine.dump(job.pid, str(image), False)
+    wait_until(lambda: states(job) == ["S", "T", "S"])
+    assert json.loads((image / "context.json").read_text())["suspended"] == [suspended]
+
+
+def test_witness_sees_the_job_stand_still(engine, image, job, program, tmp_path, wait_until):
+    seen = tmp_path / "seen"
+    engine.dump(job.pid, str(image), False, program("cut -d ' ' -f 3 /proc/%d/stat > %s\n" % (job.pid, seen)))
+    assert seen.read_text() == "T\n"
+    wait_until(lambda: states(job) == ["S"] * 3)
+
+
+def test_witness_that_fails(engine, image, job, program, wait_until):
+    path = program("echo no >&2\nexit 3\n")
+    assert failure(engine.dump, job.pid, str(image), True, path) == (errors.ENGINE, "%s failed with status 3: no; the job runs on" % path)
+    wait_until(lambda: states(job) == ["S"] * 3)
+
+
+@pytest.mark.parametrize("status, text, code, sentence", [
+    (38, "Checkpoint failed: support missing from kernel\n", errors.CONFIG,
+     "BLCR's kernel modules are not loaded on this node (cr_checkpoint: Checkpoint failed: support missing from kernel); the job runs on; "
+     "run the role blcr"),
+    (255, "Failed cr_init(): -1\n", errors.CONFIG,
+     "BLCR's kernel modules are not loaded on this node (cr_checkpoint: Failed cr_init(): -1); the job runs on; run the role blcr"),
+    (52, "Checkpoint failed: support missing from application\n", errors.ENGINE,
+     "a process of the job was not started under cr_run, or is linked statically, so that BLCR cannot checkpoint it (cr_checkpoint: "
+     "Checkpoint failed: support missing from application); the job runs on"),
+    (3, "Checkpoint failed: no processes checkpointed\n", errors.ENGINE,
+     "cr_checkpoint failed with status 3: Checkpoint failed: no processes checkpointed; the job runs on"),
+    (28, "- vfs_write returned -28\nCheckpoint failed: No space left on device\n", errors.ENGINE,
+     "cr_checkpoint failed with status 28: vfs_write returned -28; the job runs on"),
+])
+def test_checkpoint_that_fails(engine, image, job, fails, wait_until, status, text, code, sentence):
+    fails("cr_checkpoint", status, text)
+    assert failure(engine.dump, job.pid, str(image), True) == (code, sentence)
+    wait_until(lambda: states(job) == ["S"] * 3)
+
+
+def test_checkpoint_that_takes_too_long(commands, image, job, wait_until):
+    """It may have stopped some of the job by then."""
+    (commands / "cr_checkpoint").write_text("#!/bin/sh\nkill -STOP %d\nexec sleep 60\n" % job.pid)
+    assert failure(blcr.Blcr(str(commands), timeout=1).dump, job.pid, str(image), True) == (
+        errors.ENGINE, "%s took longer than 1 seconds and was killed" % (commands / "cr_checkpoint"))
+    wait_until(lambda: states(job) == ["S"] * 3)
+
+
+def test_checkpoint_as_it_is_called(commands, image, job):
+    (commands / "cr_checkpoint").write_text("#!/bin/sh\necho \"$@\"\nexit 1\n")
+    engine = blcr.Blcr(str(commands), ["--save-private", "--save-exe"])
+    found = failure(engine.dump, job.pid, str(image), False)[1].split("1: ")[1].split()
+    assert found.pop(found.index("-F") + 1).isdigit()
+    assert found == ["--tree", str(job.pid), "--stop", "--nosync", "-F", "--save-private", "--save-exe;", "the", "job", "runs", "on"]
+
+
+# Restore
+
+@pytest.fixture
+def made(engine, image):
+    """An image of a job of one process that is gone."""
+    job = subprocess.Popen(["/bin/sleep", "600"])
+    engine.dump(job.pid, str(image), True)
+    job.kill()
+    job.wait()
+    return image
+
+
+def restored(in_child, engine, image, witness=None):
+    """Restore in a child that adopts the tree; return the state and command line of what came, and whether it was the only one."""
+    def work():
+        privilege.become_subreaper()
+        privilege.as_user(privilege.User("me", os.geteuid(), os.getegid(), "/"), lambda: engine.restore(str(image), witness))
+        found = identity.children(os.getpid())
+        with open("/proc/%d/cmdline" % found[0]) as stream:
+            answer = [len(found), identity.process(found[0]).state, stream.read().split("\0")[0]]
+        os.kill(found[0], signal.SIGKILL)
+        return answer
+    return in_child(work).result
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: as_user changes groups")
+
+
+@needs_root
+def test_tree_comes_back_as_an_orphan_that_runs(engine, made, in_child):
+    count, state, command = restored(in_child, engine, made)
+    assert (count, command) == (1, "/bin/sleep") and state in "SR"
+
+
+@needs_root
+def test_witness_sees_the_tree_stand_still(engine, made, in_child, program, tmp_path):
+    seen = tmp_path / "seen"
+    path = program("for stat in /proc/[0-9]*/stat; do read -r pid name state rest < $stat; [ \"$name\" != '(sleep)' ] || "
+                   "tr '\\0' ' ' < /proc/$pid/cmdline | grep -q 'sleep 600' && echo $state; done > %s\n" % seen)
+    restored(in_child, engine, made, path)
+    assert "T" in seen.read_text().split()
+
+
+@pytest.mark.parametrize("status, text, code, sentence", [
+    (16, "- found pid 4711 in use\nRestart failed: Device or resource busy\n", errors.TEMPORARY,
+     "a process id of the image is in use on this node (cr_restart: found pid 4711 in use); try again later or on another node"),
+    (12, "Restart failed: Cannot allocate memory\n", errors.TEMPORARY,
+     "there is not enough memory on this node (cr_restart: Restart failed: Cannot allocate memory); try again later or on another node"),
+    (38, "Restart failed: support missing from kernel\n", errors.CONFIG,
+     "BLCR's kernel modules are not loaded on this node (cr_restart: Restart failed: support missing from kernel); run the role blcr; "
+     "image kept"),
+    (255, "Failed cr_init(): -1\n", errors.CONFIG,
+     "BLCR's kernel modules are not loaded on this node (cr_restart: Failed cr_init(): -1); run the role blcr; image kept"),
+    (5, "Restart failed: Input/output error\n", errors.ENGINE,
+     "cr_restart failed with status 5: Restart failed: Input/output error; the image is kept"),
+    (2, "- Failed to open file /data/x\nRestart failed: No such file or directory\n", errors.ENGINE,
+     "cr_restart failed with status 2: Failed to open file /data/x; the image is kept"),
+    (0, "", errors.ENGINE, "cr_restart failed with status 0: it printed nothing; the image is kept"),
+])
+def test_restart_that_fails(engine, made, fails, status, text, code, sentence):
+    fails("cr_restart", status, text)
+    assert failure(engine.restore, str(made)) == (code, sentence)
+
+
+def test_id_in_use_is_looked_for_by_blcr_too(commands, made):
+    about = json.loads((made / "context").read_text())
+    (made / "context").write_text(json.dumps(dict(about, pids=[os.getpid()])))
+    assert failure(blcr.Blcr(str(commands)).restore, str(made)) == (
+        errors.TEMPORARY, "a process id of the image is in use on this node (cr_restart: found pid %d in use); try again later or on "
+        "another node" % os.getpid())
+
+
+def test_context_that_is_none(engine, made):
+    (made / "context").write_text("nonsense")
+    assert failure(engine.restore, str(made)) == (
+        errors.ENGINE, "cr_restart failed with status 22: file header has invalid signature; the image is kept")
+
+
+def test_library_that_is_another_here(engine, made, tmp_path):
+    """BLCR would map it, and the program would crash."""
+    library = tmp_path / "libx.so"
+    shutil.copy(os.path.realpath("/bin/sleep"), str(library))
+    about = json.loads((made / "context.json").read_text())
+    about["mapped"][str(library)] = blcr._describe(str(library))
+    (made / "context.json").write_text(json.dumps(about))
+    engine._check_mapped(about["mapped"])
+    library.write_bytes(library.read_bytes()[:-1] + b"x")
+    sentence = ("%s, which the job has mapped, is not on this node as it was where the image was made; give the nodes the same programs "
+                "and libraries (no prelink), or restart the job elsewhere; image kept" % library)
+    assert failure(engine.restore, str(made)) == (errors.REFUSED, sentence)
+    library.unlink()
+    assert failure(engine.restore, str(made)) == (errors.REFUSED, sentence)
+    blcr.Blcr(engine.path, ["--save-private"])._check_mapped(about["mapped"])
+
+
+def test_nothing_of_the_image_is_memory_alone(engine):
+    assert not engine.is_memory("context") and not engine.is_memory("context.json")
+
+
+# The checkpoint hook with it
+
+@pytest.fixture
+def blcr_site(site, open_directory):
+    """The Site with BLCR as its engine, and the directory of its commands (str)."""
+    place = os.path.join(open_directory, "bin")
+    os.mkdir(place)
+    for name in ("cr_run", "cr_checkpoint", "cr_restart"):
+        path = os.path.join(place, name)
+        with open(path, "w") as stream:
+            stream.write("#!/usr/bin/python3\n" + DOUBLE.read_text())
+        os.chmod(path, 0o755)
+    site.commands = place
+    site.configure(engine="blcr", blcr_path=place)
+    return site
+
+
+def checkpoint(hook, site, session, signal_number):
+    return hook("checkpoint", site.arguments(session=str(session)) + [signal_number, "-"], site.config)
+
+
+def record(site):
+    return records.read(site.run_directory, "12.head", records.HOLDING)
+
+
+@needs_root
+def test_hook_ends_a_held_job(hook, blcr_site, start_job):
+    found = start_job(user=blcr_site.user)
+    leader, job = found.leader, found.pids[0]
+    assert checkpoint(hook, blcr_site, leader, "15") == (0, "", "")
+    assert getattr(identity.process(job), "state", "Z") in "ZX"
+    files = blcr_site.content()
+    assert "ckpt.12.head.2/context" in files
+    found = json.loads(files["ckpt.12.head.2/manifest.json"].decode())
+    assert (found["engine"], found["pids"]) == ({"name": "blcr", "version": "0.8.6_b4"}, [job])
+    assert record(blcr_site) is None
+
+
+@needs_root
+def test_hook_leaves_a_job_going(hook, blcr_site, start_job, state_of, wait_until):
+    found = start_job(user=blcr_site.user)
+    leader, job = found.leader, found.pids[0]
+    assert checkpoint(hook, blcr_site, leader, "0") == (0, "", "")
+    wait_until(lambda: state_of(job) == "S")
+    assert "ckpt.12.head.2/context" in blcr_site.content()
+    assert record(blcr_site) is None
+
+
+@needs_root
+@pytest.mark.parametrize("signal_number", ["15", "0"])
+def test_checkpoint_that_fails_after_it_has_stopped_the_job(hook, blcr_site, start_job, state_of, wait_until, signal_number):
+    found = start_job(user=blcr_site.user)
+    leader, job = found.leader, found.pids[0]
+    with open(os.path.join(blcr_site.commands, "cr_checkpoint"), "w") as stream:
+        stream.write("#!/bin/sh\nkill -STOP %d\necho '- vfs_write returned -28' >&2\nexit 28\n" % job)
+    assert checkpoint(hook, blcr_site, leader, signal_number) == (
+        errors.ENGINE, "", "cr_checkpoint failed with status 28: vfs_write returned -28; the job runs on\n")
+    wait_until(lambda: state_of(job) == "S")
+    assert blcr_site.content() == {}
+    assert record(blcr_site) is None
+
+
+@needs_root
+@pytest.mark.parametrize("signal_number", ["15", "0"])
+def test_kernel_that_stops_the_job_when_everybody_has_given_up(hook, blcr_site, start_job, state_of, wait_until, signal_number):
+    """The record stays, by which the job's leader, or here the test, sets it going again."""
+    found = start_job(user=blcr_site.user)
+    leader, job = found.leader, found.pids[0]
+    blcr_site.configure(engine="blcr", blcr_path=blcr_site.commands, engine_timeout=1)
+    path = os.path.join(blcr_site.commands, "cr_checkpoint")
+    with open(path, "w") as stream:
+        stream.write("#!/bin/sh\n[ $1 != --version ] || exec echo version 0.8.6_b4\nexec sleep 60\n")
+    assert checkpoint(hook, blcr_site, leader, signal_number) == (
+        errors.ENGINE, "", "%s took longer than 1 seconds and was killed\n" % path)
+    assert state_of(job) == "S"
+    os.kill(job, signal.SIGSTOP)
+    assert record(blcr_site) is not None
+    holding.heal(blcr_site.run_directory, "12.head", job)
+    wait_until(lambda: state_of(job) == "S")
+
+
+@needs_root
+@pytest.mark.parametrize("signal_number", ["15", "0"])
+def test_hook_that_is_killed_while_the_job_stands_still(hook, blcr_site, start_job, state_of, wait_until, signal_number):
+    found = start_job(user=blcr_site.user)
+    leader, job = found.leader, found.pids[0]
+    with open(os.path.join(blcr_site.commands, "cr_checkpoint"), "w") as stream:
+        stream.write("#!/bin/sh\n[ $1 != --version ] || exec echo version 0.8.6_b4\nkill -STOP %d\n" % job
+                     + "kill -KILL $PPID\nsleep 0.3\n")
+    assert checkpoint(hook, blcr_site, leader, signal_number).code == errors.SYSTEM
+    wait_until(lambda: state_of(job) == "S")
+    assert record(blcr_site) is None
