@@ -7,7 +7,8 @@ testinfra_hosts = ["ansible://torque_mom"]
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/torque_ckpt"
 ROOMS = sorted(path.stem for path in PACKAGE.glob("*.py"))
 ENGINES = sorted(path.stem for path in PACKAGE.glob("engines/*.py"))
-PLAIN = ["stores", "criu_options", "engine_timeout", "run_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
+PLAIN = ["stores", "criu_options", "blcr_path", "blcr_dump_options", "blcr_restore_options", "engine_timeout", "run_directory",
+         "private_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
          "lock_timeout", "state_directory", "metrics_directory", "torque_path", "orphan_grace_days", "carried_directories",
          "carried_trees", "cut_back_appended"]
 BYTES = {"1G": 1 << 30, "64M": 64 << 20, "100M": 100 << 20}

@@ -1,0 +1,37 @@
+"""guests.py: what it refuses before it starts a machine."""
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+SHARED = pathlib.Path(__file__).resolve().parents[3] / "molecule/shared"
+sys.path.insert(0, str(SHARED))
+
+import guests  # noqa: E402
+from hosts import Failure  # noqa: E402
+
+
+@pytest.mark.parametrize("arguments", [[], ["up"], ["start", "x"], ["up", "X"], ["up", "x", "y"], ["up", "../x"]])
+def test_usage(arguments):
+    done = subprocess.run([sys.executable, str(SHARED / "guests.py")] + arguments, stderr=subprocess.PIPE, universal_newlines=True,
+                          check=False)
+    assert (done.returncode, done.stderr.strip()) == (2, guests.__doc__.strip())
+
+
+def test_tree_without_a_kernel(monkeypatch, tmp_path):
+    monkeypatch.setattr(guests, "KERNEL", str(tmp_path))
+    with pytest.raises(Failure) as caught:
+        guests.kernel_disk()
+    assert str(caught.value) == ("%s is no kernel tree that was compiled: there is no arch/x86/boot/bzImage; compile it, or correct "
+                                 "CKPT_TORQUE_GUEST_KERNEL" % tmp_path)
+
+
+def test_machine_that_is_not_there(tmp_path):
+    """A process id that somebody else has by now is not the machine's."""
+    assert guests.running(tmp_path) is None
+    (tmp_path / "pid").write_text("%d\n" % os.getpid())
+    assert guests.running(tmp_path) is None
+    (tmp_path / "pid").write_text("nonsense")
+    assert guests.running(tmp_path) is None
