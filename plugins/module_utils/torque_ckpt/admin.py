@@ -151,7 +151,7 @@ def _facts(image, facts):
         ["processes", "%d processes and threads" % len(facts["pids"])],
         ["output", ", ".join("%s from %s" % (part["name"], part["path"]) for part in facts["spool"]) or "none from pbs_mom's spool"],
         ["carried", ", ".join(carried) or "nothing"],
-    ]
+    ] + [["not in it", ", ".join(map(str, lost))] for lost in [facts.get("lost")] if lost]
 
 
 def _show(stores, arguments, config_path):

@@ -78,7 +78,7 @@ def _write(call, node, root, output, left, needed, way):
             admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
         frozen, engine, facts = _dump(node, root, draft, companions, way)
         draft.flush()
-        facts.update(engine=engine, root=root.pid, pids=node.engine.process_ids(draft.descriptor),
+        facts.update(engine=engine, root=root.pid, pids=node.engine.process_ids(draft.descriptor), lost=node.engine.lost(draft.descriptor),
                      frozen_seconds=round(frozen, 6), generation=generation)
         if call.depth:
             facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
@@ -155,7 +155,8 @@ def _checkpoint(call, node, hook, started):
 
     def log(found):
         report.done("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
-                    bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.monotonic() - started, 3))
+                    bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
+                    **report.lost(found))
     if call.signal == contract.HOLD:
         _hold(call, node, root, write, answer, log)
     _go_on_after(call, node, hook, root,

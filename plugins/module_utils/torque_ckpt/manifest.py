@@ -19,7 +19,7 @@ FORMAT = 3
 KNOWN = (1, 2, FORMAT)
 """Formats whose images are ours to list and to remove."""
 
-_DEFAULTS = {"carried": [], "left": [], "open_files": [], "bound": False, "bound_reason": ""}
+_DEFAULTS = {"carried": [], "left": [], "open_files": [], "bound": False, "bound_reason": "", "lost": []}
 """What the manifest says of files where the facts say nothing."""
 
 _NOT_LISTED = {FILE, "stats-restore"}  # the second is CRIU's note of an earlier restart; it reads it never

@@ -45,6 +45,11 @@ def done(hook, **facts):
     _tell(hook, facts)
 
 
+def lost(found):
+    """Return what a line says of what an image (its manifest, dict) does not bring back, if there is something (dict)."""
+    return {"lost": ", ".join(found["lost"])} if found.get("lost") else {}
+
+
 def failed(hook, job, code, sentence):
     """Log and count a failure of a hook, with the phase that failed."""
     phase = {"phase": phases.failed()} if phases.failed() else {}

@@ -115,7 +115,7 @@ def _continue(call, node, started, hook):
     report.restart_succeeded()
     attempts.forget(node.settings["run_directory"], call.job_id)
     report.done("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
-                bytes=found["bytes"], seconds=round(time.monotonic() - started, 3))
+                bytes=found["bytes"], seconds=round(time.monotonic() - started, 3), **report.lost(found))
     status = supervisor.supervise(root.pid, node.settings["run_directory"], call.job_id)
     records.drop(node.settings["run_directory"], call.job_id, records.JOB)
     supervisor.end_as(status)

@@ -177,6 +177,45 @@ def test_checkpoint_as_it_is_called(commands, image, job):
     assert found == ["--tree", str(job.pid), "--stop", "--nosync", "-F", "--save-private", "--save-exe;", "the", "job", "runs", "on"]
 
 
+LOSER = """
+import ctypes, mmap, os, signal, socket, subprocess, sys
+pair = socket.socketpair()
+timer = ctypes.c_void_p()
+assert ctypes.CDLL("librt.so.1").timer_create(0, None, ctypes.byref(timer)) == 0
+libc = ctypes.CDLL(None)
+libc.shmat.restype = ctypes.c_void_p
+segment = libc.shmget(0, 4096, 0o600)
+libc.shmat(segment, None, 0)
+libc.shmctl(segment, 0, None)
+if os.fork() == 0:
+    os._exit(0)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def test_what_does_not_come_back_is_named(engine, image):
+    """A child has the sockets of its parent; they count once."""
+    job = subprocess.Popen([sys.executable, "-c", LOSER], stdout=subprocess.PIPE)
+    try:
+        assert job.stdout.readline() == b"ready\n"
+        engine.dump(job.pid, str(image), True)
+        directory = os.open(str(image), os.O_RDONLY)
+        timers = ["1 POSIX timer"] if os.path.exists("/proc/self/timers") else []
+        assert engine.lost(directory) == ["2 sockets"] + timers + ["1 System V shared memory segment", "1 zombie"]
+        os.close(directory)
+    finally:
+        job.kill()
+        job.wait()
+
+
+def test_nothing_is_lost_of_a_plain_job(engine, image, job):
+    engine.dump(job.pid, str(image), True)
+    directory = os.open(str(image), os.O_RDONLY)
+    assert engine.lost(directory) == []
+    os.close(directory)
+
+
 # Restore
 
 @pytest.fixture
@@ -310,7 +349,7 @@ def test_hook_ends_a_held_job(hook, blcr_site, start_job):
     files = blcr_site.content()
     assert "ckpt.12.head.2/context" in files
     found = json.loads(files["ckpt.12.head.2/manifest.json"].decode())
-    assert (found["engine"], found["pids"]) == ({"name": "blcr", "version": "0.8.6_b4"}, [job])
+    assert (found["engine"], found["pids"], found["lost"]) == ({"name": "blcr", "version": "0.8.6_b4"}, [job], [])
     assert record(blcr_site) is None
 
 

@@ -81,7 +81,7 @@ def test_written_manifest_says_what_the_image_is(image):
     assert re.match(r"[0-9a-f]{64}$", found.pop("mac"))
     assert found == dict(
         FACTS, format=3, job_id="12.head", user="alice", uid=1001, name="ckpt.12.head.1", generation=3, key="first",
-        carried=[], left=[], open_files=[], bound=False, bound_reason="", bytes=sum(map(len, FILES.values())), files=[
+        carried=[], left=[], open_files=[], bound=False, bound_reason="", lost=[], bytes=sum(map(len, FILES.values())), files=[
             {"name": name, "size": len(FILES[name]), "sha256_tree": hashlib.sha256(leaf(FILES[name]) if FILES[name] else b"").hexdigest()}
             for name in sorted(FILES)], **fit.node())
     assert found["kernel"] == os.uname().release and found["node"] == os.uname().nodename

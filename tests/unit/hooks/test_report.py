@@ -214,3 +214,9 @@ def test_counted_with_the_configuration_only(lines, monkeypatch):
     report.failed("checkpoint", "12.head", errors.DATA, "no")
     facts = {"job": "12.head", "outcome": "failed", "code": 65, "sentence": "no", "phases": {}}
     assert found == [({"engine": "criu"}, "checkpoint", facts)]
+
+
+@pytest.mark.parametrize("found, wanted", [
+    ({}, {}), ({"lost": []}, {}), ({"lost": ["2 sockets", "1 zombie"]}, {"lost": "2 sockets, 1 zombie"})])
+def test_what_an_image_does_not_bring_back(found, wanted):
+    assert report.lost(found) == wanted

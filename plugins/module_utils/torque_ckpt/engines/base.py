@@ -47,6 +47,10 @@ class Engine(object):
         """Return the ids (sorted list of int) of all processes and threads of the image in directory (descriptor)."""
         raise NotImplementedError
 
+    def lost(self, directory):
+        """Return what the processes had and will not have after a restart (list of str) of the image in directory (descriptor)."""
+        return []
+
     def is_memory(self, name):
         """Whether the image's file name (str) holds nothing but memory of the job's processes: it steers the engine in nothing."""
         raise NotImplementedError

@@ -16,7 +16,7 @@ from .base import Engine, call
 CONTEXT = "context"
 """The image itself, in BLCR's own format."""
 ABOUT = "context.json"
-"""What this module has to know of it: pids, suspended (lists of int), mapped (path: [size, sha256])."""
+"""What this module has to know of it: pids, suspended (lists of int), mapped (path: [size, sha256]), lost (list of str)."""
 
 _COMMANDS = ("cr_run", "cr_checkpoint", "cr_restart")
 _LEFT = 86
@@ -86,9 +86,32 @@ def _threads(pids):
     return sorted(found)
 
 
-def _about(directory):
-    with open(os.path.join(directory, ABOUT)) as stream:
-        return json.load(stream)
+def _lines(path):
+    try:
+        with open(path, "rb") as stream:
+            return stream.readlines()
+    except OSError:
+        return []
+
+
+def _sockets(pid):
+    """Return the names (set of str) of the sockets that a process has open."""
+    try:
+        found = [os.readlink("/proc/%d/fd/%s" % (pid, name)) for name in os.listdir("/proc/%d/fd" % pid)]
+    except OSError:
+        return set()
+    return {target for target in found if target.startswith("socket:")}
+
+
+def _lost(pids):
+    """Return what processes (pids) have that BLCR does not bring back (list of str). It says so to nobody."""
+    states = [getattr(identity.process(pid), "state", "") for pid in pids]
+    found = (("socket", len(set().union(*map(_sockets, pids)))),
+             ("POSIX timer", sum(line.startswith(b"ID:") for pid in pids for line in _lines("/proc/%d/timers" % pid))),
+             ("System V shared memory segment", len({line.split(None, 5)[4] for pid in pids for line in _lines("/proc/%d/maps" % pid)
+                                                     if b" /SYSV" in line})),
+             ("zombie", states.count("Z")))
+    return ["%d %s%s" % (count, name, "s" if count > 1 else "") for name, count in found if count]
 
 
 class Blcr(Engine):
@@ -144,11 +167,11 @@ class Blcr(Engine):
         except BaseException:
             holding.go_on(root, suspended)
             raise
-        threads, mapped = _threads(processes), _mapped(processes)
+        threads, mapped, lost = _threads(processes), _mapped(processes), _lost(processes)
         if not stop:
             holding.go_on(root, suspended)
         with open(os.path.join(directory, ABOUT), "x") as stream:
-            json.dump({"pids": threads, "suspended": suspended,
+            json.dump({"pids": threads, "suspended": suspended, "lost": lost,
                        "mapped": {path: found for path, found in ((path, _describe(path)) for path in mapped) if found}}, stream)
 
     def _write(self, root, directory, meanwhile):
@@ -176,8 +199,15 @@ class Blcr(Engine):
 
     def process_ids(self, directory):
         """See Engine."""
+        return self._about(directory)["pids"]
+
+    def lost(self, directory):
+        """See Engine."""
+        return self._about(directory)["lost"]
+
+    def _about(self, directory):
         with open(os.open(ABOUT, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)) as stream:
-            return json.load(stream)["pids"]
+            return json.load(stream)
 
     def is_memory(self, name):
         """See Engine. What the kernel restores by and what it restores is one file."""
@@ -185,7 +215,8 @@ class Blcr(Engine):
 
     def restore(self, directory, witness=None):
         """See Engine."""
-        about = _about(directory)
+        with open(os.path.join(directory, ABOUT)) as stream:
+            about = json.load(stream)
         self._check_mapped(about["mapped"])
         before = identity.children(os.getppid())
         context = os.open(os.path.join(directory, CONTEXT), os.O_RDONLY | os.O_NOFOLLOW)
