@@ -7,6 +7,7 @@ import pytest
 from conftest import CONFIG, STORE, Cluster, hosts
 
 GUESTS = "guests.py"
+GROUP = os.environ.get("CKPT_TORQUE_GROUP", "blcr")
 TREE = "/usr/src/linux"
 BUILD = "/lib/modules/%s/extra/blcr"
 
@@ -16,15 +17,15 @@ def guest():
     """The guest with site.yml applied; .settings is what the site says of BLCR."""
     keep = os.environ.get("CKPT_TORQUE_KEEP")
     if not keep:
-        hosts("down", "blcr", program=GUESTS)
-    found = Cluster("blcr", GUESTS)
+        hosts("down", GROUP, program=GUESTS)
+    found = Cluster(GROUP, GUESTS)
     found.node = found.nodes["node1"]
     found.settings = {"torque_enabled": False, "blcr_source": os.environ["BLCR_SOURCE"], "blcr_kernel_tree": TREE}
     done = found.playbook("site", **found.settings)
     assert done.code == 0, done.out
     yield found
     if not keep:
-        hosts("down", "blcr", program=GUESTS)
+        hosts("down", GROUP, program=GUESTS)
 
 
 def answer(done):

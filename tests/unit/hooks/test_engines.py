@@ -70,6 +70,21 @@ def test_call_gives_the_program_no_input_of_the_hooks_own(in_child, program):
     assert in_child(work).result == [0, "1 []\n"]
 
 
+def test_call_gives_the_program_the_descriptors_named_and_no_others(in_child, program):
+    """What BLCR restores has them, too."""
+    path = program('for one in /proc/$$/fd/*; do echo "${one##*/} $(readlink $one)"; done\n')
+
+    def work():
+        opened = [os.open(name, os.O_RDONLY) for name in ("/", "/dev/zero", "/usr")]
+        for descriptor in opened:
+            os.set_inheritable(descriptor, True)
+        return [opened[1], base.call([path], 10, kept=[opened[1]])[1].splitlines()]
+    named, lines = in_child(work).result
+    found = dict(line.split(" ", 1) for line in lines)
+    assert found[str(named)] == "/dev/zero"
+    assert "/" not in found.values() and "/usr" not in found.values()
+
+
 def test_call_keeps_the_end_of_a_long_output(program):
     status, output = base.call([program("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done")], 20)
     assert status == 0

@@ -98,7 +98,20 @@ def listen(pid, reader, timeout):
                 time.sleep(0.001)
 
 
-def call(arguments, timeout, meanwhile=None):
+def _close_all_but(kept):
+    """Close every descriptor from 3 on but those kept (ints), which the program is to inherit."""
+    for name in os.listdir("/proc/self/fd"):
+        number = int(name)
+        if number > 2 and number not in kept:
+            try:
+                os.close(number)
+            except OSError:
+                pass  # the one by which they were listed
+    for number in kept:
+        os.set_inheritable(number, True)
+
+
+def call(arguments, timeout, meanwhile=None, kept=None):
     """Run a program; return (exit status, its output as str, last 64 kB).
 
     subprocess is not used: importing it costs as much as the whole dump of a small job.
@@ -106,6 +119,7 @@ def call(arguments, timeout, meanwhile=None):
     :param arguments: list of str, the program by absolute path
     :param timeout: seconds until it is killed (float)
     :param meanwhile: called while it works, or None; a HookError that it raises is raised when the program has ended well
+    :param kept: the descriptors that it is to have (list of int), or None for all that are inheritable
     :raises HookError: CONFIG when it cannot be started, ENGINE when it took too long
     """
     reader, writer = os.pipe()
@@ -117,6 +131,8 @@ def call(arguments, timeout, meanwhile=None):
             os.dup2(null, 0)
             os.dup2(writer, 1)
             os.dup2(writer, 2)
+            if kept is not None:
+                _close_all_but(kept)
             reset_signals()
             os.execv(arguments[0], arguments)
         except OSError as error:

@@ -177,10 +177,9 @@ class Blcr(Engine):
     def _write(self, root, directory, meanwhile):
         context = os.open(os.path.join(directory, CONTEXT), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
-            os.set_inheritable(context, True)
             # What is written is flushed with the rest of the image, when the job need not wait.
             status, output = call([self._command("cr_checkpoint"), "--tree", str(root), "--stop", "--nosync", "-F", str(context)]
-                                  + self.dump_options, self.timeout, meanwhile)
+                                  + self.dump_options, self.timeout, meanwhile, [context])
         finally:
             os.close(context)
         if status == _NOT_UNDER_CR_RUN:
@@ -221,10 +220,10 @@ class Blcr(Engine):
         before = identity.children(os.getppid())
         context = os.open(os.path.join(directory, CONTEXT), os.O_RDONLY | os.O_NOFOLLOW)
         try:
-            os.set_inheritable(context, True)
-            # The processes are left in the group of cr_restart, which is theirs alone then: --restore-pgid finds the group of two in use.
+            # The job has what cr_restart has open, and is left in its process group, which is the job's alone then: --restore-pgid finds
+            # the group of two processes in use.
             status, output = call([self._command("cr_restart"), "-F", str(context), "--stop", "--run-on-success", "exit %d" % _LEFT]
-                                  + self.restore_options, self.timeout)
+                                  + self.restore_options, self.timeout, kept=[context])
         finally:
             os.close(context)
         if status != _LEFT:
