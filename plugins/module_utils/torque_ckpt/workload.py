@@ -2,12 +2,13 @@
 
 Each line it writes has passed through a pipe, a unix socket, an inet socket (with BLCR a second pipe instead),
 a second process and a thread, and carries a secret that exists in its memory only. A
-gap, a repeat, a changed secret or a counter that starts anew cannot hide.
+gap, a repeat, a changed secret or a counter that starts anew cannot hide. It waits for no point in time: Python's own
+sleep and timeouts go by the time since boot, which is another on the next node.
 """
 import re
 
 PROGRAM = '''\
-import os, socket, sys, threading, time
+import ctypes, os, socket, struct, sys, threading
 stop_file, tick, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
 sockets = "libcr_run" not in os.environ.get("LD_PRELOAD", "")  # BLCR brings none back
 reader, writer = os.pipe()
@@ -33,15 +34,16 @@ threading.Thread(target=beat, daemon=True).start()
 if sockets:
     post = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     post.bind(("127.0.0.1", 0))
-    post.settimeout(0.2)
+    post.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 200000))
 def passes(word):
     if not sockets:
         return True
     post.sendto(word, post.getsockname())
     try:
         return post.recv(64) == word
-    except socket.timeout:  # a datagram that was on its way is not in an image
+    except BlockingIOError:  # a datagram that was on its way is not in an image
         return False
+usleep = ctypes.CDLL(None).usleep
 counter, secret = 0, os.urandom(8).hex()
 while not os.path.exists(stop_file):
     counter += 1
@@ -53,7 +55,7 @@ while not os.path.exists(stop_file):
     done.wait()
     done.clear()
     os.write(1, ("%d %s %d %s\\n" % (counter, echo.decode(), beats[0], secret)).encode())
-    time.sleep(tick)
+    usleep(int(tick * 1e6))
 os.write(1, ("end %d\\n" % counter).encode())
 os._exit(status)
 '''

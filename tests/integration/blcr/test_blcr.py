@@ -58,7 +58,7 @@ def held(steps):
 
 def reboot(guest):
     before = guest.node.ask("cat /proc/sys/kernel/random/boot_id")
-    done = guest.module("node1", "reboot", collection="ansible.builtin")
+    done = guest.module("node1", "reboot", collection="ansible.builtin", reboot_timeout=600)
     assert done.code == 0, done.out
     assert guest.node.ask("cat /proc/sys/kernel/random/boot_id") != before
 
