@@ -99,4 +99,5 @@ tools:
 
 clean: ## remove hosts, virtual environment, built files and reports; the host image stays
 	@$(HOSTS) down --all || true
+	@$(PYTHON) molecule/shared/guests.py down --all || true
 	@rm -rf $(VENV) $(CACHE) report .ansible .pytest_cache .ruff_cache

@@ -2,6 +2,7 @@
 
   python3 guests.py up NAME          make or start the guest node1 of the group NAME
   python3 guests.py down NAME        stop it and remove its disk
+  python3 guests.py down --all       those of every group
   python3 guests.py inventory NAME   print where the group's inventory is
 
 The guest is head and compute node in one. Its disk is made once from Debian packages, as the image of the test hosts is (hosts.py has
@@ -191,6 +192,11 @@ def down(group):
 
 
 def main(arguments):
+    if arguments == ["down", "--all"]:
+        hosts.preflight()
+        for place in (CACHE / "hosts").glob("*/port"):
+            down(place.parent.name)
+        return 0
     if len(arguments) != 2 or arguments[0] not in ("up", "down", "inventory") or not re.fullmatch("[a-z][a-z0-9]*", arguments[1]):
         print(__doc__.strip(), file=sys.stderr)
         return 2

@@ -169,6 +169,14 @@ def test_checkpoint_that_takes_too_long(commands, image, job, wait_until):
     wait_until(lambda: states(job) == ["S"] * 3)
 
 
+@pytest.mark.parametrize("there", ["context", "context.json"])
+def test_image_that_cannot_be_written(engine, image, job, wait_until, there):
+    (image / there).symlink_to("/dev/full")
+    assert failure(engine.dump, job.pid, str(image), False) == (
+        errors.CANNOT_WRITE, "cannot write %s of the image: File exists; the job runs on" % there)
+    wait_until(lambda: states(job) == ["S"] * 3)
+
+
 def test_checkpoint_as_it_is_called(commands, image, job):
     (commands / "cr_checkpoint").write_text("#!/bin/sh\necho \"$@\"\nexit 1\n")
     engine = blcr.Blcr(str(commands), ["--save-private", "--save-exe"])

@@ -10,7 +10,7 @@ import re
 import time
 
 from .. import holding, identity
-from ..errors import HookError, CONFIG, ENGINE, REFUSED, TEMPORARY, plain
+from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, REFUSED, TEMPORARY, plain
 from .base import Engine, call
 
 CONTEXT = "context"
@@ -114,6 +114,14 @@ def _lost(pids):
     return ["%d %s%s" % (count, name, "s" if count > 1 else "") for name, count in found if count]
 
 
+def _create(directory, name):
+    return os.open(os.path.join(directory, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _unwritten(name, error):
+    return HookError(CANNOT_WRITE, "cannot write %s of the image: %s; the job runs on" % (name, error.strerror))
+
+
 class Blcr(Engine):
     """See base.Engine.
 
@@ -170,12 +178,18 @@ class Blcr(Engine):
         threads, mapped, lost = _threads(processes), _mapped(processes), _lost(processes)
         if not stop:
             holding.go_on(root, suspended)
-        with open(os.path.join(directory, ABOUT), "x") as stream:
-            json.dump({"pids": threads, "suspended": suspended, "lost": lost,
-                       "mapped": {path: found for path, found in ((path, _describe(path)) for path in mapped) if found}}, stream)
+        described = {path: found for path, found in ((path, _describe(path)) for path in mapped) if found}
+        try:
+            with os.fdopen(_create(directory, ABOUT), "w") as stream:
+                json.dump({"pids": threads, "suspended": suspended, "lost": lost, "mapped": described}, stream)
+        except OSError as error:
+            raise _unwritten(ABOUT, error)
 
     def _write(self, root, directory, meanwhile):
-        context = os.open(os.path.join(directory, CONTEXT), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            context = _create(directory, CONTEXT)
+        except OSError as error:
+            raise _unwritten(CONTEXT, error)
         try:
             # What is written is flushed with the rest of the image, when the job need not wait.
             status, output = call([self._command("cr_checkpoint"), "--tree", str(root), "--stop", "--nosync", "-F", str(context)]
@@ -252,7 +266,7 @@ class Blcr(Engine):
 
         :raises HookError: REFUSED for one that is not
         """
-        if {"--save-all", "--save-private", "--save-exe"} & set(self.dump_options):
+        if {"--save-all", "--save-private"} & set(self.dump_options):
             return
         for path, wanted in sorted(mapped.items()):
             if _describe(path) != wanted:
