@@ -120,7 +120,7 @@ def test_tree_that_was_changed(cluster, build, tarball, tmp_path):
      "torque_build_version 7.0 is none that this role can build (2.x, 4.x, 6.0, 6.1); correct torque_version; nothing was done."),
     ({"torque_build_directory": "/nowhere/build"},
      "node1: there is no directory /nowhere/build; make it or set torque_build_directory to another place; nothing was built."),
-    ({"torque_build_cgroups_enabled": True, "torque_build_packages": ["pkg-config", "libhwloc-dev"]},
+    ({"torque_build_cgroups_enabled": True, "torque_build_packages": ["patch", "pkg-config", "libhwloc-dev"]},
      re.compile(r"node1: torque_build_cgroups_enabled needs hwloc 1\.x, this host has 2\.[0-9.]+; compile hwloc 1\.11 here and name its "
                 r"directory in torque_build_hwloc_path, or leave cgroups out; nothing was built\.")),
     ({"torque_build_packages": ["patch"]},

@@ -17,6 +17,7 @@ VARIABLE = "CKPT_TORQUE_WITNESS"
 """By it the program finds the pipes: of the hook's descriptors the engine leaves it none."""
 
 _KINDS = (records.CALL, records.ANSWER)
+_PF_EXITING = 4  # include/linux/sched.h
 _CALLED, _OVER = b"c", b"o"  # what comes through the first one
 
 
@@ -62,6 +63,13 @@ def way(hook, run_directory, job_id, user, otherwise):
     finally:
         for kind in _KINDS:
             records.drop(run_directory, job_id, kind)
+
+
+def _is_ending(pid):
+    """Whether a child that was not waited for is dead or dying."""
+    with open("/proc/%d/stat" % pid, "rb") as stream:
+        text = stream.read()
+    return bool(int(text[text.rindex(b")") + 2:].split()[6]) & _PF_EXITING)
 
 
 class Witness(object):
@@ -130,7 +138,8 @@ class Witness(object):
 
     def fault(self):
         """Return the HookError by which the work made the engine fail, or None when it was not the work."""
-        ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        # The engine may have seen the pipe's end before the child's own is to be seen.
+        ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | (0 if _is_ending(self._pid) else os.WNOHANG))
         os.kill(self._pid, signal.SIGKILL)  # it may be at work for nothing
         said = self._end()
         if said and "sentence" in said:
