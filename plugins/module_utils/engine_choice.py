@@ -4,8 +4,9 @@
 
 import re
 
-# BLCR: 2.6.0 to 3.17 with 0.8.6_b4 (0.8.5 ends at 3.7).
-BLCR_FIRST, BLCR_LAST = (2, 6), (3, 17)
+# BLCR: to 3.17 with 0.8.6_b4 (0.8.5 ends at 3.7). It begins at 2.6, but the hooks need what Linux has since 3.5: child subreapers, and the
+# lists of children in /proc.
+BLCR_FIRST, BLCR_LAST = (3, 5), (3, 17)
 # CRIU as an ordinary user needs CAP_CHECKPOINT_RESTORE, which is Linux 5.9.
 CRIU_FIRST = (5, 9)
 
@@ -41,7 +42,7 @@ def choose(engine, release):
     ranges = "BLCR runs on kernels %s to %s, CRIU as an ordinary user on %s and newer" % (
         dotted(BLCR_FIRST), dotted(BLCR_LAST), dotted(CRIU_FIRST))
     if engine == "blcr" and not blcr:
-        raise EngineError("BLCR cannot run on kernel %s: it knows kernels %s to %s; %s" % (
+        raise EngineError("BLCR cannot run on kernel %s: with these hooks it runs on kernels %s to %s; %s" % (
             release, dotted(BLCR_FIRST), dotted(BLCR_LAST), "set checkpoint_engine to criu or auto" if criu
             else "boot a kernel in that range, or %s and newer for CRIU" % dotted(CRIU_FIRST)))
     if engine == "criu" and not criu:

@@ -4,10 +4,11 @@
 
 DOCUMENTATION = r"""
 module: blcr_info
-short_description: Tell whether BLCR's kernel modules can be built for a node and loaded there
+short_description: Tell what a node has of BLCR, whether its kernel modules can be built and loaded there, and who uses them
 version_added: 0.2.0
 description:
   - Looks at the running kernel, its headers and symbol table, and whether it may load modules.
+  - Looks which modules modprobe would load for this kernel and for the others that are installed, and what nodes must have in common.
   - BLCR's modules belong to one build of a kernel, because they hold addresses of it.
 author:
   - ckpt.torque contributors (@ckpt-torque)
@@ -25,6 +26,10 @@ options:
   system_map:
     description: The kernel's symbol table. By default it is looked for in C(/boot), in O(kernel_tree) and in C(/lib/modules/RELEASE).
     type: path
+  signed:
+    description: Whether the modules will be signed, so that a kernel that takes signed ones only is none to be refused.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -66,6 +71,61 @@ loaded:
   returned: success
   type: list
   elements: str
+  sample: [blcr, blcr_imports]
+last_kernel:
+  description: The last kernel that this version knows, as numbers; empty where that is not known.
+  returned: success
+  type: list
+  elements: int
+  sample: [3, 17]
+findable:
+  description: Whether modprobe finds both modules for the running kernel.
+  returned: success
+  type: bool
+outdated:
+  description: Whether other modules are loaded than those that modprobe finds; V(null) where that cannot be told.
+  returned: success
+  type: bool
+kernels_without:
+  description: Releases of the other installed kernels for which modprobe finds no BLCR.
+  returned: success
+  type: list
+  elements: str
+users:
+  description: The processes that have BLCR's library mapped.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    pid:
+      description: The process.
+      type: int
+    job:
+      description: Its job; empty when it is in none.
+      type: str
+ctrl:
+  description: Group and mode of C(/proc/checkpoint/ctrl); empty when the modules are not loaded.
+  returned: success
+  type: dict
+  sample: {group: root, mode: "0666"}
+dkms:
+  description: The versions of BLCR that DKMS has.
+  returned: success
+  type: list
+  elements: str
+common:
+  description: What nodes must have in common so that an image restarts on each of them.
+  returned: success
+  type: dict
+  sample: {libc: 3b9c5f5e1f0a7d42, loader: 0d5c54b0b3b0a1f7, locales: none, nscd: does not run, randomize_va_space: "2", vdso: "1"}
+prelinks:
+  description: Whether prelink changes this node's programs, or has done so.
+  returned: success
+  type: bool
+boot_file:
+  description: The file that tells this system which modules to load at boot.
+  returned: success
+  type: str
 """
 
 import hashlib
@@ -81,15 +141,20 @@ def main():
             "version": {"type": "str", "required": True},
             "kernel_tree": {"type": "path"},
             "system_map": {"type": "path"},
+            "signed": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     params, machine = module.params, os.uname()
     found = blcr.look(machine.release, params["kernel_tree"] or "", params["system_map"] or "")
+    files = blcr.module_files(machine.release)
     module.exit_json(
         changed=False, kernel=machine.release, tree=found["tree"], system_map=found["system_map"], loaded=found["loaded"],
         build="%s-%s" % (machine.release, hashlib.sha256(machine.version.encode()).hexdigest()[:8]),
-        cannot_load=blcr.cannot_load(found, params["version"]), cannot_build=blcr.cannot_build(found))
+        cannot_load=blcr.cannot_load(found, params["version"], params["signed"]), cannot_build=blcr.cannot_build(found),
+        last_kernel=list(blcr.LAST.get(params["version"], ())), findable=len(files) == len(blcr.MODULES), outdated=blcr.outdated(files),
+        kernels_without=blcr.kernels_without(machine.release), users=blcr.users(), ctrl=blcr.ctrl(), common=blcr.common(),
+        prelinks=blcr.prelinks(), dkms=blcr.dkms(), boot_file=blcr.boot_file())
 
 
 if __name__ == "__main__":

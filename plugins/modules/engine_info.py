@@ -18,7 +18,7 @@ options:
   engine:
     description:
       - The engine the site asks for.
-      - V(auto) takes CRIU on kernels 5.9 and newer and BLCR on kernels 2.6 to 3.17.
+      - V(auto) takes CRIU on kernels 5.9 and newer and BLCR on kernels 3.5 to 3.17.
     type: str
     choices: [auto, criu, blcr]
     default: auto

@@ -207,7 +207,8 @@ def refused(cluster, sentence, name="node1", **variables):
 
 def test_blcr_on_this_kernel(cluster, node1):
     kernel = node1.ask("uname -r")
-    refused(cluster, "node1: BLCR cannot run on kernel %s: it knows kernels 2.6 to 3.17; set checkpoint_engine to criu or auto" % kernel,
+    refused(cluster, "node1: BLCR cannot run on kernel %s: with these hooks it runs on kernels 3.5 to 3.17; set checkpoint_engine to "
+            "criu or auto" % kernel,
             checkpoint_engine="blcr")
 
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import CONFIG, STORE, Cluster, hosts
 
 GUESTS = "guests.py"
-GROUP = os.environ.get("CKPT_TORQUE_GROUP", "blcr")
+GROUP = os.environ.get("CKPT_TORQUE_GROUP", "blcrvm")
 TREE = "/usr/src/linux"
 BUILD = "/lib/modules/%s/extra/blcr"
 

@@ -42,10 +42,11 @@ def test_node_that_has_everything(node, tmp_path):
     ({"proc/sys/kernel/modules_disabled": "1\n"}, "the loading of kernel modules is forbidden until the next boot (kernel.modules_disabled "
      "is 1); boot the node without that"),
     ({"sys/kernel/security/lockdown": "none [integrity] confidentiality\n"}, "the kernel takes signed modules only (lockdown integrity), "
-     "and those of BLCR are not signed; switch that off (secure boot, lockdown) or set checkpoint_engine to criu"),
+     "and those of BLCR are not signed; name a key that the kernel trusts in blcr_signing_key, switch that off (secure boot, lockdown) or "
+     "set checkpoint_engine to criu"),
     ({"sys/kernel/security/lockdown": "[none] integrity\n", "sys/module/module/parameters/sig_enforce": "Y\n"},
-     "the kernel takes signed modules only (module.sig_enforce), and those of BLCR are not signed; switch that off (secure boot, lockdown) "
-     "or set checkpoint_engine to criu"),
+     "the kernel takes signed modules only (module.sig_enforce), and those of BLCR are not signed; name a key that the kernel "
+     "trusts in blcr_signing_key, switch that off (secure boot, lockdown) or set checkpoint_engine to criu"),
     ({"sys/kernel/security/lockdown": "[none] integrity\n", "sys/module/module/parameters/sig_enforce": "N\n"}, ""),
 ])
 def test_node_that_may_not_load(node, changed, sentence):
@@ -89,3 +90,133 @@ def test_what_the_site_names_counts(node, tmp_path):
     assert (found["tree_release"], found["system_map"]) == (RELEASE, str(tmp_path / "usr/src/linux/System.map"))
     assert node({"etc/map": ""}, system_map="etc/map")["system_map"] == str(tmp_path / "etc/map")
     assert node(system_map="nowhere")["system_map"] == ""
+
+
+# -- what is there of it ------------------------------------------------------
+
+BOTH = "extra/blcr/blcr.ko: extra/blcr/blcr_imports.ko\nextra/blcr/blcr_imports.ko:\nkernel/fs/ext4.ko:\n"
+
+
+@pytest.fixture
+def kernels(tmp_path):
+    """A function that installs a kernel: its release, what its modules.dep says, and the modules' files (dict, name: bytes)."""
+    def install(release, dependencies, files=()):
+        top = tmp_path / "lib/modules" / release
+        (top / "extra/blcr").mkdir(parents=True)
+        (top / "modules.dep").write_text(dependencies)
+        for name, content in dict(files).items():
+            (top / "extra/blcr" / name).write_bytes(content)
+        return str(tmp_path)
+    return install
+
+
+FILES = {"blcr.ko": b"\x7fELF one", "blcr_imports.ko": b"\x7fELF two"}
+
+
+def test_modules_that_modprobe_finds(kernels):
+    root = kernels(RELEASE, BOTH, FILES)
+    top = "%s/lib/modules/%s/extra/blcr/" % (root, RELEASE)
+    assert blcr.module_files(RELEASE, root) == {"blcr_imports": top + "blcr_imports.ko", "blcr": top + "blcr.ko"}
+    assert blcr.module_files("4.0", root) == {}
+
+
+@pytest.mark.parametrize("dependencies, files", [
+    (BOTH, {"blcr.ko": b""}), ("kernel/fs/ext4.ko:\n", FILES), (BOTH.replace("/blcr_imports", "/blcr_other"), FILES)])
+def test_modules_that_modprobe_does_not_find(kernels, dependencies, files):
+    root = kernels(RELEASE, dependencies, files)
+    assert len(blcr.module_files(RELEASE, root)) < 2
+    assert blcr.kernels_without("4.0", root) == [RELEASE]
+
+
+def test_kernels_without_it(kernels, tmp_path):
+    kernels("3.10.1", "")
+    kernels("3.10.2", BOTH, FILES)
+    kernels("3.10.0", "")
+    (tmp_path / "lib/modules/3.9.removed").mkdir()
+    assert blcr.kernels_without("3.10.2", str(tmp_path)) == ["3.10.0", "3.10.1"]
+    assert blcr.kernels_without("3.10.1", str(tmp_path)) == ["3.10.0"]
+    assert blcr.kernels_without("3.10.1", str(tmp_path / "nowhere")) == []
+
+
+@pytest.mark.parametrize("ids, wanted", [
+    ({"blcr": b"one", "blcr_imports": b"two"}, False), ({"blcr": b"one", "blcr_imports": b"three"}, True), ({"blcr": b"one"}, False),
+    ({}, None)])
+def test_modules_that_are_loaded_are_those(kernels, tmp_path, ids, wanted):
+    root = kernels(RELEASE, BOTH, FILES)
+    for name, found in ids.items():
+        (tmp_path / "sys/module" / name / "notes").mkdir(parents=True)
+        (tmp_path / "sys/module" / name / "notes/.note.gnu.build-id").write_bytes(found)
+    assert blcr.outdated(blcr.module_files(RELEASE, root), root) is wanted
+
+
+def test_compressed_modules_cannot_be_compared(kernels, tmp_path):
+    root = kernels(RELEASE, BOTH, {"blcr.ko": b"\xfd7zXZ", "blcr_imports.ko": b"\xfd7zXZ"})
+    (tmp_path / "sys/module/blcr/notes").mkdir(parents=True)
+    (tmp_path / "sys/module/blcr/notes/.note.gnu.build-id").write_bytes(b"one")
+    assert blcr.outdated(blcr.module_files(RELEASE, root), root) is None
+
+
+def test_users(tmp_path):
+    for pid, maps, environment in ((10, "7f00 r-xp 0 08:01 7 /opt/blcr/x/lib/libcr_run.so.0.5.5\n", b"A=1\0PBS_JOBID=7.head\0"),
+                                   (9, "7f00 r-xp 0 08:01 7 /opt/blcr/x/lib/libcr.so.0\n", b"A_PBS_JOBID=7\0"),
+                                   (11, "7f00 r-xp 0 08:01 7 /usr/lib/libcrypt.so.1\n", b"PBS_JOBID=8.head\0")):
+        (tmp_path / "proc" / str(pid)).mkdir(parents=True)
+        (tmp_path / "proc" / str(pid) / "maps").write_text(maps)
+        (tmp_path / "proc" / str(pid) / "environ").write_bytes(environment)
+    assert blcr.users(str(tmp_path)) == [{"pid": 9, "job": ""}, {"pid": 10, "job": "7.head"}]
+
+
+def test_who_may_use_it(tmp_path):
+    assert blcr.ctrl(str(tmp_path)) == {}
+    (tmp_path / "proc/checkpoint").mkdir(parents=True)
+    (tmp_path / "proc/checkpoint/ctrl").touch()
+    (tmp_path / "proc/checkpoint/ctrl").chmod(0o660)
+    found = blcr.ctrl(str(tmp_path))
+    assert found["mode"] == "0660" and found["group"]
+
+
+def test_what_nodes_have_in_common(tmp_path):
+    none = blcr.common(str(tmp_path))
+    assert none == {"libc": "none", "loader": "none", "locales": "none", "nscd": "does not run", "randomize_va_space": "", "vdso": ""}
+    for name, text in {"proc/self/maps": "7f00-7f01 r-xp 0 08:01 7   /lib64/libc-2.17.so\n7f00 r-xp 0 08:01 7 /lib64/libcrypt-2.17.so\n"
+                                         "7f02-7f03 r-xp 0 08:01 7   /lib64/ld-2.17.so\n",
+                       "lib64/libc-2.17.so": "c", "lib64/ld-2.17.so": "l", "usr/lib/locale/locale-archive": "a",
+                       "run/nscd/socket": "", "proc/sys/kernel/randomize_va_space": "2\n",
+                       "proc/sys/abi/vsyscall32": "1\n"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = blcr.common(str(tmp_path))
+    assert len({found[name] for name in ("libc", "loader", "locales")} - {"none"}) == 3
+    assert (found["nscd"], found["randomize_va_space"], found["vdso"]) == ("runs", "2", "1")
+    here = blcr.common()
+    assert "none" not in (here["libc"], here["loader"])
+
+
+@pytest.mark.parametrize("files, wanted", [
+    ({}, False), ({"etc/prelink.cache": ""}, True), ({"usr/sbin/prelink": "", "etc/sysconfig/prelink": "A=1\nPRELINKING=yes\n"}, True),
+    ({"usr/sbin/prelink": "", "etc/default/prelink": "PRELINKING=no\n"}, False), ({"etc/sysconfig/prelink": "PRELINKING=yes\n"}, False),
+    ({"usr/sbin/prelink": "", "etc/default/prelink": "PRELINKING=\"yes\"\n"}, True)])
+def test_prelink(tmp_path, files, wanted):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert blcr.prelinks(str(tmp_path)) is wanted
+
+
+def test_where_boot_is_told(tmp_path):
+    assert blcr.boot_file(str(tmp_path)) == "/etc/sysconfig/modules/ckpt-torque-blcr.modules"
+    (tmp_path / "etc/modules-load.d").mkdir(parents=True)
+    assert blcr.boot_file(str(tmp_path)) == "/etc/modules-load.d/ckpt-torque-blcr.conf"
+
+
+def test_what_dkms_has(tmp_path):
+    assert blcr.dkms(str(tmp_path)) == []
+    (tmp_path / "var/lib/dkms/blcr/0.8.5").mkdir(parents=True)
+    (tmp_path / "var/lib/dkms/blcr/0.8.5/source").symlink_to("/usr/src/blcr-0.8.5")
+    (tmp_path / "var/lib/dkms/blcr/0.8.6_b4").mkdir()
+    assert blcr.dkms(str(tmp_path)) == ["0.8.5"]
+
+
+def test_signed_modules_are_for_the_kernel_to_judge(node):
+    found = node({"sys/kernel/security/lockdown": "none [integrity] confidentiality\n"})
+    assert blcr.cannot_load(found, "0.8.6_b4", signed=True) == ""

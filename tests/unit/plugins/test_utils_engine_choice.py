@@ -4,21 +4,23 @@ import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils import engine_choice
 
-NO_BLCR = "BLCR cannot run on kernel %s: it knows kernels 2.6 to 3.17; set checkpoint_engine to criu or auto"
-NO_BLCR_NO_CRIU = "BLCR cannot run on kernel %s: it knows kernels 2.6 to 3.17; boot a kernel in that range, or 5.9 and newer for CRIU"
+NO_BLCR = "BLCR cannot run on kernel %s: with these hooks it runs on kernels 3.5 to 3.17; set checkpoint_engine to criu or auto"
+NO_BLCR_NO_CRIU = ("BLCR cannot run on kernel %s: with these hooks it runs on kernels 3.5 to 3.17; boot a kernel in that range, or 5.9 and "
+                   "newer for CRIU")
 NO_CRIU = "CRIU cannot run as an ordinary user on kernel %s: it needs 5.9 or newer; set checkpoint_engine to blcr or auto"
 NO_CRIU_NO_BLCR = "CRIU cannot run as an ordinary user on kernel %s: it needs 5.9 or newer; boot a newer kernel"
-NONE = ("no engine can run on kernel %s: BLCR runs on kernels 2.6 to 3.17, CRIU as an ordinary user on 5.9 and newer; "
+NONE = ("no engine can run on kernel %s: BLCR runs on kernels 3.5 to 3.17, CRIU as an ordinary user on 5.9 and newer; "
         "boot a kernel in one of these ranges")
 ASKED = "asked for, and kernel %s can run it"
-BLCR = "kernel %s is between 2.6 and 3.17"
+BLCR = "kernel %s is between 3.5 and 3.17"
 CRIU = "kernel %s is 5.9 or newer"
 
 # release, then for auto, criu and blcr: the engine chosen and the reason, or None and the error
 TABLE = [
     ("2.4.37-11.el3", (None, NONE), (None, NO_CRIU_NO_BLCR), (None, NO_BLCR_NO_CRIU)),
-    ("2.6.0", ("blcr", BLCR), (None, NO_CRIU), ("blcr", ASKED)),
-    ("2.6.32-754.35.1.el6.x86_64", ("blcr", BLCR), (None, NO_CRIU), ("blcr", ASKED)),
+    ("2.6.32-754.35.1.el6.x86_64", (None, NONE), (None, NO_CRIU_NO_BLCR), (None, NO_BLCR_NO_CRIU)),
+    ("3.4.113", (None, NONE), (None, NO_CRIU_NO_BLCR), (None, NO_BLCR_NO_CRIU)),
+    ("3.5.0", ("blcr", BLCR), (None, NO_CRIU), ("blcr", ASKED)),
     ("3.10.0-514.el7.x86_64", ("blcr", BLCR), (None, NO_CRIU), ("blcr", ASKED)),
     ("3.17", ("blcr", BLCR), (None, NO_CRIU), ("blcr", ASKED)),
     ("3.17.8-generic", ("blcr", BLCR), (None, NO_CRIU), ("blcr", ASKED)),

@@ -1,4 +1,4 @@
-"""BLCR: kernel modules and their commands, run as the job's owner. Kernels 2.6 to 3.17.
+"""BLCR: kernel modules and their commands, run as the job's owner. Kernels 3.5 to 3.17.
 
 Its commands check little: a checkpoint that fails may leave the job stopped, an image has no checksum, and a program that was
 replaced restarts and crashes. What they leave out is done here, and in manifest.py.
