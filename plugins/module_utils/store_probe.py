@@ -1,0 +1,240 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a store really is: tried, not guessed. Whatever is made for a trial is hidden and removed again.
+
+Trials of what the user may do run as the user (torque_ckpt.privilege.as_user); those of what root may do run as root.
+"""
+
+import errno
+import os
+import re
+import stat
+import time
+
+LOCAL = ("tmpfs", "ramfs", "overlay", "devtmpfs", "proc", "sysfs")
+"""File systems on which images would be gone after a reboot, or with the container."""
+_TRIES = 5
+"""How often a flush is measured; the median counts."""
+
+
+def unescaped(text):
+    """Return a field of mountinfo (str) with its escapes undone."""
+    return re.sub(r"\\(\d{3})", lambda escaped: chr(int(escaped.group(1), 8)), text)
+
+
+def mount(path, mountinfo):
+    """Return on what a path lies (dict): point, source, type (str), options (sorted list of str).
+
+    :param path: without links (str); mountinfo: text of /proc/self/mountinfo
+    """
+    best = {}
+    for line in mountinfo.splitlines():
+        before, _dash, after = line.partition(" - ")
+        fields, rest = before.split(), after.split()
+        point = unescaped(fields[4])
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best.get("point", "")):  # of two on one point the later is the upper one
+            best = {"point": point, "source": unescaped(rest[1]), "type": rest[0],
+                    "options": sorted(set(fields[5].split(",")) | set(rest[2].split(",")))}
+    return best
+
+
+def exposed(path):
+    """Return the part of a path (str) that somebody besides root may replace, empty when there is none.
+
+    Where a directory on the way is another's, or others may write to it, what lies in it can be moved away.
+    """
+    walked = "/"
+    for part in path.strip("/").split("/")[:-1]:
+        walked = os.path.join(walked, part)
+        found = os.stat(walked)
+        if found.st_uid != 0 or found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+            return walked
+    return ""
+
+
+def _hidden(what):
+    return ".ckpt-torque-probe.%s.%s.%d" % (what, os.uname().nodename, os.getpid())
+
+
+def _make_file(path):
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def attempt(work):
+    """Return "" when work() does, else what the system said (str)."""
+    try:
+        work()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def as_root(path):
+    """Return what root may do in a directory (dict): refusal (str, why it cannot make a directory; empty when it can), squashed (bool,
+    None when that cannot be told): whether what root makes belongs to somebody else."""
+    place = os.path.join(path, _hidden("root"))
+    refusal = attempt(lambda: os.mkdir(place, 0o700))
+    if refusal:
+        # Root is refused nothing on a file system that takes it for root and can be written to.
+        return {"refusal": refusal, "squashed": refusal in (os.strerror(errno.EACCES), os.strerror(errno.EPERM)) or None}
+    try:
+        return {"refusal": "", "squashed": os.lstat(place).st_uid != 0}
+    finally:
+        os.rmdir(place)
+
+
+def _renames(place):
+    """Try what publishing an image needs, in a directory; return refusals (dict of str)."""
+    one, two = os.path.join(place, "one"), os.path.join(place, "two")
+    os.mkdir(one)
+    os.mkdir(two)
+    _make_file(os.path.join(one, "file"))
+    found = {"rename": attempt(lambda: os.rename(os.path.join(one, "file"), os.path.join(two, "file"))),
+             "rename_directory": attempt(lambda: os.rename(one, os.path.join(two, "one")))}
+    found["link"] = attempt(lambda: os.symlink("nowhere", os.path.join(two, "link")))
+    return found
+
+
+def _median(work):
+    times = []
+    for _number in range(_TRIES):
+        started = time.monotonic()
+        work()
+        times.append(time.monotonic() - started)
+    return round(sorted(times)[_TRIES // 2], 6)
+
+
+def _flushes(place):
+    """Return what it costs to have 4 kB, and a new name, on the disk (dict of float, seconds)."""
+    descriptor = os.open(os.path.join(place, "flushed"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    names = iter(range(_TRIES))
+
+    def file():
+        os.pwrite(descriptor, b"x" * 4096, 0)
+        os.fsync(descriptor)
+
+    def name():
+        _make_file(os.path.join(place, "name%d" % next(names)))
+        os.fsync(directory)
+    try:
+        return {"file": _median(file), "name": _median(name)}
+    finally:
+        os.close(descriptor)
+        os.close(directory)
+
+
+def _remove(place):
+    for directory, directories, files in os.walk(place, topdown=False):
+        for name in files:
+            os.unlink(os.path.join(directory, name))
+        for name in directories:
+            path = os.path.join(directory, name)
+            (os.unlink if os.path.islink(path) else os.rmdir)(path)
+    os.rmdir(place)
+
+
+def as_user(directory):
+    """As the user: return what the user may do in a directory (dict).
+
+    refusal (str): why no directory can be made there; then it is all. uid (int): whose what is made is. renames (dict of str): why not,
+    empty when it works. seconds (dict of float): what a flush costs. skew (float): by how many seconds the store's clock is ahead of
+    this node's.
+    """
+    place = os.path.join(directory, _hidden("user"))
+    before = time.time()
+    refusal = attempt(lambda: os.mkdir(place, 0o700))
+    if refusal:
+        return {"refusal": refusal}
+    try:
+        after, made = time.time(), os.lstat(place)
+        # Within the call's own time the two cannot be told apart.
+        skew = made.st_mtime - after if made.st_mtime > after else min(0.0, made.st_mtime - before)
+        return {"refusal": "", "uid": made.st_uid, "renames": _renames(place), "seconds": _flushes(place), "skew": round(skew, 3)}
+    finally:
+        _remove(place)
+
+
+def room(path):
+    """Return what is free in a directory (dict of int, None where the file system does not say): bytes, total_bytes, files, total_files."""
+    found = os.statvfs(path)
+    return {"bytes": found.f_bavail * found.f_frsize if found.f_blocks else None,
+            "total_bytes": found.f_blocks * found.f_frsize if found.f_blocks else None,
+            "files": found.f_favail if found.f_files else None, "total_files": found.f_files or None}
+
+
+# -- the same storage on all nodes ---------------------------------------------
+
+def token(directory, name):
+    """Return the path (str) of a token, which one node writes for others to see."""
+    return os.path.join(directory, ".ckpt-torque-token.%s" % name)
+
+
+def write_token(directory, name, node):
+    """As the user: leave a token (str) that says who wrote it (node, str)."""
+    path = token(directory, name)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as stream:
+        stream.write(node)
+        stream.flush()
+        os.fsync(descriptor)
+
+
+def see_token(directory, name, seconds):
+    """As the user: wait until another node's token is there; return {"writer": str, "written": float, when, by the store's clock}, empty
+    when it does not appear within seconds (float)."""
+    late = time.monotonic() + seconds
+    while True:
+        try:
+            with open(os.open(token(directory, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as stream:
+                written = os.fstat(stream.fileno()).st_mtime
+                writer = stream.read(256)
+            if writer:
+                return {"writer": writer, "written": written}
+        except OSError:
+            pass
+        if time.monotonic() > late:
+            return {}
+        time.sleep(0.1)
+
+
+def remove_token(directory, name):
+    """As the user: take the token away again."""
+    try:
+        os.unlink(token(directory, name))
+    except FileNotFoundError:
+        pass
+
+
+# -- what of it breaks a promise ---------------------------------------------------
+
+def faults(found, user):
+    """Return what makes a store unfit (list of sentences), by what was found (dict as the module returns it) and the user's name (str)."""
+    path, said = found["store"], []
+    if found["real_path"] != path:
+        said.append("store %s is a link or lies behind one; name %s, the directory itself, on all nodes" % (path, found["real_path"]))
+    if found["mount"]["type"] in LOCAL:
+        said.append("store %s is on %s, so that images are gone after a reboot; put it on a disk or a shared file system"
+                    % (path, found["mount"]["type"]))
+    if "ro" in found["mount"]["options"]:
+        said.append("store %s is mounted read-only; mount %s for writing" % (path, found["mount"]["point"]))
+    if int(found["mode"], 8) & 0o022:
+        said.append("store %s can be written by others than its owner (mode %s), who could replace images; take the write permission away"
+                    % (path, found["mode"]))
+    if found["exposed"]:
+        said.append("%s can be written by others than root, who could put another store in the place of %s; take the write permission away"
+                    % (found["exposed"], path))
+    asked = found["user"]
+    if asked.get("refusal"):
+        said.append("user %s cannot make images in %s: %s; make that directory and give it to %s (checkpoint_store_users)"
+                    % (user, found["directory"], asked["refusal"], user))
+    elif asked:
+        if asked["uid"] != found["uid"]:
+            said.append("what user %s (%d) makes in %s belongs to user %d; have the server map users to themselves"
+                        % (user, found["uid"], found["directory"], asked["uid"]))
+        for what, refusal in sorted(asked["renames"].items()):
+            if refusal and what != "link":
+                said.append("an image cannot be published in %s: %s fails (%s); use another file system"
+                            % (found["directory"], what.replace("_", " "), refusal))
+    return said

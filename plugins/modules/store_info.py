@@ -1,0 +1,229 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+
+DOCUMENTATION = r"""
+module: store_info
+short_description: Tell what a store of images really is on a node, by trying it
+version_added: 0.3.0
+description:
+  - Finds on which mount the store lies, whether root is squashed there, whether the user can make, rename and flush what an image needs,
+    what is free, and how far the store's clock is from the node's. What it makes for that it removes again.
+  - A token that one node writes and others look for proves that they have the same storage, and tells after how long a new file is seen.
+  - What makes the store unfit is a result, not a failure of the module; look at RV(faults).
+author:
+  - ckpt.torque contributors (@ckpt-torque)
+extends_documentation_fragment:
+  - ckpt.torque.attributes
+attributes:
+  check_mode:
+    support: full
+    details: Says what can be seen without making anything; RV(root) and RV(user) are empty, RV(would) tells what would be tried.
+  diff_mode:
+    support: N/A
+    details: It leaves nothing behind that could differ, except for a token.
+  idempotent:
+    support: full
+    details: It never reports a change.
+options:
+  path:
+    description: The store.
+    type: path
+    required: true
+  user:
+    description: An ordinary user, whose directory in the store is tried.
+    type: str
+    required: true
+  directory:
+    description: Where that user's images are made. The default is the directory of O(user) in O(path).
+    type: path
+  token:
+    description: The name of a token, letters and digits; one for each proof.
+    type: str
+  token_state:
+    description:
+      - V(written) leaves the token in the store, V(seen) waits for it, V(removed) takes it away.
+      - Let the other nodes look for it once, with O(token_timeout=0), before it is written; some file systems remember for a while that a
+        file was not there.
+    type: str
+    choices: [written, seen, removed]
+  token_timeout:
+    description: How long V(seen) waits, in seconds.
+    type: int
+    default: 60
+"""
+
+EXAMPLES = r"""
+- name: Try the store on every node
+  ckpt.torque.store_info:
+    path: /shared/ckpt
+    user: alice
+  register: store
+
+- name: Leave a token on one of them
+  ckpt.torque.store_info:
+    path: /shared/ckpt
+    user: alice
+    token: "{{ token }}"
+    token_state: written
+  run_once: true
+
+- name: See it on all others
+  ckpt.torque.store_info:
+    path: /shared/ckpt
+    user: alice
+    token: "{{ token }}"
+    token_state: seen
+"""
+
+RETURN = r"""
+faults:
+  description: What makes the store unfit on this node, and what to do; empty when it is fit.
+  returned: success
+  type: list
+  elements: str
+store:
+  description: The store.
+  returned: success
+  type: str
+real_path:
+  description: The store without links.
+  returned: success
+  type: str
+directory:
+  description: The directory that was tried as the user.
+  returned: success
+  type: str
+mode:
+  description: The store's mode.
+  returned: success
+  type: str
+  sample: "0755"
+exposed:
+  description: The directory on the way to the store that others than root can write to; empty when there is none.
+  returned: success
+  type: str
+mount:
+  description: The mount that it lies on.
+  returned: success
+  type: dict
+  sample: {point: /shared, source: "head:/export", type: nfs4, options: [hard, rw, "vers=4.2"]}
+room:
+  description: What is free of how much, in bytes and files; V(null) where the file system does not say.
+  returned: success
+  type: dict
+  sample: {bytes: 70866960384, total_bytes: 270582939648, files: 15728640, total_files: 16777216}
+root:
+  description: Why root cannot make a directory in the store (C(refusal), empty when it can), and whether root is squashed, V(null) where
+    that cannot be told.
+  returned: success
+  type: dict
+  sample: {refusal: "", squashed: true}
+user:
+  description: Why the user cannot make a directory (C(refusal)); else whose it is (C(uid)), which of an image's steps fail and why
+    (C(renames)), what flushing a file and a name costs (C(seconds)), by how many seconds the store's clock is ahead (C(skew)).
+  returned: success
+  type: dict
+  sample: {refusal: "", uid: 1500, renames: {rename: "", rename_directory: "", link: ""}, seconds: {file: 0.004, name: 0.009}, skew: 0.0}
+uid:
+  description: The user's id on this node.
+  returned: success
+  type: int
+token:
+  description: Which node wrote the token (C(writer)), and how many seconds after that it was seen; empty when it was not.
+  returned: with O(token_state=seen)
+  type: dict
+  sample: {writer: node1, seconds: 0.4}
+would:
+  description: What would be tried.
+  returned: in check mode
+  type: list
+  elements: str
+"""
+
+import os
+import re
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.ckpt.torque.plugins.module_utils import store_probe
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.trial import read
+
+
+def refusal(params):
+    """Return why the store cannot be looked at (str), empty when it can."""
+    path = params["path"]
+    if not os.path.isabs(path) or path == "/":
+        return "path %s is %s; name the store's directory in full" % (path, "the root of everything" if path == "/" else "not absolute")
+    if not os.path.isdir(path):
+        return "%s is %s; make or mount the store" % (path, "not a directory" if os.path.lexists(path) else "not there")
+    if (params["token"] is None) != (params["token_state"] is None):
+        return "token and token_state go together; give both"
+    if params["token"] is not None and not re.match(r"[A-Za-z0-9]{1,64}\Z", params["token"]):
+        return "token must be 1 to 64 letters and digits"
+    return ""
+
+
+def look(path, directory, user):
+    """Return what can be seen without making anything (dict)."""
+    real = os.path.realpath(path)
+    return {"store": path, "real_path": real, "directory": directory, "mode": "%04o" % (os.stat(real).st_mode & 0o7777), "uid": user.uid,
+            "exposed": store_probe.exposed(real), "mount": store_probe.mount(real, read("/proc/self/mountinfo")),
+            "room": store_probe.room(real), "root": {}, "user": {}}
+
+
+def with_token(user, params, found):
+    """Do with the token what is asked; return what the module adds to its answer (dict)."""
+    directory, name, state = found["directory"], params["token"], params["token_state"]
+    if state == "written":
+        privilege.as_user(user, lambda: store_probe.write_token(directory, name, os.uname().nodename))
+    elif state == "removed":
+        privilege.as_user(user, lambda: store_probe.remove_token(directory, name))
+    elif state == "seen":
+        seen = privilege.as_user(user, lambda: store_probe.see_token(directory, name, params["token_timeout"]))
+        if seen:
+            seconds = time.time() + found["user"]["skew"] - seen["written"]
+            return {"token": {"writer": seen["writer"], "seconds": round(max(0, seconds), 1)}}
+        return {"token": {}}
+    return {}
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "user": {"type": "str", "required": True},
+            "directory": {"type": "path"},
+            "token": {"type": "str"},
+            "token_state": {"type": "str", "choices": ["written", "seen", "removed"]},
+            "token_timeout": {"type": "int", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    params, node = module.params, os.uname().nodename
+    why = refusal(params)
+    if why:
+        module.fail_json(msg="%s: store_info: %s; nothing was done" % (node, why))
+    path = params["path"].rstrip("/")
+    try:
+        user = privilege.account(params["user"])
+        found = look(path, params["directory"] or os.path.join(path, params["user"]), user)
+        if module.check_mode:
+            tried = ["as root, a directory in %s" % path, "as %s, directories, renames and flushes in %s" % (user.name, found["directory"])]
+            if params["token_state"]:
+                tried.append("as %s, the token %s %s" % (user.name, params["token"], params["token_state"]))
+            module.exit_json(changed=False, faults=store_probe.faults(found, user.name), would=tried, **found)
+        if os.geteuid() != 0:
+            module.fail_json(msg="%s: store_info must run as root to try what root and the user may do; use become" % node)
+        found["root"] = store_probe.as_root(path)
+        found["user"] = privilege.as_user(user, lambda: store_probe.as_user(found["directory"]))
+        more = with_token(user, params, found) if not found["user"]["refusal"] else {}
+    except (HookError, OSError) as error:
+        module.fail_json(msg="%s: store_info: %s" % (node, error))
+    module.exit_json(changed=False, faults=store_probe.faults(found, user.name), **dict(found, **more))
+
+
+if __name__ == "__main__":
+    main()

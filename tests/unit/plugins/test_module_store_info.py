@@ -1,0 +1,213 @@
+"""store_info: what it says of directories of this machine, and what it makes of what it finds."""
+import os
+import pathlib
+import tempfile
+
+import pytest
+
+from ansible_collections.ckpt.torque.plugins.module_utils import store_probe
+
+NODE = os.uname().nodename
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root and the user are tried")
+
+
+@pytest.fixture
+def store(place, nobody):
+    """A store (pathlib.Path) with a directory for nobody."""
+    path = place / "ckpt"
+    (path / "nobody").mkdir(parents=True)
+    os.chmod(str(path), 0o755)
+    os.chown(str(path / "nobody"), nobody.pw_uid, nobody.pw_gid)
+    return path
+
+
+@pytest.fixture
+def ask(module):
+    """Ask for a store: ask(path, check=False, **options) returns the answer (dict)."""
+    def run(path, check=False, **options):
+        return module("store_info", dict(options, path=str(path), user="nobody"), check=check)
+    return run
+
+
+def everything(path):
+    return sorted(str(each.relative_to(path)) for each in path.rglob("*"))
+
+
+@needs_root
+def test_store_that_is_fit(ask, store, nobody):
+    found = ask(store)
+    assert (found["faults"], found["changed"]) == ([], False)
+    assert (found["store"], found["directory"], found["mode"]) == (str(store), str(store / "nobody"), "0755")
+    assert found["root"] == {"refusal": "", "squashed": False}
+    user = found["user"]
+    assert (user["refusal"], user["uid"], found["uid"]) == ("", nobody.pw_uid, nobody.pw_uid)
+    assert user["renames"] == {"rename": "", "rename_directory": "", "link": ""}
+    assert set(user["seconds"]) == {"file", "name"} and all(value > 0 for value in user["seconds"].values())
+    assert abs(user["skew"]) < 1
+    free = os.statvfs(str(store))
+    assert found["room"]["total_bytes"] == free.f_blocks * free.f_frsize
+    assert everything(store) == ["nobody"] and everything(store / "nobody") == []
+
+
+@needs_root
+def test_store_without_the_users_directory(ask, store):
+    (store / "nobody").rmdir()
+    assert ask(store)["faults"] == [
+        "user nobody cannot make images in {0}/nobody: No such file or directory; make that directory and give it to nobody "
+        "(checkpoint_store_users)".format(store)]
+
+
+@needs_root
+def test_directory_that_is_not_the_users(ask, store):
+    os.chown(str(store / "nobody"), 0, 0)
+    found = ask(store)
+    assert found["user"] == {"refusal": "Permission denied"}
+    assert "cannot make images in %s/nobody: Permission denied" % store in found["faults"][0]
+
+
+@needs_root
+def test_other_directory(ask, store, nobody):
+    other = store / "jobs"
+    other.mkdir()
+    os.chown(str(other), nobody.pw_uid, nobody.pw_gid)
+    assert ask(store, directory=str(other))["directory"] == str(other)
+
+
+@needs_root
+def test_store_that_others_can_write_to(ask, store):
+    os.chmod(str(store), 0o1777)
+    assert ask(store)["faults"] == [
+        "store %s can be written by others than its owner (mode 1777), who could replace images; take the write permission away" % store]
+
+
+@needs_root
+def test_way_that_others_can_write_to(ask, store):
+    os.chmod(str(store.parent), 0o775)
+    assert ask(store)["faults"] == [
+        "{0} can be written by others than root, who could put another store in the place of {1}; take the write permission away".format(
+            store.parent, store)]
+
+
+@needs_root
+def test_store_behind_a_link(ask, store):
+    link = store.parent / "link"
+    link.symlink_to(store)
+    assert ask(link)["faults"] == ["store %s is a link or lies behind one; name %s, the directory itself, on all nodes" % (link, store)]
+
+
+@needs_root
+def test_store_in_memory(ask, nobody):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        os.chmod(place, 0o755)
+        os.mkdir(place + "/nobody")
+        os.chown(place + "/nobody", nobody.pw_uid, nobody.pw_gid)
+        assert ask(place)["faults"] == [
+            "store %s is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system" % place]
+
+
+@needs_root
+def test_token(ask, store):
+    first = ask(store, token="abc1", token_state="seen", token_timeout=0)
+    assert first["token"] == {}
+    assert "token" not in ask(store, token="abc1", token_state="written")
+    assert everything(store / "nobody") == [".ckpt-torque-token.abc1"]
+    seen = ask(store, token="abc1", token_state="seen")["token"]
+    assert seen["writer"] == NODE and 0 <= seen["seconds"] < 60
+    ask(store, token="abc1", token_state="removed")
+    ask(store, token="abc1", token_state="removed")
+    assert everything(store / "nobody") == []
+
+
+@needs_root
+def test_token_that_is_a_link_is_none(ask, store):
+    (store / "nobody/.ckpt-torque-token.abc1").symlink_to("/etc/passwd")
+    assert ask(store, token="abc1", token_state="seen", token_timeout=0)["token"] == {}
+    assert ask(store, token="abc1", token_state="written")["msg"].startswith("%s: store_info: FileExistsError" % NODE)
+
+
+def test_check_mode_makes_nothing(ask, store):
+    found = ask(store, check=True, token="abc1", token_state="written")
+    assert found["would"] == ["as root, a directory in %s" % store, "as nobody, directories, renames and flushes in %s/nobody" % store,
+                              "as nobody, the token abc1 written"]
+    assert (found["root"], found["user"]) == ({}, {})
+    assert everything(store) == ["nobody"] and everything(store / "nobody") == []
+
+
+@pytest.mark.parametrize("path, options, sentence", [
+    ("/", {}, "path / is the root of everything; name the store's directory in full"),
+    ("{0}/none", {}, "{0}/none is not there; make or mount the store"),
+    ("{0}/file", {}, "{0}/file is not a directory; make or mount the store"),
+    ("{0}", {"token": "abc"}, "token and token_state go together; give both"),
+    ("{0}", {"token_state": "seen"}, "token and token_state go together; give both"),
+    ("{0}", {"token": "../x", "token_state": "seen"}, "token must be 1 to 64 letters and digits"),
+])
+def test_bad_input(ask, place, path, options, sentence):
+    (place / "file").touch()
+    assert ask(path.format(place), **options)["msg"] == "%s: store_info: %s; nothing was done" % (NODE, sentence.format(place))
+
+
+def test_unknown_user(module, store):
+    assert module("store_info", {"path": str(store), "user": "nosuchuser"})["msg"] == (
+        "%s: store_info: user nosuchuser is not known on this node; compare the account database with the other nodes" % NODE)
+
+
+# What it makes of it
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
+30 22 0:40 / /shared rw,relatime - nfs4 head:/export rw,vers=4.2,hard
+31 22 0:41 / /shared/my\\040store ro,nosuid - nfs4 head:/other ro,vers=3
+32 30 0:42 / /shared rw - tmpfs over rw
+"""
+
+
+@pytest.mark.parametrize("path, point, kind", [
+    ("/srv", "/", "ext4"), ("/sharedx/ckpt", "/", "ext4"), ("/shared", "/shared", "tmpfs"),
+    ("/shared/my store/x", "/shared/my store", "nfs4")])
+def test_mount(path, point, kind):
+    found = store_probe.mount(path, MOUNTS)
+    assert (found["point"], found["type"]) == (point, kind)
+
+
+def test_mount_in_full():
+    assert store_probe.mount("/shared/my store", MOUNTS) == {
+        "point": "/shared/my store", "source": "head:/other", "type": "nfs4", "options": ["nosuid", "ro", "vers=3"]}
+
+
+GOOD = {"store": "/shared/ckpt", "real_path": "/shared/ckpt", "directory": "/shared/ckpt/alice", "mode": "0755", "exposed": "", "uid": 1500,
+        "mount": {"point": "/shared", "source": "head:/export", "type": "nfs4", "options": ["rw"]}, "root": {},
+        "user": {"refusal": "", "uid": 1500, "renames": {"rename": "", "rename_directory": "", "link": ""}}}
+
+
+@pytest.mark.parametrize("changed, sentences", [
+    ({}, []),
+    ({"root": {"refusal": "Permission denied", "squashed": True}}, []),  # nothing is done as root there
+    ({"mount": dict(GOOD["mount"], options=["ro"])}, ["store /shared/ckpt is mounted read-only; mount /shared for writing"]),
+    ({"mount": dict(GOOD["mount"], type="overlay")},
+     ["store /shared/ckpt is on overlay, so that images are gone after a reboot; put it on a disk or a shared file system"]),
+    ({"user": dict(GOOD["user"], uid=65534)},
+     ["what user alice (1500) makes in /shared/ckpt/alice belongs to user 65534; have the server map users to themselves"]),
+    ({"user": dict(GOOD["user"], renames={"rename": "", "rename_directory": "Invalid cross-device link", "link": "no"})},
+     ["an image cannot be published in /shared/ckpt/alice: rename directory fails (Invalid cross-device link); use another file system"]),
+])
+def test_faults(changed, sentences):
+    assert store_probe.faults(dict(GOOD, **changed), "alice") == sentences
+
+
+@needs_root
+def test_squash_by_experiment(monkeypatch, tmp_path):
+    """As far as it can be seen without a server: what is made belongs to somebody else, or cannot be made."""
+    real = os.mkdir
+
+    def squashed(path, mode):
+        real(path, mode)
+        os.chown(path, 65534, 65534)
+    monkeypatch.setattr(store_probe.os, "mkdir", squashed)
+    assert store_probe.as_root(str(tmp_path)) == {"refusal": "", "squashed": True}
+
+    def refused(path, mode):
+        raise OSError(number, os.strerror(number))
+    for number, wanted in ((13, True), (1, True), (30, None), (28, None)):
+        monkeypatch.setattr(store_probe.os, "mkdir", refused)
+        assert store_probe.as_root(str(tmp_path)) == {"refusal": os.strerror(number), "squashed": wanted}
+    assert list(pathlib.Path(str(tmp_path)).iterdir()) == []
