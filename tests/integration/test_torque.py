@@ -393,6 +393,17 @@ def test_port_that_is_taken_is_said_by_name(cluster, name, service, port):
     assert cluster.playbook("site", "--limit", name).changed(name) == 0
 
 
+def test_service_that_does_not_start_for_another_reason(cluster):
+    """One of two: what systemd says of it is in the sentence."""
+    head = cluster.nodes["head"]
+    head.ask("systemctl stop pbs_server pbs_sched && chmod -x /opt/torque/current/sbin/pbs_server")
+    try:
+        done = cluster.playbook("site", "--limit", "head")
+        assert done.code != 0 and "head: Unable to start service pbs_server.service: Job for" in done.out, done.out
+    finally:
+        head.ask("chmod +x /opt/torque/current/sbin/pbs_server; systemctl reset-failed; systemctl start pbs_server pbs_sched")
+
+
 def test_ports_that_are_everyones(node1):
     node1.ask("sysctl -q net.ipv4.ip_unprivileged_port_start=80")
     try:

@@ -74,6 +74,8 @@ CASES = {"default": {}, "enabled": {name: True for name in KNOWN if name.endswit
 CASES.update({name: {name: value} for name, value in SAME.items()})
 CASES.update({name: {name: value} for name, (value, _argument) in OTHER.items()})
 CASES["torque_build_hwloc_path"]["torque_build_cgroups_enabled"] = True
+PLATFORMS = {"debian11": "libssl1.1", "debian12": "libssl3", "debian13": "libssl3"}
+CASES.update({name: {"platform": name + "-x86_64"} for name in PLATFORMS})
 CASES.update({name: variables for name, (variables, _sentence) in REFUSED.items()})
 
 
@@ -85,7 +87,8 @@ def found(tmp_path_factory):
     names = {"case%d" % number: case for number, case in enumerate(CASES)}
     (top / "hosts.json").write_text(json.dumps({"all": {"hosts": {name: CASES[case] for name, case in names.items()}}}))
     (top / "play.yml").write_text(json.dumps([{
-        "hosts": "all", "gather_facts": False, "vars": {"__torque_build_artifact": {"key": "KEY", "family": "Debian"}},
+        "hosts": "all", "gather_facts": False, "vars": {"__torque_build_artifact": {
+            "key": "KEY", "family": "Debian", "platform": "{{ platform | default('debian13-x86_64') }}"}},
         "tasks": [
             {"block": [{"ansible.builtin.include_role": {"name": "ckpt.torque.torque_build", "tasks_from": "preflight", "public": True}},
                        {"ansible.builtin.set_fact": {"answer": {
@@ -139,6 +142,13 @@ def test_packages_that_options_need(found):
     assert more == {"packages": {"libhwloc-dev", "libmunge-dev", "libpam0g-dev", "gperf"}, "run_packages": {"libhwloc15", "munge"}}
     assert found["torque_build_packages"]["packages"] == ["gcc"]
     assert not set(found["torque_build_hwloc_path"]["packages"]) & {"libhwloc-dev"}  # the site brings its own
+
+
+@pytest.mark.parametrize("name", sorted(PLATFORMS))
+def test_releases_of_debian(found, name):
+    """Their artifacts have the same digest: the platform is in the key beside it."""
+    assert found[name]["run_packages"] == ["libxml2", "zlib1g", PLATFORMS[name], "openssh-client"]
+    assert {key: found[name][key] for key in ("digest", "packages")} == {key: found["default"][key] for key in ("digest", "packages")}
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

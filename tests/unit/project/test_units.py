@@ -1,0 +1,14 @@
+"""The units that roles install, as text."""
+import pathlib
+import re
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[3]
+UNITS = sorted(TOP.glob("roles/*/templates/*.service.j2"))
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_finds_its_own_programs(path):
+    """They are in /bin of Debian 11, which is no link to /usr/bin everywhere."""
+    assert not re.search("/usr/s?bin/systemd-", path.read_text())
