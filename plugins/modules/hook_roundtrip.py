@@ -24,11 +24,12 @@ options:
       - V(run) starts the job. V(continue) checkpoints it and lets it go on (signal 0).
         V(hold) checkpoints and ends it (signal 15). V(restart) starts it from the last image.
         V(finish) lets it come to its own end, judges it and removes everything.
-      - A call must end with V(hold) or V(finish), because the job cannot outlive it.
+      - V(refused), alone, sees the restart hook refuse the last image, because this node is not one that could restart it. The image stays.
+      - A call must end with V(hold), V(refused) or V(finish), because the job cannot outlive it.
       - V(abandon), alone, removes what a failed round trip left, without a judgement.
     type: list
     elements: str
-    choices: [run, continue, hold, restart, finish, abandon]
+    choices: [run, continue, hold, restart, refused, finish, abandon]
     default: [run, continue, hold, restart, finish]
   state:
     description: What the call on the node before returned as RV(state). Needed unless the first step is V(run).
@@ -122,6 +123,15 @@ engine:
   returned: after the first image
   type: dict
   sample: {name: criu, version: 4.2.1}
+case:
+  description: V(refused) where a node was to refuse the job.
+  returned: after V(refused)
+  type: str
+refusals:
+  description: What the restart hooks said that refused the image, with the node.
+  returned: after V(refused)
+  type: list
+  elements: str
 phases:
   description: All steps so far with node, time taken (seconds) and counter.
   returned: always
@@ -141,7 +151,7 @@ import time
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils import mom
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege, trial, workload
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import ENGINE, REFUSED, HookError
 
 STATUS = 7
 """The exit status the job ends with; anything but 0 and 1, which failures produce by themselves."""
@@ -242,6 +252,20 @@ class Trip(object):
         self.job.restart(self.state["name"])
         self._progress(self.state["counters"][-1] + 10)
 
+    def refused(self):
+        """See the restart hook refuse the last image and leave it as it is."""
+        path, before = os.path.join(self.job.directory, self.state["name"] or ""), self.counter()
+        manifest = self._as_user(os.path.join(path, "manifest.json"))
+        self.job.place_script(SCRIPT.format(work=self.work, status=STATUS))
+        self.job.restart(self.state["name"])
+        status, words = self.job.wait(self.timeout), " ".join(self.job.last_words().split())
+        if self.counter() != before or status not in (ENGINE, REFUSED):
+            raise trial.TrialError("the image should have been refused, but the restart hook ended with status %d at counter %d: %s"
+                                   % (status, self.counter(), words or "it said nothing"))
+        if self._as_user(os.path.join(path, "manifest.json")) != manifest or trial.image_bytes(path) != self.state["image_bytes"]:
+            raise trial.TrialError("the image was refused, but it is not as it was: %s" % path)
+        self.state["refusals"] = self.state.get("refusals", []) + ["%s: %s" % (self.node, words)]
+
     def finish(self):
         """Let the job end by itself and judge it."""
         privilege.as_user(self.user, lambda: open(os.path.join(self.work, "stop"), "w").close())
@@ -288,7 +312,8 @@ class Trip(object):
             self.timeout, self.counter(), words or "it said nothing", trial.whereabouts(self.job.processes())))
 
 
-WORK = {"run": Trip.run, "continue": Trip.go_on, "hold": Trip.hold, "restart": Trip.restart, "finish": Trip.finish}
+WORK = {"run": Trip.run, "continue": Trip.go_on, "hold": Trip.hold, "restart": Trip.restart, "refused": Trip.refused,
+        "finish": Trip.finish}
 
 
 def attempt(trip, steps):
@@ -308,11 +333,11 @@ def order_fault(steps, state):
     after["hold"] = after["finish"] = after["continue"]
     for number, step in enumerate(steps):
         before = steps[number - 1] if number else None
-        first = step in ("run", "restart")
+        first = step in ("run", "restart", "refused")
         if before is None and not first or before is not None and before not in after.get(step, []) and step != "abandon":
             return "step %d (%s) cannot follow %s" % (number + 1, step, before or "nothing")
-    if steps[-1] not in ("hold", "finish"):
-        return "the last step must be hold or finish, not %s: the job cannot outlive this call" % steps[-1]
+    if steps[-1] not in ("hold", "refused", "finish"):
+        return "the last step must be hold, refused or finish, not %s: the job cannot outlive this call" % steps[-1]
     if "abandon" in steps:
         return "abandon must be the only step"
     if (steps[0] == "run") == state:
@@ -323,7 +348,7 @@ def order_fault(steps, state):
 def main():
     module = AnsibleModule(
         argument_spec={
-            "steps": {"type": "list", "elements": "str", "choices": ["run", "continue", "hold", "restart", "finish", "abandon"],
+            "steps": {"type": "list", "elements": "str", "choices": ["run", "continue", "hold", "restart", "refused", "finish", "abandon"],
                       "default": ["run", "continue", "hold", "restart", "finish"]},
             "state": {"type": "dict", "default": {}},
             "hooks_path": {"type": "path", "default": "/usr/lib/ckpt-torque"},
@@ -359,11 +384,13 @@ def main():
         cause = "%s: %s: %s" % (node, steps[0], error)
     if trip is not None:
         state["phases"] = trip.phases.done
-        if cause or steps[-1] != "hold":
+        if cause or steps[-1] not in ("hold", "refused"):
             trip.clean()
         else:
             trip.leave()
-    facts = {key: state[key] for key in ("exit_status", "output_lines", "image_bytes", "engine") if key in state}
+    facts = {key: state[key] for key in ("exit_status", "output_lines", "image_bytes", "engine", "refusals") if key in state}
+    if "refusals" in state:
+        facts["case"] = "refused"
     module.exit_json(changed=False, state=state, **trial.result(
         "L2", state.get("nodes", [node]), not cause, cause, counters=state.get("counters", []), phases=state.get("phases", []), **facts))
 

@@ -31,16 +31,19 @@ ORDERS = [
     ("restart finish", STATE, ""),
     ("restart hold", STATE, ""),
     ("restart continue hold restart finish", STATE, ""),
-    ("run", {}, "the last step must be hold or finish, not run: the job cannot outlive this call"),
-    ("run continue", {}, "the last step must be hold or finish, not continue: the job cannot outlive this call"),
-    ("run hold restart", {}, "the last step must be hold or finish, not restart: the job cannot outlive this call"),
-    ("restart", STATE, "the last step must be hold or finish, not restart: the job cannot outlive this call"),
-    ("run abandon", {}, "the last step must be hold or finish, not abandon: the job cannot outlive this call"),
+    ("run", {}, "the last step must be hold, refused or finish, not run: the job cannot outlive this call"),
+    ("run continue", {}, "the last step must be hold, refused or finish, not continue: the job cannot outlive this call"),
+    ("run hold restart", {}, "the last step must be hold, refused or finish, not restart: the job cannot outlive this call"),
+    ("restart", STATE, "the last step must be hold, refused or finish, not restart: the job cannot outlive this call"),
+    ("run abandon", {}, "the last step must be hold, refused or finish, not abandon: the job cannot outlive this call"),
     ("continue hold", {}, "step 1 (continue) cannot follow nothing"),
     ("continue hold", STATE, "step 1 (continue) cannot follow nothing"),
     ("hold", STATE, "step 1 (hold) cannot follow nothing"),
     ("finish", STATE, "step 1 (finish) cannot follow nothing"),
     ("run run finish", {}, "step 2 (run) cannot follow run"),
+    ("refused", {}, "the first step refused needs a state"),
+    ("run hold refused", {}, "step 3 (refused) cannot follow hold"),
+    ("refused restart finish", STATE, "step 2 (restart) cannot follow refused"),
     ("run restart finish", {}, "step 2 (restart) cannot follow run"),
     ("run continue restart finish", {}, "step 3 (restart) cannot follow continue"),
     ("run hold hold", {}, "step 3 (hold) cannot follow hold"),
@@ -144,7 +147,7 @@ def judged(answer):
 
 @pytest.mark.parametrize("steps, state, check, fault", [
     ("", {}, False, "there are no steps"),
-    ("run continue", {}, False, "the last step must be hold or finish, not continue: the job cannot outlive this call"),
+    ("run continue", {}, False, "the last step must be hold, refused or finish, not continue: the job cannot outlive this call"),
     ("hold", {}, True, "step 1 (hold) cannot follow nothing"),
     ("restart finish", {}, False, "the first step restart needs a state"),
     ("run finish", STATE, True, "the first step run does not take a state"),
@@ -159,7 +162,8 @@ def test_bad_order_is_refused(stage, steps, state, check, fault):
 def test_unknown_step(stage):
     answer = stage("run jump finish")
     assert answer["failed"] is True
-    assert answer["msg"] == "value of steps must be one or more of: run, continue, hold, restart, finish, abandon. Got no match for: jump"
+    assert answer["msg"] == ("value of steps must be one or more of: run, continue, hold, restart, refused, finish, abandon. "
+                             "Got no match for: jump")
 
 
 @pytest.mark.parametrize("steps, state", [

@@ -1,0 +1,89 @@
+"""Nodes of several engines in one cluster: a job restarts within its class and is refused outside of it."""
+import json
+
+import pytest
+from conftest import CONFIG, STORE, TOP, Cluster
+
+PROGRAMS = "/root/blcr"
+
+
+def answer(done):
+    return json.loads(done.out[done.out.index("{"):])
+
+
+@pytest.fixture
+def blcr_node(cluster, node2):
+    """node2 set up for BLCR, whose commands are there; they are not called where an image is refused."""
+    node2.ask("mkdir -p {0} && cd {0} && touch cr_run cr_checkpoint cr_restart && chmod 755 cr_*".format(PROGRAMS))
+    node2.ask("cp {0} {0}.kept".format(CONFIG))
+    node2.ask("sed -i 's|\"engine\": \"criu\"|\"engine\": \"blcr\"|; s|\"blcr_path\": \".*\"|\"blcr_path\": \"%s\"|' %s"
+              % (PROGRAMS, CONFIG))
+    yield node2
+    node2.ask("mv {0}.kept {0} && rm -r {1}".format(CONFIG, PROGRAMS))
+
+
+def roundtrip(cluster, host, steps, state):
+    return answer(cluster.module(host, "hook_roundtrip", steps=steps, state=state, store_path=STORE, user="alice"))
+
+
+def test_job_of_another_engine_is_refused_and_goes_on_at_home(cluster, blcr_node):
+    held = roundtrip(cluster, "node1", ["run", "hold"], {})
+    assert held["passed"], held["cause"]
+    refused = roundtrip(cluster, "node2", ["refused"], held["state"])
+    assert refused["passed"], refused["cause"]
+    image = "%s/%s" % (held["state"]["directory"], held["state"]["name"])
+    assert refused["refusals"] == ["node2: restart: image %s was made by criu, this node has blcr; restart it on a node like node1; "
+                                   "image kept" % image]
+    ended = roundtrip(cluster, "node1", ["restart", "finish"], refused["state"])
+    assert (ended["passed"], ended["case"], ended["nodes"]) == (True, "refused", ["node1", "node2", "node1"]), ended["cause"]
+
+
+def test_job_that_is_not_refused(cluster, node2):
+    """The step sees that, too: it is no formality."""
+    held = roundtrip(cluster, "node1", ["run", "hold"], {})
+    found = roundtrip(cluster, "node2", ["refused"], held["state"])
+    assert not found["passed"]
+    assert found["cause"].startswith("node2: refused: the job did not end within 60 seconds"), found["cause"]
+    assert node2.run("pgrep -u alice").out == ""
+
+
+def node(engine, kernel, **more):
+    return dict({"ansible_connection": "local", "__validate_node_engine": {"engine": engine, "node": {
+        "kernel": kernel, "kernel_version": "#1"}}, "__validate_engine": {"level": "L1"}}, **more)
+
+
+CRIU, OLD, OTHER = node("criu", "6.12.1"), node("blcr", "3.10.0"), node("blcr", "3.10.1")
+
+
+def legs(*path):
+    """There and back as the playbook plans it."""
+    steps = [["run", "continue", "hold"]] + [["restart", "hold"]] * (len(path) - 2) + [["restart", "finish"]]
+    return [{"node": name, "steps": each} for name, each in zip(path, steps)]
+
+
+def refusal(mine, theirs):
+    return [{"node": mine, "steps": ["run", "hold"]}, {"node": theirs, "steps": ["refused"]},
+            {"node": mine, "steps": ["restart", "finish"]}]
+
+
+@pytest.mark.parametrize("nodes, variables, trips", [
+    ({"a": CRIU}, {}, [legs(*"aa")]),
+    ({"a": CRIU, "b": node("criu", "5.14.0"), "c": CRIU}, {}, [legs(*"abab")]),
+    ({"a": CRIU, "b": OLD, "c": OLD}, {}, [legs(*"aa"), legs(*"bcbc"), refusal("a", "b"), refusal("b", "a")]),
+    ({"a": OLD, "b": OTHER}, {}, [legs(*"aa"), legs(*"bb"), refusal("a", "b"), refusal("b", "a")]),
+    ({"a": CRIU, "b": OLD}, {"validate_path": ["a", "b"]}, [legs(*"ab")]),
+    ({"a": CRIU, "b": dict(OLD, __validate_engine={"failed": True})}, {}, [legs(*"aa")]),
+])
+def test_which_trips_are_made(tmp_path, nodes, variables, trips):
+    """As validate.yml plans them, by what the nodes have said of themselves."""
+    inventory, play, result = (tmp_path / name for name in ("inventory.json", "play.yml", "result.json"))
+    inventory.write_text(json.dumps({"torque_mom": {"hosts": nodes}}))
+    copy = {"content": "{{ [__validate_trips, __validate_jobs_planned] | to_json }}", "dest": str(result)}
+    play.write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [{"ansible.builtin.copy": copy}],
+                                 "vars_files": [str(TOP / "playbooks/vars/validate.yml")]}]))
+    done = Cluster._ansible("ansible-playbook", "-i", str(inventory), "-e", json.dumps(variables), str(play))
+    assert done.code == 0, done.out
+    found, jobs = json.loads(result.read_text())
+    assert found == trips
+    paths = [trip for trip in trips if trip[0]["steps"] != ["run", "hold"]]
+    assert jobs == [{"path": [leg["node"] for leg in trip], "case": "continue"} for trip in paths]
