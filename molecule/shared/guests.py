@@ -7,8 +7,8 @@
 
 The guest is head and compute node in one. Its disk is made once from Debian packages, as the image of the test hosts is (hosts.py has
 the settings they share), and kept under a name made from the recipe. Settings, by environment: CKPT_TORQUE_GUEST_SUITE (Debian suite,
-default trixie), CKPT_TORQUE_GUEST_KERNEL (a kernel tree that was compiled, with virtio and ext4 in it; it is booted instead of
-Debian's, and is at /usr/src/linux in the guest).
+default trixie), CKPT_TORQUE_GUEST_PACKAGES (further packages), CKPT_TORQUE_GUEST_KERNEL (a kernel tree that was compiled, with virtio and
+ext4 in it; it is booted instead of Debian's, and is at /usr/src/linux in the guest).
 """
 import fcntl
 import hashlib
@@ -30,11 +30,12 @@ HOST = "node1"
 MEMBERS = {HOST: ["torque_server", "torque_client", "torque_mom", "checkpoint_store"]}
 SUITE = os.environ.get("CKPT_TORQUE_GUEST_SUITE", "trixie")
 KERNEL = os.environ.get("CKPT_TORQUE_GUEST_KERNEL", "")
-PACKAGES = hosts.PACKAGES + ["udev", "kmod", "ifupdown", "isc-dhcp-client"]
+PACKAGES = hosts.PACKAGES + ["udev", "kmod", "ifupdown", "isc-dhcp-client"] + os.environ.get("CKPT_TORQUE_GUEST_PACKAGES", "").split()
 DEBIAN_KERNEL = ["linux-image-amd64", "initramfs-tools"]
 NEEDED = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils", "mke2fs": "e2fsprogs", "mmdebstrap": "mmdebstrap"}
 # Emulated: KVM is not to be had in most containers and virtual machines, and one path is enough. On several threads it panics kernels.
 MACHINE = ["-accel", "tcg,thread=single", "-cpu", "qemu64,-cx16", "-smp", "1", "-m", "2048"]
+COMMAND_LINE = "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=5 nokaslr"  # BLCR's modules hold addresses of the kernel
 DISK = "12G"
 UP_SECONDS = 600  # emulated, a boot takes a minute; beside other work several
 RECIPE = [
@@ -42,6 +43,9 @@ RECIPE = [
     "printf 'UseDNS no\\nUsePAM no\\n' > /etc/ssh/sshd_config.d/guests.conf",
     "printf 'auto lo eth0\\niface lo inet loopback\\niface eth0 inet dhcp\\n' > /etc/network/interfaces",
     "echo %s > /etc/hostname && printf '127.0.0.1 localhost\\n10.0.2.15 %s\\n' > /etc/hosts" % (HOST, HOST),
+    # It waits for all devices, two minutes at most: too few for a machine that is emulated beside other work.
+    "mkdir -p /etc/systemd/system/ifupdown-pre.service.d && printf '[Service]\\nTimeoutStartSec=%d\\nExecStart=\\nExecStart=udevadm settle "
+    "--timeout=%d\\n' > /etc/systemd/system/ifupdown-pre.service.d/guests.conf" % (UP_SECONDS, UP_SECONDS),
     "systemctl mask e2scrub_reap.service getty.target serial-getty@ttyS0.service systemd-networkd-wait-online.service",
     "printf '/dev/vda / ext4 defaults 0 1\\n%s' > /etc/fstab" % ("/dev/vdb /usr/src/linux ext4 ro 0 0\\n" if KERNEL else ""),
 ] + hosts.RECIPE[-len(hosts.USERS):]
@@ -123,7 +127,7 @@ def boot(place, port):
         "-kernel", str(found / "vmlinuz"), "-initrd", str(found / "initrd.img")]
     output("qemu-system-x86_64", *MACHINE, "-display", "none", "-daemonize", "-pidfile", str(place / "pid"),
            "-serial", "file:%s" % (place / "console"),
-           *kernel, "-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=5 systemd.unified_cgroup_hierarchy=%d" % (not KERNEL),
+           *kernel, "-append", "%s systemd.unified_cgroup_hierarchy=%d" % (COMMAND_LINE, not KERNEL),
            "-drive", "file=%s,format=qcow2,if=virtio,cache=unsafe" % (place / "disk"),
            *(["-drive", "file=%s,format=raw,if=virtio,readonly=on" % kernel_disk()] if KERNEL else []),
            "-netdev", "user,id=net,hostfwd=tcp:127.0.0.1:%d-:22" % port, "-device", "virtio-net-pci,netdev=net",
