@@ -283,6 +283,8 @@ def _status(stores, _arguments, config_path):
     is_node = _is_node(config_path)
     engine = _attempt(lambda: registry.get(settings), problems) if is_node else None
     version = engine and _attempt(engine.version, problems)
+    if engine:
+        _attempt(engine.check, problems)
     places = []
     for place in settings["stores"]:
         usable = _attempt(lambda place=place: store.check_mounted(place) is None, problems)

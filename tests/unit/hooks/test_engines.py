@@ -41,7 +41,8 @@ def test_criu_that_is_not_there_or_not_a_program(tmp_path, exists):
 
 
 @pytest.mark.parametrize("work", [
-    lambda engine: engine.version(), lambda engine: engine.dump(1, "/", True), lambda engine: engine.restore("/")])
+    lambda engine: engine.version(), lambda engine: engine.check(), lambda engine: engine.dump(1, "/", True),
+    lambda engine: engine.restore("/")])
 def test_engine_itself_can_nothing(work):
     with pytest.raises(NotImplementedError):
         work(base.Engine())

@@ -29,6 +29,13 @@ class Engine(object):
         """Return the engine's version (str)."""
         raise NotImplementedError
 
+    def check(self):
+        """Prove that this node's kernel can do what the engine needs. Cheap: pbs_mom asks every few minutes.
+
+        :raises HookError: CONFIG when it cannot
+        """
+        raise NotImplementedError
+
     def command(self, arguments):
         """Return with what (list of str) a program is started, so that the engine can dump it; arguments: list of str."""
         return arguments

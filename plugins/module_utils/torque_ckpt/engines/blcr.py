@@ -19,6 +19,8 @@ ABOUT = "context.json"
 """What this module has to know of it: pids, suspended (lists of int), mapped (path: [size, sha256]), lost (list of str)."""
 
 _COMMANDS = ("cr_run", "cr_checkpoint", "cr_restart")
+_CONTROL = "/proc/checkpoint/ctrl"
+"""What BLCR's modules make when they are loaded."""
 _LEFT = 86
 """With what cr_restart ends when the tree is there: it shall not stay as the parent of the job. None of its own codes."""
 _NOT_LOADED, _NOT_UNDER_CR_RUN = 38, 52  # ENOSYS, EBADE: the errno is the exit status
@@ -162,6 +164,12 @@ class Blcr(Engine):
         if status != 0 or not found:
             raise HookError(ENGINE, "%s --version failed: %s" % (self._command("cr_checkpoint"), reason(output)))
         return found.group(1)
+
+    def check(self):
+        """See Engine. The modules belong to one build of a kernel, so that a node may have lost them with its last boot."""
+        if not os.path.exists(_CONTROL):
+            raise HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (kernel %s; there is no %s); run the role blcr"
+                            % (os.uname().release, _CONTROL))
 
     def dump(self, root, directory, stop, witness=None, meanwhile=None):
         """See Engine. The processes are stopped in any case: with --kill or --term BLCR ends them even when it fails."""

@@ -19,12 +19,17 @@ _MEMORY = re.compile(r"pages-[0-9]+\.img")
 _ERROR = re.compile(r"Error \([^)]*\): (.*)")
 
 
+def _last_capability():
+    """Return the highest capability that the kernel knows (int)."""
+    with open("/proc/sys/kernel/cap_last_cap") as stream:
+        return int(stream.read())
+
+
 def _is_cut_down():
     """Whether root's bounding set lacks a capability on this node, as it does in most containers."""
     with open("/proc/self/status") as stream:
         bounding = next(int(line.split()[1], 16) for line in stream if line.startswith("CapBnd:"))
-    with open("/proc/sys/kernel/cap_last_cap") as stream:
-        return bounding != (1 << (int(stream.read()) + 1)) - 1
+    return bounding != (1 << (_last_capability() + 1)) - 1
 
 
 def reason(output):
@@ -68,6 +73,12 @@ class Criu(Engine):
         if status != 0 or not found:
             raise HookError(ENGINE, "%s --version failed: %s" % (self.path, reason(output)))
         return found.group(1)
+
+    def check(self):
+        """See Engine."""
+        if _last_capability() < CAP_CHECKPOINT_RESTORE:
+            raise HookError(CONFIG, "CRIU cannot run as an ordinary user on this node's kernel %s: it needs 5.9 or newer; "
+                            "boot a newer kernel" % os.uname().release)
 
     def dump(self, root, directory, stop, witness=None, meanwhile=None):
         """See Engine."""
