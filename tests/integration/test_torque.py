@@ -368,6 +368,117 @@ def test_foreign_objects_are_left_alone(cluster):
     assert "theirs" not in head.ask("%s/qmgr -c 'print server'" % BIN)
 
 
+# -- a node that cannot checkpoint takes no jobs ------------------------------------
+
+CRIU = "/usr/sbin/criu"
+GONE = "ERROR ckpt.torque: criu is not at /usr/sbin/criu on this node; run the role criu"
+
+
+class Looked(object):
+    """node1, at which pbs_mom looks every five seconds."""
+
+    def __init__(self, cluster):
+        self.cluster, self.head, self.node = cluster, cluster.nodes["head"], cluster.nodes["node1"]
+
+    def shown(self):
+        """The node's attributes as pbsnodes says them."""
+        return dict(re.findall(r"^     (\S+) = (.*)$", self.head.ask("%s/pbsnodes node1" % BIN), re.MULTILINE))
+
+    def wait(self, state, message=None):
+        """Wait until the node has this state and says this, or nothing if there is no message; return its attributes."""
+        deadline = time.time() + 60
+        while True:
+            found = self.shown()
+            said = re.search(r",message=(.*?) ?,gres=", found.get("status", ""))
+            if found["state"] == state and (said and said.group(1)) == message:
+                return found
+            assert time.time() < deadline, found
+            time.sleep(0.2)
+
+    def take_away(self):
+        self.node.ask("mv %s %s.away" % (CRIU, CRIU))
+
+    def give_back(self):
+        self.node.ask("mv %s.away %s" % (CRIU, CRIU))
+
+
+@pytest.fixture
+def looked(cluster):
+    done = cluster.playbook("site", "--limit", "node1", torque_mom_health_check_interval="1",
+                            torque_mom_directives={"status_update_time": 5})
+    assert done.code == 0, done.out
+    found = Looked(cluster)
+    found.wait("free")
+    yield found
+    found.node.run("mv %s.away %s; systemctl start pbs_mom" % (CRIU, CRIU))
+    assert cluster.playbook("site", "--limit", "node1").code == 0
+    found.wait("free")
+
+
+def test_job_waits_while_the_engine_is_missing_from_the_start_of_pbs_mom_on(qsub, looked):
+    looked.take_away()
+    looked.node.ask("systemctl restart pbs_mom")
+    looked.wait("down", GONE)
+    job = qsub("cd $PBS_O_WORKDIR; hostname > out.name; exit 3", "-c", "enabled")
+    time.sleep(15)  # three looks
+    assert job.facts()["job_state"] == "Q"
+    looked.wait("down", GONE)
+    looked.give_back()
+    looked.wait("free")
+    job.root("qmgr -c 'set server scheduling = true'")  # pbs_sched looks every ten minutes only; no node that is free again calls it
+    assert job.wait("C")["exit_status"] == "3"
+    assert job.text("out.name") == "node1"
+
+
+def test_job_that_runs_while_its_node_says_error_ends_as_ever(qsub, looked):
+    """Nobody can hold, signal or delete it meanwhile: that pbs_server refuses, as for a node that does not answer."""
+    job = qsub.counts()
+    looked.take_away()
+    looked.wait("down", GONE)
+    for command in ("qhold", "qsig -s USR1", "qdel"):
+        done = job.head.run("runuser -u alice -- %s/%s %s" % (BIN, command, job.id))
+        assert done.code != 0 and "Server could not connect to MOM" in done.err, done.err
+    job.finish()
+    looked.wait("down", GONE)
+
+
+def test_running_job_can_be_moved_once_its_node_is_mended(qsub, looked):
+    job = qsub.counts()
+    looked.take_away()
+    looked.wait("down", GONE)
+    looked.give_back()
+    looked.wait("free")
+    job.hold()
+    job.release("node2")
+    job.finish()
+
+
+def test_drained_node_keeps_its_note_whatever_it_says(cluster, looked):
+    def pbs_node(state):
+        done = cluster.module("head", "pbs_node", node="node1", state=state)
+        assert done.code == 0, done.out
+    pbs_node("drained")
+    looked.take_away()
+    assert looked.wait("down,offline", GONE)["note"] == "ckpt-torque: maintenance"
+    looked.give_back()
+    assert looked.wait("offline")["note"] == "ckpt-torque: maintenance"
+    pbs_node("released")
+    looked.wait("free")
+
+
+def test_script_of_the_sites_own_takes_the_place_of_ours(cluster, node1):
+    config = "grep -v '^#' /var/spool/torque/mom_priv/config | grep -E 'node_check|down_on' || true"
+    before = node1.ask(config)
+    assert before == "$node_check_script %s/health\n$node_check_interval 400\n$down_on_error true" % HOOKS
+    done = cluster.playbook("site", "--limit", "node1", torque_mom_directives={"$Node_Check_Script": "/bin/true", "node_check_interval": 9})
+    assert done.code == 0, done.out
+    assert node1.ask(config) == "$node_check_script /bin/true\n$node_check_interval 9"
+    done = cluster.playbook("site", "--limit", "node1", torque_mom_health_check_enabled=False)
+    assert (done.code, node1.ask(config)) == (0, ""), done.out
+    assert cluster.playbook("site", "--limit", "node1").code == 0
+    assert node1.ask(config) == before
+
+
 # -- ports --------------------------------------------------------------------------
 
 LISTEN = "import socket, time; found = socket.create_server((str(), %d)); time.sleep(600)"

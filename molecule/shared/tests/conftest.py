@@ -58,6 +58,8 @@ DEFAULTS = {
     "torque_mom_remote_checkpoint_dirs": ["/shared/ckpt"],
     "torque_mom_usecp": ["*:/shared/ckpt /shared/ckpt"],
     "torque_mom_loglevel": 3,
+    "torque_mom_health_check_enabled": True,
+    "torque_mom_health_check_interval": "4",
     "torque_mom_directives": {},
     "checkpoint_hooks_carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"],
     "checkpoint_hooks_carried_trees": [],

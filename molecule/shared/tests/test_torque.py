@@ -75,6 +75,9 @@ def test_mom_config(host, settings, groups, torque):
     wanted += ["$remote_checkpoint_dirs %s/" % path for path in settings["torque_mom_remote_checkpoint_dirs"]]
     wanted += ["$usecp " + pair for pair in settings["torque_mom_usecp"]]
     wanted += ["$loglevel %d" % settings["torque_mom_loglevel"]]
+    if settings["torque_mom_checkpoint_enabled"] and settings["torque_mom_health_check_enabled"]:
+        wanted += ["$node_check_script %s/health" % settings["torque_mom_hooks_path"], "$down_on_error true",
+                   "$node_check_interval %s" % settings["torque_mom_health_check_interval"]]
     wanted += ["$%s %s" % pair for pair in settings["torque_mom_directives"].items()]
     assert sorted(config.content_string.splitlines()[1:]) == sorted(wanted)
 
