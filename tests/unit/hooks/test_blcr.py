@@ -152,12 +152,39 @@ def test_witness_that_fails(engine, image, job, program, wait_until):
      "Checkpoint failed: support missing from application); the job runs on"),
     (3, "Checkpoint failed: no processes checkpointed\n", errors.ENGINE,
      "cr_checkpoint failed with status 3: Checkpoint failed: no processes checkpointed; the job runs on"),
-    (28, "- vfs_write returned -28\nCheckpoint failed: No space left on device\n", errors.ENGINE,
-     "cr_checkpoint failed with status 28: vfs_write returned -28; the job runs on"),
+    (28, "- vfs_write returned -28\nCheckpoint failed: No space left on device\n", errors.CANNOT_WRITE,
+     "there is no room for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free room in "
+     "the store"),
+    (122, "- vfs_write returned -122\nCheckpoint failed: Disk quota exceeded\n", errors.CANNOT_WRITE,
+     "there is no room for the image: Disk quota exceeded (cr_checkpoint: vfs_write returned -122); the job runs on; free room in "
+     "the store"),
+    (1, "Checkpoint failed: Operation not permitted\n", errors.ENGINE,
+     "cr_checkpoint failed with status 1: Checkpoint failed: Operation not permitted; the job runs on"),
+    (31, "- Too many links\nCheckpoint failed: Too many links\n", errors.ENGINE,
+     "cr_checkpoint failed with status 31: Too many links; the job runs on"),
+    (22, "- invalid file descriptor\nCheckpoint failed: Invalid argument\n", errors.ENGINE,
+     "cr_checkpoint failed with status 22: invalid file descriptor; the job runs on"),
 ])
 def test_checkpoint_that_fails(engine, image, job, fails, wait_until, status, text, code, sentence):
     fails("cr_checkpoint", status, text)
     assert failure(engine.dump, job.pid, str(image), True) == (code, sentence)
+    wait_until(lambda: states(job) == ["S"] * 3)
+
+
+@pytest.fixture
+def forbidden(monkeypatch, tmp_path):
+    """BLCR is there, but not for this user, of which its own words say nothing: the sentence, less its end."""
+    control = tmp_path / "ctrl"
+    control.touch()
+    monkeypatch.setattr(blcr, "_CONTROL", str(control))
+    monkeypatch.setattr(blcr.os, "access", lambda path, mode: path != str(control))
+    return "user %d may not use BLCR on this node: %s is for its group only (blcr_ctrl_group); make the user a member of it; " % (
+        os.getuid(), control)
+
+
+def test_user_who_may_not_checkpoint(engine, image, job, fails, forbidden, wait_until):
+    fails("cr_checkpoint", 52, "Checkpoint failed: support missing from application\n")
+    assert failure(engine.dump, job.pid, str(image), True) == (errors.REFUSED, forbidden + "the job runs on")
     wait_until(lambda: states(job) == ["S"] * 3)
 
 
@@ -294,6 +321,11 @@ def test_restart_that_fails(engine, made, fails, status, text, code, sentence):
     assert failure(engine.restore, str(made)) == (code, sentence)
 
 
+def test_user_who_may_not_restart(engine, made, fails, forbidden):
+    fails("cr_restart", 255, "Failed cr_init(): -1\n")
+    assert failure(engine.restore, str(made)) == (errors.REFUSED, forbidden + "image kept")
+
+
 def test_id_in_use_is_looked_for_by_blcr_too(commands, made):
     about = json.loads((made / "context").read_text())
     (made / "context").write_text(json.dumps(dict(about, pids=[os.getpid()])))
@@ -385,7 +417,8 @@ def test_checkpoint_that_fails_after_it_has_stopped_the_job(hook, blcr_site, sta
     with open(os.path.join(blcr_site.commands, "cr_checkpoint"), "w") as stream:
         stream.write("#!/bin/sh\nkill -STOP %d\necho '- vfs_write returned -28' >&2\nexit 28\n" % job)
     assert checkpoint(hook, blcr_site, leader, signal_number) == (
-        errors.ENGINE, "", "cr_checkpoint failed with status 28: vfs_write returned -28; the job runs on\n")
+        errors.CANNOT_WRITE, "", "there is no room for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job "
+        "runs on; free room in the store\n")
     wait_until(lambda: state_of(job) == "S")
     assert blcr_site.content() == {}
     assert record(blcr_site) is None

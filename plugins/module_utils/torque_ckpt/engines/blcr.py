@@ -3,6 +3,7 @@
 Its commands check little: a checkpoint that fails may leave the job stopped, an image has no checksum, and a program that was
 replaced restarts and crashes. What they leave out is done here, and in manifest.py.
 """
+import errno
 import hashlib
 import json
 import os
@@ -24,6 +25,7 @@ _CONTROL = "/proc/checkpoint/ctrl"
 _LEFT = 86
 """With what cr_restart ends when the tree is there: it shall not stay as the parent of the job. None of its own codes."""
 _NOT_LOADED, _NOT_UNDER_CR_RUN = 38, 52  # ENOSYS, EBADE: the errno is the exit status
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _TEMPORARY = (12, 16)  # ENOMEM, EBUSY
 _STOP_SECONDS = 60
 """How long the processes may take to stand still when BLCR has told them to (seconds)."""
@@ -204,6 +206,11 @@ class Blcr(Engine):
                                   + self.dump_options, self.timeout, meanwhile, [context])
         finally:
             os.close(context)
+        if status != 0:
+            self._see_whether_allowed("the job runs on")
+        if status in _NO_ROOM:
+            raise HookError(CANNOT_WRITE, "there is no room for the image: %s (cr_checkpoint: %s); the job runs on; free room in the store"
+                            % (os.strerror(status), reason(output)))
         if status == _NOT_UNDER_CR_RUN:
             raise HookError(ENGINE, "a process of the job was not started under cr_run, or is linked statically, so that BLCR cannot "
                             "checkpoint it (cr_checkpoint: %s); the job runs on" % reason(output))
@@ -212,6 +219,13 @@ class Blcr(Engine):
                             "run the role blcr" % reason(output))
         if status != 0:
             raise HookError(ENGINE, "cr_checkpoint failed with status %d: %s; the job runs on" % (status, reason(output)))
+
+    @staticmethod
+    def _see_whether_allowed(otherwise):
+        """Raise a HookError where BLCR's modules are there, but not for this user: its commands take that for many things."""
+        if os.path.exists(_CONTROL) and not os.access(_CONTROL, os.R_OK | os.W_OK):
+            raise HookError(REFUSED, "user %d may not use BLCR on this node: %s is for its group only (blcr_ctrl_group); make the user a "
+                            "member of it; %s" % (os.getuid(), _CONTROL, otherwise))
 
     def _call_witness(self, witness, otherwise):
         status, output = call([witness], self.timeout)
@@ -249,6 +263,7 @@ class Blcr(Engine):
         finally:
             os.close(context)
         if status != _LEFT:
+            self._see_whether_allowed("image kept")
             raise self._failure(status, output)
         for root in self._came(before):
             _wait_until_stopped(root)
