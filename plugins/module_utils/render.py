@@ -28,6 +28,11 @@ def size(count):
         value /= 1024
 
 
+def image(result):
+    """Return an image's size and what compressed it (str), e.g. "2.1 MiB zstd"."""
+    return " ".join(filter(None, [size(result.get("image_bytes")), result.get("compression")]))
+
+
 def counters(result):
     """Return the counter's way (str), e.g. "57 > 131"."""
     way = result.get("counters") or [result.get("counter_before"), result.get("counter_after")]
@@ -62,7 +67,7 @@ def table(results):
     for result in results:
         status = result.get("exit_status")
         rows.append((result["level"] + " " + MEANING[result["level"]] + kind(result), verdict(result), name(result), engine(result),
-                     counters(result), "-" if status is None else str(status), size(result.get("image_bytes")), "%.2f" % seconds(result)))
+                     counters(result), "-" if status is None else str(status), image(result), "%.2f" % seconds(result)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     lines += ["%s%s %s: %s: %s" % (result["level"], kind(result), verdict(result), name(result), result["cause"])

@@ -90,6 +90,12 @@ capabilities:
   returned: success
   type: dict
   sample: {checkpoint_restore: true, setpcap: true, sys_ptrace: true}
+compressors:
+  description: Which of C(zstd), C(lz4) and C(gzip) the node has, where the hooks look for them.
+  returned: success
+  type: list
+  elements: str
+  sample: [zstd, gzip]
 node:
   description: What decides where an image can be restarted, as manifests have it.
   returned: success
@@ -112,7 +118,7 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.engine_choice import EngineError, choose
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import fit
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import compressors, fit
 
 CAPABILITIES = {"setpcap": 8, "sys_ptrace": 19, "checkpoint_restore": 40}
 
@@ -167,6 +173,7 @@ def main():
         criu={"path": path, "version": version},
         blcr={"modules": [name for name in modules if name in ("blcr", "blcr_imports")]},
         capabilities={name: bool(bounding >> bit & 1) for name, bit in CAPABILITIES.items()},
+        compressors=compressors.found(),
         node=fit.node(),
         cpu_flags=sorted(field(read("/proc/cpuinfo"), "flags").split()),
         pids={"max": number(read("/proc/sys/kernel/pid_max")), "last": number(read("/proc/sys/kernel/ns_last_pid"))},

@@ -118,6 +118,11 @@ image_bytes:
   description: Size of the last image in bytes.
   returned: after the first image
   type: int
+compression:
+  description: Name of the program that compressed the last image, by its manifest; empty where none did.
+  returned: after the first image
+  type: str
+  sample: zstd
 engine:
   description: Name and version of the engine, by the last image's manifest.
   returned: after the first image
@@ -221,7 +226,8 @@ class Trip(object):
         self.state["name"] = name
         self.state["image_bytes"] = trial.image_bytes(path)
         try:
-            self.state["engine"] = dict(json.loads(self._as_user(os.path.join(path, "manifest.json")))["engine"])
+            found = json.loads(self._as_user(os.path.join(path, "manifest.json")))
+            self.state["engine"], self.state["compression"] = dict(found["engine"]), str(found.get("compression", ""))
         except (ValueError, KeyError, TypeError):
             raise trial.TrialError("the image %s has no manifest that can be read" % path)
 
@@ -388,7 +394,8 @@ def main():
             trip.clean()
         else:
             trip.leave()
-    facts = {key: state[key] for key in ("exit_status", "output_lines", "image_bytes", "engine", "refusals") if key in state}
+    kept = ("exit_status", "output_lines", "image_bytes", "compression", "engine", "refusals")
+    facts = {key: state[key] for key in kept if key in state}
     if "refusals" in state:
         facts["case"] = "refused"
     module.exit_json(changed=False, state=state, **trial.result(

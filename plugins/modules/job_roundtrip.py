@@ -129,6 +129,11 @@ image_bytes:
   description: Size of the last image in bytes.
   returned: after the first image
   type: int
+compression:
+  description: Name of the program that compressed the last image, by its manifest; empty where none did.
+  returned: after the first image
+  type: str
+  sample: zstd
 engine:
   description: Name and version of the engine, by the last image's manifest.
   returned: after the first image
@@ -371,7 +376,7 @@ class Trip(object):
         self.place = self.directory(job)
         path = os.path.join(self.place, job["checkpoint_name"])
         manifest = self.manifest(path)
-        self.facts["engine"] = dict(manifest["engine"])
+        self.facts["engine"], self.facts["compression"] = dict(manifest["engine"]), str(manifest.get("compression", ""))
         if "frozen_seconds" in manifest:
             self.noted["engine_seconds"] = manifest["frozen_seconds"]
         if self.depth and manifest.get("depth") != self.depth:

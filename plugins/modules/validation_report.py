@@ -95,6 +95,7 @@ def fault(result):
         "passed": result["passed"] is None or isinstance(result["passed"], bool),
         "cause": isinstance(result["cause"], str),
         "case": isinstance(result.get("case", ""), str),
+        "compression": isinstance(result.get("compression", ""), str),
         "nodes": isinstance(result["nodes"], list) and all(isinstance(node, str) for node in result["nodes"]),
         "engine": isinstance(engine, dict) and all(isinstance(value, str) for value in engine.values()),
         "phases": isinstance(phases, list) and all(isinstance(phase, dict) and isinstance(phase.get("seconds"), (int, float))

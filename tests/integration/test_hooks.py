@@ -61,6 +61,30 @@ def test_manifest(job, node1):
     assert found["bytes"] == sum(sizes.values())
 
 
+def test_compressed_image_moves(job, node1, node2):
+    """On the other node nothing is compressed; what an image needs, it says itself."""
+    moved = job(node1)
+    with configured(node1, compression="gzip"):
+        assert moved.checkpoint(0).code == 0
+        moved.progress()
+        moved.hold()
+    before = moved.counter()
+    found = json.loads(node1.ask("cat %s/%s/manifest.json" % (moved.directory, moved.name())))
+    assert (found["format"], found["compression"]) == (4, "gzip")
+    assert found["bytes"] < found["plain_bytes"]
+    assert [entry["plain"]["name"] for entry in found["files"] if "plain" in entry]
+    assert node2.ask("torque-ckpt verify %s" % moved.id).endswith(": whole, and made by root's hooks of this site")
+    moved.move(node2)
+    assert moved.counter() > before
+    assert node2.ask("ls /var/lib/ckpt-torque/private") == ""
+    moved.hold()
+    assert json.loads(node2.ask("cat %s/%s/manifest.json" % (moved.directory, moved.name())))["format"] == 3
+    moved.move(node1)
+    assert moved.end() == 5
+    lines = moved.lines()
+    assert lines == [str(number) for number in range(1, len(lines) + 1)]
+
+
 def test_image_is_the_users_alone(job, node1):
     held = job(node1)
     held.hold()

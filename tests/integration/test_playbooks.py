@@ -32,10 +32,10 @@ def test_converged_nodes_cost(cluster):
         assert done.changed(name) == 0
     if cluster.torque:
         assert executions == {"head": 20, "node1": 10, "node2": 10}
-        assert tasks == {"head": 31, "node1": 24, "node2": 24}
+        assert tasks == {"head": 32, "node1": 25, "node2": 25}
     else:
         assert executions == {"head": 10, "node1": 6, "node2": 6}
-        assert tasks == {"head": 11, "node1": 24, "node2": 24}
+        assert tasks == {"head": 12, "node1": 25, "node2": 25}
 
 
 def test_check_mode_changes_nothing(cluster, node1):

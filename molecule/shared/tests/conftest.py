@@ -20,6 +20,8 @@ DEFAULTS = {
     "checkpoint_hooks_blcr_dump_options": [],
     "checkpoint_hooks_blcr_restore_options": [],
     "checkpoint_hooks_engine_timeout": 3600,
+    "checkpoint_hooks_compression": "none",
+    "checkpoint_hooks_compression_level": 0,
     "checkpoint_hooks_run_directory": "/run/ckpt-torque",
     "checkpoint_hooks_private_directory": "",
     "checkpoint_hooks_key_path": "/etc/ckpt-torque/manifest.key",

@@ -7,7 +7,8 @@ testinfra_hosts = ["ansible://torque_mom"]
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/torque_ckpt"
 ROOMS = sorted(path.stem for path in PACKAGE.glob("*.py"))
 ENGINES = sorted(path.stem for path in PACKAGE.glob("engines/*.py"))
-PLAIN = ["stores", "criu_options", "blcr_path", "blcr_dump_options", "blcr_restore_options", "engine_timeout", "run_directory",
+PLAIN = ["stores", "criu_options", "blcr_path", "blcr_dump_options", "blcr_restore_options", "engine_timeout", "compression",
+         "compression_level", "run_directory",
          "private_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
          "lock_timeout", "state_directory", "metrics_directory", "torque_path", "orphan_grace_days", "carried_directories",
          "carried_trees", "cut_back_appended"]
@@ -81,6 +82,14 @@ def test_configuration(host, settings):
     wanted.update(engine="criu", criu_path=settings.get("checkpoint_hooks_criu_path", settings["criu_path"]),
                   **{name: BYTES[settings["checkpoint_hooks_" + name]] for name in ("reserve", "carried_bytes")})
     assert json.loads(file.content_string) == wanted
+
+
+def test_program_that_compresses_is_there(host, settings):
+    program = settings["checkpoint_hooks_compression"]
+    assert program == "none" or host.exists(program)
+    record = json.loads(host.file("%s/nodes/%s.json" % (settings["checkpoint_hooks_config_path"].rpartition("/")[0],
+                                                        host.check_output("uname -n"))).content_string)
+    assert record["compressors"] == [name for name in ("zstd", "lz4", "gzip") if host.exists(name)]
 
 
 def test_keys_are_roots_alone(host, settings):

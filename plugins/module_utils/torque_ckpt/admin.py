@@ -41,9 +41,11 @@ def _describe(place, user, job_id, entry, authentic):
     """Return what --json says of an image; commandline.IMAGE_KEYS names the keys."""
     found = entry["manifest"] or {}
     engine = found.get("engine", {})
+    packed = found if found.get("format") == manifest.COMPRESSED else {}
     return {"job": job_id, "owner": user.name, "uid": user.uid, "image": entry["name"], "path": entry["path"], "store": place["id"],
             "state": entry["state"], "problem": entry["problem"], "generation": found.get("generation"),
-            "created": found.get("created", entry["changed"]), "bytes": entry["bytes"], "engine": engine.get("name"),
+            "created": found.get("created", entry["changed"]), "bytes": entry["bytes"], "compression": packed.get("compression"),
+            "plain_bytes": packed.get("plain_bytes"), "engine": engine.get("name"),
             "engine_version": engine.get("version"), "node": found.get("node"), "bound": bool(found.get("bound")), "authentic": authentic}
 
 
@@ -128,11 +130,12 @@ class Stores(object):
 
 def _list(stores, _arguments, _config_path):
     images = [image for image, _entry in stores.images()]
-    rows = [["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "ENGINE", "NODE", "STATE"]]
+    rows = [["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "PLAIN", "ENGINE", "NODE", "STATE"]]
     for image in images:
         engine = "%s %s" % (image["engine"], image["engine_version"] or "") if image["engine"] else "-"
         rows.append([image["job"], image["owner"], _plain(image["image"]), str(image["generation"] or "-"), _plain(image["created"]),
-                     size(image["bytes"]), _plain(engine).strip(), _plain(image["node"] or "-"), image["state"]])
+                     size(image["bytes"]), size(image["plain_bytes"]) if image["compression"] else "-", _plain(engine).strip(),
+                     _plain(image["node"] or "-"), image["state"]])
     return 0, {"images": images}, table(rows) if images else ["no images"]
 
 
@@ -154,12 +157,19 @@ def _facts(image, facts):
     ] + [["not in it", ", ".join(map(str, lost))] for lost in [facts.get("lost")] if lost]
 
 
+def _size(image):
+    """Return how large an image (what --json says of it) is, for people (str)."""
+    if not image["compression"]:
+        return size(image["bytes"])
+    return "%s, compressed by %s from %s" % (size(image["bytes"]), _plain(image["compression"]), size(image["plain_bytes"]))
+
+
 def _show(stores, arguments, config_path):
     found = stores.select(arguments.what)
     whole = [pair for pair in found if pair[0]["state"] == survey.WHOLE]
     image, entry = (whole or found)[-1]
     lines = [["job", image["job"]], ["owner", "%s (%d)" % (image["owner"], image["uid"])], ["image", _plain(image["path"])],
-             ["state", image["state"] + (": " + _plain(image["problem"]) if image["problem"] else "")], ["size", size(image["bytes"])]]
+             ["state", image["state"] + (": " + _plain(image["problem"]) if image["problem"] else "")], ["size", _size(image)]]
     facts, nodes = entry["manifest"], []
     if facts is not None:
         lines += _facts(image, facts)
@@ -298,11 +308,12 @@ def _status(stores, _arguments, config_path):
         problems.append("there is no key %s; run the role checkpoint_hooks on this node" % settings["key_path"])
     counters = metrics.read(settings)
     data = {"node": os.uname().nodename, "engine": {"name": settings["engine"] if is_node else None, "version": version}, "stores": places,
-            "versions": {"hooks": VERSION, "manifest": manifest.FORMAT, "python": "%d.%d.%d" % sys.version_info[:3],
+            "versions": {"hooks": VERSION, "manifest": manifest.READ[-1], "python": "%d.%d.%d" % sys.version_info[:3],
                          "kernel": os.uname().release},
             "key": {"path": settings["key_path"], "ids": keys}, "jobs": _jobs(settings), "failures": counters.failures}
     engine = "%s %s" % (settings["engine"], version or "NOT USABLE") if is_node else "none, this is not a compute node"
-    said = [["node", data["node"]], ["hooks", "%s, manifest format %d, Python %s" % (VERSION, manifest.FORMAT, data["versions"]["python"])],
+    said = [["node", data["node"]],
+            ["hooks", "%s, manifest format %d, Python %s" % (VERSION, manifest.READ[-1], data["versions"]["python"])],
             ["kernel", data["versions"]["kernel"]], ["engine", engine]]
     said += [["store", "%s (%s), %s" % (place["path"], place["id"],
                                         size(place["free_bytes"]) + " free" if place["usable"] else "NOT USABLE")] for place in places]

@@ -8,8 +8,8 @@ import os
 import signal
 import time
 
-from . import admit, carried, changed, contract, digest, fallback, holding, identity, key, lock, manifest, opened, phases, preflight
-from . import privilege, report, spool, start, store, witness
+from . import admit, carried, changed, compression, compressors, contract, digest, fallback, holding, identity, key, lock, manifest
+from . import opened, phases, preflight, privilege, report, spool, start, store, witness
 from .errors import HookError
 
 
@@ -54,6 +54,13 @@ def _dump(node, root, draft, companions, way):
         return seconds, engine, watching.result() if way else witness.to_the_end(companions())
 
 
+def _compress(node, draft, program):
+    """Compress the draft's memory by a program (its name, str); return what the manifest says of it (dict). A job that is to go on runs."""
+    with phases.measure("compress"):
+        return compression.compress(draft.descriptor, node.engine.holds_memory, program, node.settings["compression_level"],
+                                    node.settings["engine_timeout"])
+
+
 def _write(call, node, root, output, left, needed, way):
     """As the user: dump, describe, publish. Returns the manifest (dict).
 
@@ -63,6 +70,7 @@ def _write(call, node, root, output, left, needed, way):
     :param way: how the engine reaches this hook while the job stands still (witness.Way), or None when the job is to be held
     """
     with phases.measure("admit"):
+        program = compressors.choose(node.settings["compression"])
         directory = store.open_job_directory(node.store, call.directory, create=True)
         store.sweep(directory, 2 * node.settings["engine_timeout"])
         generation = store.next_generation(directory, call.job_id)
@@ -77,13 +85,14 @@ def _write(call, node, root, output, left, needed, way):
             needed = [needed[0] + files[0], needed[1] + files[1]]
             admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
         frozen, engine, facts = _dump(node, root, draft, companions, way)
+        plain = _compress(node, draft, program) if program else {}
         draft.flush()
         facts.update(engine=engine, root=root.pid, pids=node.engine.process_ids(draft.descriptor), lost=node.engine.lost(draft.descriptor),
                      frozen_seconds=round(frozen, 6), generation=generation)
         if call.depth:
             facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
         with phases.measure("manifest"):
-            found = manifest.write(draft.descriptor, call, node.user, facts, key.ask_to_seal)
+            found = manifest.write(draft.descriptor, call, node.user, facts, key.ask_to_seal, plain)
         with phases.measure("publish"):
             draft.publish()
     except BaseException:
@@ -156,7 +165,7 @@ def _checkpoint(call, node, hook, started):
     def log(found):
         report.done("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
                     bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
-                    **report.lost(found))
+                    **report.about(found))
     if call.signal == contract.HOLD:
         _hold(call, node, root, write, answer, log)
     _go_on_after(call, node, hook, root,

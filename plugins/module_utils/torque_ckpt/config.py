@@ -9,8 +9,12 @@ keys (all optional but "stores"):
   blcr_dump_options     list of str, []; appended to every cr_checkpoint
   blcr_restore_options  list of str, []; appended to every cr_restart
   engine_timeout  int, seconds, 3600; a slower engine call is killed
+  compression     str, "none"; the program that compresses what holds memory in an image: "zstd", "lz4", "gzip", or "auto", the first of
+                  them that the node has
+  compression_level  int, 0; of that program, 0 for its own default
   run_directory   str, "/run/ckpt-torque"; root's records of restarted jobs, and its locks
-  private_directory str, ""; where a restart copies what nobody may change any more, with BLCR the whole image; empty: run_directory
+  private_directory str, ""; where a restart copies what nobody may change any more, and decompresses
+                  memory: as large as an image; empty: state_directory
   key_path        str, "/etc/ckpt-torque/manifest.key"; see key.py
   restart_attempts  int, 5; so many restarts in a row may fail on this node for a passing reason, then the job is held
   restart_backoff   int, seconds, 10; pause after the first of them, doubled after each further one
@@ -31,6 +35,7 @@ import json
 import os
 import stat
 
+from . import compressors
 from .errors import HookError, CONFIG
 
 DEFAULTS = {
@@ -42,6 +47,8 @@ DEFAULTS = {
     "blcr_dump_options": [],
     "blcr_restore_options": [],
     "engine_timeout": 3600,
+    "compression": "none",
+    "compression_level": 0,
     "run_directory": "/run/ckpt-torque",
     "private_directory": "",
     "key_path": "/etc/ckpt-torque/manifest.key",
@@ -60,8 +67,9 @@ DEFAULTS = {
     "cut_back_appended": False,
 }
 
-_LEAST = {"engine_timeout": (1, "seconds"), "restart_attempts": (1, "attempts"), "restart_backoff": (0, "seconds"),
-          "depth": (1, "images"), "reserve": (0, "bytes"), "lock_timeout": (1, "seconds"), "orphan_grace_days": (0, "days"),
+_LEAST = {"engine_timeout": (1, "seconds"), "compression_level": (0, "levels"), "restart_attempts": (1, "attempts"),
+          "restart_backoff": (0, "seconds"), "depth": (1, "images"), "reserve": (0, "bytes"), "lock_timeout": (1, "seconds"),
+          "orphan_grace_days": (0, "days"),
           "carried_bytes": (0, "bytes")}
 """The smallest value of each number, and what it counts."""
 
@@ -104,6 +112,8 @@ def load(path, owner=0):
     for key in ("criu_options", "blcr_dump_options", "blcr_restore_options"):
         if not all(isinstance(option, str) for option in values[key]):
             raise _wrong(path, "sets %s to something that is not text" % key)
+    if values["compression"] not in ("none", "auto") + compressors.ORDER:
+        raise _wrong(path, "sets compression to %s, which these hooks do not know" % ascii(values["compression"]))
     for key, (least, unit) in _LEAST.items():
         if isinstance(values[key], bool) or values[key] < least:
             raise _wrong(path, "sets %s to something that is not a number of %s" % (key, unit))

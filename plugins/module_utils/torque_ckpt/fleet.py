@@ -6,6 +6,7 @@ nodes.json, beside the hooks' configuration, names them: {"nodes": [str, ...]}; 
   cpu             list of str, the CPU's features
   engine          {"name": str, "version": str}, the version empty where it is not known
   stores          list of str, the ids of its stores
+  compressors     list of str, the programs by which it can decompress an image; not in older records
 """
 import json
 import os
@@ -51,5 +52,8 @@ def why_not(found, record, store_id):
         return "it does not have the store %s" % store_id
     if record["engine"].get("name") != found["engine"]["name"]:
         return "its engine is %s, the image was made by %s" % (record["engine"].get("name"), found["engine"]["name"])
+    program = found.get("compression")
+    if program and program not in record.get("compressors", [program]):
+        return "it does not have the program %s, by which the image is compressed" % program
     lacking = fit.lacks(found, record)
     return "the image " + lacking if lacking else ""

@@ -14,9 +14,12 @@ from .errors import HookError, CANNOT_WRITE, DATA, REFUSED, SYSTEM, TEMPORARY
 from .spool import NAMES
 
 FILE = "manifest.json"
-FORMAT = 3
-"""Format 3 is sealed, hashes in chunks (digest.py) and knows the node (fit.py). Those before it could be written by anybody."""
-KNOWN = (1, 2, FORMAT)
+FORMAT, COMPRESSED = 3, 4
+"""Format 3 is sealed, hashes in chunks (digest.py) and knows the node (fit.py). Those before it could be written by anybody.
+Format 4 is the same with compressed files (compression.py); what has none stays 3, for hooks that know no compression."""
+READ = (FORMAT, COMPRESSED)
+"""Formats that are restarted."""
+KNOWN = (1, 2) + READ
 """Formats whose images are ours to list and to remove."""
 
 _DEFAULTS = {"carried": [], "left": [], "open_files": [], "bound": False, "bound_reason": "", "lost": []}
@@ -30,18 +33,28 @@ LARGEST = 64 << 20
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def _digest(directory, name, target=None):
-    """Return (size, hash) of a file of the image, which becomes the content of target (descriptor or None)."""
+def open_file(directory, name):
+    """Return a descriptor (int) of a file of the image in directory (descriptor).
+
+    :raises OSError: when it is not a file, or not there
+    """
     source = os.open(name, _READ, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(source).st_mode):
+        os.close(source)
+        raise OSError(0, "Not a regular file")
+    return source
+
+
+def digest_of(directory, name, target=None):
+    """Return (size, hash) of a file in directory (descriptor), which becomes the content of target (descriptor or None)."""
+    source = open_file(directory, name)
     try:
-        if not stat.S_ISREG(os.fstat(source).st_mode):
-            raise OSError(0, "Not a regular file")
         return digest.of(source, target)
     finally:
         os.close(source)
 
 
-def write(directory, call, user, facts, seal):
+def write(directory, call, user, facts, seal, plain=None):
     """Write the manifest of the image in directory (descriptor) and return it (dict).
 
     :param facts: what else it says (dict): at least
@@ -52,16 +65,21 @@ def write(directory, call, user, facts, seal):
         spool           which of the files are the job's output, from spool.save (list of dict)
         and what carried.save, carried.left and changed.record say
     :param seal: called with the manifest (dict), returns it with the fields that prove it (key.ask_to_seal)
+    :param plain: what compression.compress said (dict)
     """
-    files = []
+    files, plain = [], plain or {}
     try:
         for name in sorted(os.listdir(directory)):
-            size, tree = _digest(directory, name)
-            files.append({"name": name, "size": size, "sha256_tree": tree})
+            size, tree = digest_of(directory, name)
+            entry = {"name": name, "size": size, "sha256_tree": tree}
+            files.append(dict(entry, plain=plain[name]) if name in plain else entry)
         found = dict(
             dict(_DEFAULTS, **facts), format=FORMAT, job_id=call.job_id, user=user.name, uid=user.uid, name=call.name,
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), bytes=sum(entry["size"] for entry in files), files=files,
             **fit.node())
+        if plain:
+            found.update(format=COMPRESSED, compression=next(iter(plain.values()))["program"],
+                         plain_bytes=sum(entry.get("plain", entry)["size"] for entry in files))
         return put(directory, found, call.name, seal)
     except OSError as error:
         raise _unwritten(call.name, error)
@@ -83,10 +101,20 @@ def put(directory, found, name, seal):
     return found
 
 
+def _check_plain(plain):
+    """Raise an exception as _check_fields does when it is nonsense what the manifest says of the plain file of a compressed one."""
+    if not (isinstance(plain["size"], int) and all(isinstance(plain[key], str) for key in ("program", "name", "sha256_tree"))):
+        raise TypeError("plain")
+    if "/" in plain["name"]:
+        raise ValueError(plain["name"])
+
+
 def _check_fields(found):
     """Raise KeyError or TypeError when a manifest (dict) lacks a field or has one of another type."""
     kinds = {"job_id": str, "user": str, "uid": int, "name": str, "arch": str, "node": str, "root": int, "bytes": int, "pids": list,
              "files": list, "spool": list, "cpu": list}
+    if found["format"] == COMPRESSED:
+        kinds.update(compression=str, plain_bytes=int)
     for key, kind in kinds.items():
         if not isinstance(found[key], kind):
             raise TypeError(key)
@@ -97,6 +125,8 @@ def _check_fields(found):
             raise TypeError("files")
         if "/" in entry["name"] or entry["name"] in _NOT_LISTED:
             raise ValueError(entry["name"])
+        if "plain" in entry:
+            _check_plain(entry["plain"])
     for entry in found["spool"]:
         if entry["name"] not in NAMES or not isinstance(entry["path"], str) or not isinstance(entry["mode"], int):
             raise TypeError("spool")
@@ -124,15 +154,15 @@ def read(directory, shown):
     try:
         found = load(directory)
         version = found["format"]
-        if version == FORMAT:
+        if version in READ:
             _check_fields(found)
     except OSError as error:
         raise HookError(DATA, "image %s has no readable manifest (%s); it is kept but cannot be restarted" % (shown, error.strerror))
     except (ValueError, KeyError, TypeError):
         raise HookError(DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % shown)
-    if version != FORMAT:
-        raise HookError(REFUSED, "image %s has manifest format %s, these hooks read %d; restart it on a node whose hooks made it; "
-                        "image kept" % (shown, ascii(version), FORMAT))
+    if version not in READ:
+        raise HookError(REFUSED, "image %s has manifest format %s, these hooks read %s; restart it on a node whose hooks made it; "
+                        "image kept" % (shown, ascii(version), " and ".join(map(str, READ))))
     return found
 
 
@@ -165,12 +195,17 @@ def verify(directory, call, user, shown, prove):
     return found
 
 
+def damaged(shown, why):
+    """Return the HookError for an image (its path, str) that is not whole, for this reason (str)."""
+    return HookError(DATA, "image %s is damaged: %s; take an older image" % (shown, why))
+
+
 def check_files(directory, found, shown, private=None, is_memory=None):
     """Prove that the files of the image in directory (descriptor) are those of its manifest (dict).
 
     :param shown: the image's path, for the sentences (str)
     :param private: where to put the engine's files while they are read, so that nobody can change them afterwards (descriptor);
-        the job's output and files stay where they are, memory is linked to
+        the job's output and files stay where they are, as what is compressed does; memory is linked to
     :param is_memory: says of a file's name whether it holds nothing but memory of the job's processes, which their owner may change
         anyhow, and which is too much to copy
     :raises HookError: DATA when one is not
@@ -178,30 +213,30 @@ def check_files(directory, found, shown, private=None, is_memory=None):
     data = {entry["name"] for entry in found["spool"] + found["carried"] if "name" in entry}
     unknown = sorted(set(os.listdir(directory)) - {entry["name"] for entry in found["files"]} - _NOT_LISTED)
     if unknown:
-        raise HookError(DATA, "image %s is damaged: %s is not in its manifest; take an older image" % (shown, ascii(unknown[0])))
+        raise damaged(shown, "%s is not in its manifest" % ascii(unknown[0]))
     for entry in found["files"]:
         name = entry["name"]
-        copied = private is not None and name not in data and not is_memory(name)
-        target = _copy_of(private, name) if copied else None
+        copied = private is not None and name not in data and "plain" not in entry and not is_memory(name)
+        target = open_copy(private, name) if copied else None
         try:
-            size, tree = _digest(directory, name, target)
+            size, tree = digest_of(directory, name, target)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):  # of the copy
                 raise _uncopied(name, error, TEMPORARY)
-            raise HookError(DATA, "image %s is damaged: %s: %s; take an older image" % (shown, name, error.strerror))
+            raise damaged(shown, "%s: %s" % (name, error.strerror))
         finally:
             if copied:
                 os.close(target)
         if size != entry["size"]:
-            raise HookError(DATA, "image %s is damaged: %s has %d bytes, expected %d; take an older image"
-                            % (shown, name, size, entry["size"]))
+            raise damaged(shown, "%s has %d bytes, expected %d" % (name, size, entry["size"]))
         if tree != entry["sha256_tree"]:
-            raise HookError(DATA, "image %s is damaged: %s has another content than was written; take an older image" % (shown, name))
+            raise damaged(shown, "%s has another content than was written" % name)
         if private is not None and is_memory(name):
             os.symlink(os.path.join(shown, name), name, dir_fd=private)
 
 
-def _copy_of(private, name):
+def open_copy(private, name):
+    """Return a descriptor (int) of a new file in a private place (descriptor); raise HookError SYSTEM when there can be none."""
     try:
         return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=private)
     except OSError as error:

@@ -1,6 +1,6 @@
 """How long each phase of a hook took, also in the part of it that runs as the user.
 
-checkpoint: admit, dump, output, manifest, publish, prune. restart: admit, verify, output, restore.
+checkpoint: admit, dump, output, compress, manifest, publish, prune. restart: admit, verify, decompress, output, restore.
 """
 import time
 

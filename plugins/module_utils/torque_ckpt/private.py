@@ -15,6 +15,7 @@ class Place(object):
     """A directory of the user's in one of root's that nobody else can search; whoever is to work in it gets its descriptor.
 
     descriptor  int
+    path        str: the directory that it is in
 
     :param directory: root's, on this node (str)
     :param user: privilege.User
@@ -22,7 +23,7 @@ class Place(object):
     """
 
     def __init__(self, directory, user):
-        parent = os.path.join(directory, "private")
+        self.path = parent = os.path.join(directory, "private")
         try:
             records.own(directory)
             try:

@@ -18,7 +18,7 @@ User = namedtuple("User", "name uid gid home")
 
 CAP_SETPCAP, CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE = 8, 19, 40
 
-_PR_SET_KEEPCAPS, _PR_SET_CHILD_SUBREAPER, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 8, 36, 47, 2
+_PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_SET_CHILD_SUBREAPER, _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 1, 8, 36, 47, 2
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
@@ -87,6 +87,16 @@ def become(user, capabilities=()):
     if os.geteuid() != user.uid:
         raise HookError(SYSTEM, "cannot become user %s: the hook must be started as root" % user.name)
     os.umask(0o077)
+
+
+def drop_capabilities():
+    """Have none from now on, whatever is executed."""
+    _keep(())
+
+
+def die_with_parent():
+    """Be killed when the parent ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def reset_signals():

@@ -45,9 +45,10 @@ def done(hook, **facts):
     _tell(hook, facts)
 
 
-def lost(found):
-    """Return what a line says of what an image (its manifest, dict) does not bring back, if there is something (dict)."""
-    return {"lost": ", ".join(found["lost"])} if found.get("lost") else {}
+def about(found):
+    """Return what a line says of an image (its manifest, dict) where there is something: what it does not bring back, how it is packed."""
+    said = {name: found[name] for name in ("compression", "plain_bytes") if name in found}
+    return dict(said, lost=", ".join(found["lost"])) if found.get("lost") else said
 
 
 def failed(hook, job, code, sentence):

@@ -7,8 +7,8 @@ import os
 import signal
 import time
 
-from . import attempts, carried, changed, config, contract, digest, fallback, identity, key, lock, manifest, phases, preflight, private
-from . import privilege, put_back, records, report, spool, start, store, supervisor, witness
+from . import attempts, carried, changed, compression, config, contract, digest, fallback, identity, key, lock, manifest, phases
+from . import preflight, private, privilege, put_back, records, report, spool, start, store, supervisor, witness
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
@@ -25,7 +25,7 @@ def _engine(node, place, cuts, way):
 
 
 def _restore(call, node, place, way):
-    """As the user: open and verify the image, restore what was verified, from a place (descriptor) where nobody can change it.
+    """As the user: open and verify the image, restore what was verified, from a place (private.Place) where nobody can change it.
 
     Returns the manifest (dict), and what was put back on this node (list of dict).
 
@@ -42,15 +42,19 @@ def _restore(call, node, place, way):
         put_back.check_node(found, shown)
         if node.engine.keeps_ids:
             manifest.check_pids_free(found)
-        manifest.check_files(image, found, shown, place, node.engine.is_memory)
+        compression.check(found, shown, place)
+        manifest.check_files(image, found, shown, place.descriptor, node.engine.is_memory)
         cuts = changed.check(found["open_files"], node.settings["cut_back_appended"])
+    if found["format"] == manifest.COMPRESSED:
+        with phases.measure("decompress"):
+            compression.decompress(image, found, shown, place, node.settings["engine_timeout"])
     files = put_back.PutBack(image, found, node.settings, node.user.uid)
     try:
         with phases.measure("output"):  # before anything has the files open
             files.do()
             spool.put_back(image, found["spool"], node.user.uid)
         with phases.measure("restore"):
-            _engine(node, place, cuts, way)
+            _engine(node, place.descriptor, cuts, way)
     except BaseException:
         files.undo()
         raise
@@ -93,10 +97,10 @@ def _adopt(call, node, found):
 def _bring_back(call, node, hook):
     """Restore the job and write root's record of it. Returns the manifest (dict) and the job's root process."""
     digest.prepare()
-    place = private.Place(node.settings["private_directory"] or node.settings["run_directory"], node.user)
+    place = private.Place(node.settings["private_directory"] or node.settings["state_directory"], node.user)
     try:
         with witness.way(hook, node.settings["run_directory"], call.job_id, node.user, "image kept") as way:
-            found, made = privilege.as_user(node.user, lambda: _restore(call, node, place.descriptor, way),
+            found, made = privilege.as_user(node.user, lambda: _restore(call, node, place, way),
                                             node.engine.restore_capabilities, key.answer(node.keys, call, node.user))
     finally:
         place.remove()
@@ -115,7 +119,7 @@ def _continue(call, node, started, hook):
     report.restart_succeeded()
     attempts.forget(node.settings["run_directory"], call.job_id)
     report.done("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
-                bytes=found["bytes"], seconds=round(time.monotonic() - started, 3), **report.lost(found))
+                bytes=found["bytes"], seconds=round(time.monotonic() - started, 3), **report.about(found))
     status = supervisor.supervise(root.pid, node.settings["run_directory"], call.job_id)
     records.drop(node.settings["run_directory"], call.job_id, records.JOB)
     supervisor.end_as(status)

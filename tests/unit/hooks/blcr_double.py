@@ -1,7 +1,7 @@
 """Stands for cr_run, cr_checkpoint and cr_restart, called by these names. What it prints and how it ends follows what was recorded of
 BLCR 0.8.6_b4 on Linux 3.10. It checkpoints nothing: its image says which programs there were, and they are started anew.
 
-Beside it the file "fails" makes the named command fail: its name, exit status, and what it prints.
+Beside it the file "fails" makes the named command fail: its name, exit status, and what it prints. The file "memory" goes into the image.
 """
 import json
 import os
@@ -30,6 +30,14 @@ def tree(pid):
     return found
 
 
+def memory():
+    try:
+        with open(os.path.join(HERE, "memory")) as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return ""
+
+
 def value(arguments, name):
     return arguments[arguments.index(name) + 1]
 
@@ -41,7 +49,8 @@ def checkpoint(arguments):
     pids = tree(root)
     with open("/proc/%d/cmdline" % root) as stream:
         command = stream.read().split("\0")[:-1]
-    os.write(target, json.dumps({"command": command, "pids": pids}).encode())
+    with os.fdopen(os.dup(target), "w") as stream:
+        json.dump({"command": command, "pids": pids, "memory": memory()}, stream)
     if "--stop" in arguments:
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -50,9 +59,12 @@ def checkpoint(arguments):
 def restart(arguments):
     source = int(value(arguments, "-F"))
     try:
-        image = json.loads(os.read(source, 65536).decode())
+        with os.fdopen(os.dup(source)) as stream:
+            image = json.load(stream)
     except ValueError:
         end(22, "- file header has invalid signature\nRestart failed: Invalid argument\n")
+    if image["memory"] != memory():
+        end(14, "Restart failed: Bad address\n")
     taken = [pid for pid in image["pids"] if os.path.exists("/proc/%d" % pid)]
     if taken and "--no-restore-pid" not in arguments:
         end(16, "- found pid %d in use\nRestart failed: Device or resource busy\n" % taken[0])

@@ -222,12 +222,12 @@ def installed():
 @pytest.fixture
 def hook(installed):
     """Return a function that calls a hook as a program, with pbs_mom's environment, and returns its Answer."""
-    def call(name, arguments, config="/nonexistent/hooks.json", leader=True, variables=(), **options):
+    def call(name, arguments, config="/nonexistent/hooks.json", leader=True, variables=(), before="pass", **options):
         environment = dict({"PATH": "/bin:/usr/bin"}, **dict(variables))
         if "LD_LIBRARY_PATH" in os.environ:  # some interpreters need it
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        code = "import sys; sys.path.insert(0, %r); from torque_ckpt.%s import main; sys.exit(main([%r] + sys.argv[1:], %r))"
-        code %= (installed, name, os.path.join(installed, name), config)
+        code = "import sys; sys.path.insert(0, %r); %s; from torque_ckpt.%s import main; sys.exit(main([%r] + sys.argv[1:], %r))"
+        code %= (installed, before, name, os.path.join(installed, name), config)
         process = subprocess.Popen([sys.executable, "-IS", "-c", code] + arguments,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    universal_newlines=True, start_new_session=leader, env=environment, **options)

@@ -1,4 +1,5 @@
 """torque-ckpt, called as the program it is, by root and by users, on real stores."""
+import ctypes  # noqa: F401 loaded by root: users may not be able to read this interpreter
 import json
 import os
 import subprocess
@@ -8,7 +9,7 @@ import time
 import pytest
 from conftest import HOOKS, LIMIT
 
-from torque_ckpt import commandline, contract, errors, fit, key, manifest, privilege, store
+from torque_ckpt import commandline, compression, contract, errors, fit, key, manifest, privilege, store
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: images of several users are looked at")
 
@@ -71,7 +72,8 @@ class Fleet(object):
             os.chown(path, account.uid, account.gid)
         return user
 
-    def image(self, job="12.head", name=None, user="nobody", inside="", content=b"memory", generation=1, publish=True, **facts):
+    def image(self, job="12.head", name=None, user="nobody", inside="", content=b"memory", generation=1, publish=True, compress=None,
+              **facts):
         """Make an image as the hooks do; return its path."""
         account, name = privilege.account(user), name or "ckpt.%s.%d" % (job, 1000 + generation)
         place, directory = {"path": self.store, "id": "main"}, os.path.join(self.store, inside, job + ".CK")
@@ -84,7 +86,8 @@ class Fleet(object):
                 stream.write(content)
             found = dict({"engine": {"name": "criu", "version": "9.9"}, "root": 4711, "pids": [4711, 4712], "frozen_seconds": 0.25,
                           "spool": [], "generation": generation}, **facts)
-            manifest.write(draft.descriptor, call, account, found, key.ask_to_seal)
+            plain = compression.compress(draft.descriptor, lambda name: True, compress, 0, LIMIT) if compress else {}
+            manifest.write(draft.descriptor, call, account, found, key.ask_to_seal, plain)
             if publish:
                 draft.publish()
             return draft.hidden
@@ -185,12 +188,30 @@ def test_list_shows_all_that_is_known_of_an_image(fleet):
     created = found.pop("created")
     assert created == json.load(open(os.path.join(path, "manifest.json")))["created"]
     assert found == {"job": "12.head", "owner": "nobody", "uid": 65534, "image": "ckpt.12.head.1001", "path": path, "store": "main",
-                     "state": "whole", "problem": "", "generation": 1, "bytes": size, "engine": "criu", "engine_version": "9.9",
-                     "node": os.uname().nodename, "bound": False, "authentic": True}
+                     "state": "whole", "problem": "", "generation": 1, "bytes": size, "compression": None, "plain_bytes": None,
+                     "engine": "criu", "engine_version": "9.9", "node": os.uname().nodename, "bound": False, "authentic": True}
     lines = fleet.call("list").stdout.splitlines()
-    assert lines[0].split() == ["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "ENGINE", "NODE", "STATE"]
-    assert lines[1].split() == ["12.head", "nobody", "ckpt.12.head.1001", "1", created, "%.1f" % (size / 1024.0), "KiB", "criu", "9.9",
+    assert lines[0].split() == ["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "PLAIN", "ENGINE", "NODE", "STATE"]
+    assert lines[1].split() == ["12.head", "nobody", "ckpt.12.head.1001", "1", created, "%.1f" % (size / 1024.0), "KiB", "-", "criu", "9.9",
                                 os.uname().nodename, "whole"]
+
+
+def test_compressed_image(fleet):
+    """What is in the store counts; verify needs no program to decompress it."""
+    path = fleet.image(content=b"memory" * 100000, compress="gzip")
+    plain = 600000
+    for command in ("list", "verify"):
+        found, = fleet.ask(*[command] + ["12.head"] * (command == "verify"))["images"]
+        size = sum(os.path.getsize(os.path.join(path, name)) for name in os.listdir(path))
+        assert (found["state"], found["bytes"], found["compression"], found["plain_bytes"]) == ("whole", size, "gzip", plain)
+    cells = fleet.call("list").stdout.splitlines()[1].split()
+    assert cells[5:9] == ["%.1f" % (size / 1024.0), "KiB", "585.9", "KiB"]
+    assert "size        %.1f KiB, compressed by gzip from 585.9 KiB\n" % (size / 1024.0) in fleet.call("show", "12").stdout
+    with open(os.path.join(path, "pages-1.img.gz"), "r+b") as stream:
+        stream.seek(100)
+        stream.write(b"changed")
+    image, = fleet.ask("verify", "12.head", code=errors.DATA)["images"]
+    assert image["problem"] == "image %s is damaged: pages-1.img.gz has another content than was written; take an older image" % path
 
 
 def test_list_is_sorted_by_job_and_generation(fleet):
@@ -382,6 +403,16 @@ def test_show_says_where_an_image_can_be_restarted(fleet):
     text = fleet.call("show", "12").stdout
     assert "authentic   made by root's hooks of this site\n" in text
     assert "  node1 yes\n" in text and "  node3 no: its engine is blcr, the image was made by criu\n" in text
+
+
+def test_show_says_where_the_program_is_missing(fleet):
+    """Of a node that was noted before it was asked for them nothing is claimed."""
+    fleet.image(content=b"memory" * 100000, compress="lz4")
+    fleet.record("node1", compressors=["lz4", "gzip"])
+    fleet.record("node2", compressors=["gzip"])
+    fleet.record("node3")
+    assert [entry["why"] for entry in fleet.ask("show", "12.head")["nodes"]] == [
+        "", "it does not have the program lz4, by which the image is compressed", ""]
 
 
 def test_show_of_an_image_that_is_bound_to_its_node(fleet):
@@ -701,7 +732,7 @@ def test_status(fleet):
     assert found["key"] == {"path": fleet.settings["key_path"], "ids": ["first"]}
     assert [(place["path"], place["usable"]) for place in found["stores"]] == [(fleet.store, True)]
     assert (found["jobs"], found["failures"], found["problems"]) == ([], [], [])
-    assert found["versions"]["manifest"] == manifest.FORMAT
+    assert found["versions"]["manifest"] == manifest.COMPRESSED
 
 
 def test_status_of_a_node_that_is_set_up_wrongly(fleet):

@@ -32,6 +32,7 @@ def test_what_is_not_set_has_its_default(write):
     assert config.load(write({"stores": STORES}), owner=os.geteuid()) == {
         "engine": "criu", "stores": STORES, "criu_path": "/usr/sbin/criu", "criu_options": [],
         "blcr_path": "/usr/bin", "blcr_dump_options": [], "blcr_restore_options": [], "engine_timeout": 3600,
+        "compression": "none", "compression_level": 0,
         "run_directory": "/run/ckpt-torque", "private_directory": "", "key_path": "/etc/ckpt-torque/manifest.key",
         "restart_attempts": 5, "restart_backoff": 10,
         "depth": 2, "reserve": 1 << 30, "lock_timeout": 120, "state_directory": "/var/lib/ckpt-torque", "metrics_directory": "",
@@ -43,7 +44,7 @@ def test_what_is_not_set_has_its_default(write):
 def test_what_is_set_counts(write):
     wanted = {"engine": "blcr", "stores": STORES, "criu_path": "/opt/criu", "criu_options": ["--tcp-close"],
               "blcr_path": "/opt/blcr/bin", "blcr_dump_options": ["--save-exe"], "blcr_restore_options": ["--no-restore-pid"],
-              "engine_timeout": 5,
+              "engine_timeout": 5, "compression": "lz4", "compression_level": 3,
               "run_directory": "/run/elsewhere", "private_directory": "/scratch", "key_path": "/etc/elsewhere",
               "restart_attempts": 1, "restart_backoff": 0,
               "depth": 5, "reserve": 0, "lock_timeout": 1, "state_directory": "/var/elsewhere", "metrics_directory": "/var/metrics",
@@ -124,6 +125,7 @@ def test_unknown_settings_are_all_named_in_order(write):
     ("stores", "/shared/ckpt", "list"), ("stores", {"path": "/shared/ckpt", "id": "main"}, "list"),
     ("criu_path", ["/usr/sbin/criu"], "str"), ("criu_options", "--tcp-close", "list"), ("criu_options", None, "list"),
     ("engine_timeout", "3600", "int"), ("engine_timeout", 1.5, "int"), ("engine_timeout", None, "int"),
+    ("compression", None, "str"), ("compression_level", "9", "int"),
     ("run_directory", False, "str"), ("depth", "2", "int"), ("reserve", "1G", "int"), ("lock_timeout", 0.5, "int"),
 ])
 def test_settings_of_another_type(write, key, value, wanted):
@@ -145,6 +147,10 @@ def test_no_store(write, content):
     ({"criu_options": [1]}, "sets criu_options to something that is not text"),
     ({"engine_timeout": True}, "sets engine_timeout to something that is not a number of seconds"),
     ({"engine_timeout": 0}, "sets engine_timeout to something that is not a number of seconds"),
+    ({"compression": "xz"}, "sets compression to 'xz', which these hooks do not know"),
+    ({"compression": ""}, "sets compression to '', which these hooks do not know"),
+    ({"compression_level": -1}, "sets compression_level to something that is not a number of levels"),
+    ({"compression_level": True}, "sets compression_level to something that is not a number of levels"),
     ({"lock_timeout": 0}, "sets lock_timeout to something that is not a number of seconds"),
     ({"depth": 0}, "sets depth to something that is not a number of images"),
     ({"depth": True}, "sets depth to something that is not a number of images"),

@@ -10,7 +10,7 @@ import time
 import pytest
 from conftest import LIMIT
 
-from torque_ckpt import errors, health, key, store
+from torque_ckpt import compressors, errors, health, key, store
 from torque_ckpt.engines import blcr, criu
 
 DOUBLE = pathlib.Path(__file__).with_name("blcr_double.py")
@@ -210,3 +210,13 @@ def test_pbs_mom_need_not_wait_for_what_hangs(node, hook):
     before = time.monotonic()
     assert hook("health", [], node.config).stdout == "ERROR ckpt.torque: " + slow("store " + node.store, health.PATIENCE)
     assert time.monotonic() - before < LIMIT - 5
+
+
+def test_program_that_compresses_is_not_there(node, monkeypatch):
+    monkeypatch.setattr(compressors, "DIRECTORIES", ("/nonexistent", "/also"))
+    node.set(compression="auto")
+    assert health.complaint(node.config) == ""
+    node.set(compression="lz4")
+    assert health.complaint(node.config) == (
+        "lz4, by which checkpoint_hooks_compression has images compressed, is not in /nonexistent or /also on this node; run the role "
+        "checkpoint_hooks on it")

@@ -217,6 +217,8 @@ def test_counted_with_the_configuration_only(lines, monkeypatch):
 
 
 @pytest.mark.parametrize("found, wanted", [
-    ({}, {}), ({"lost": []}, {}), ({"lost": ["2 sockets", "1 zombie"]}, {"lost": "2 sockets, 1 zombie"})])
-def test_what_an_image_does_not_bring_back(found, wanted):
-    assert report.lost(found) == wanted
+    ({}, {}), ({"lost": [], "bytes": 7}, {}), ({"lost": ["2 sockets", "1 zombie"]}, {"lost": "2 sockets, 1 zombie"}),
+    ({"lost": [], "compression": "lz4", "plain_bytes": 7}, {"compression": "lz4", "plain_bytes": 7}),
+    ({"lost": ["1 zombie"], "compression": "lz4", "plain_bytes": 7}, {"lost": "1 zombie", "compression": "lz4", "plain_bytes": 7})])
+def test_what_is_said_of_an_image(found, wanted):
+    assert report.about(found) == wanted

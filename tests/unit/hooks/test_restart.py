@@ -202,7 +202,7 @@ def test_engine_reads_a_private_copy(hook, site, program, free_pid, open_directo
     assert restart(hook, site).code == errors.ENGINE
     with open(seen) as stream:
         assert stream.read() == "pages.img\nmemory"
-    assert os.listdir(os.path.join(site.run_directory, "private")) == []
+    assert os.listdir(os.path.join(site.state_directory, "private")) == []
 
 
 @needs_root

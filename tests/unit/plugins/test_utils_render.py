@@ -42,16 +42,16 @@ def test_table_of_jobs():
     """Level L3 as job_roundtrip returns it; what only it has does not disturb."""
     moved = {
         "level": "L3", "nodes": ["node1", "node2", "node2"], "passed": True, "cause": "", "job_id": "12.head", "torque": "6.1.3",
-        "counters": [35, 71, 108, 144], "exit_status": 7, "output_lines": 145, "walltime": 9, "image_bytes": 471859,
+        "counters": [35, 71, 108, 144], "exit_status": 7, "output_lines": 145, "walltime": 9, "image_bytes": 471859, "compression": "zstd",
         "engine": {"name": "criu", "version": "4.2.1"}, "comments": ["Job 12.head was checkpointed", "", ""],
         "phases": [{"step": "submit", "node": "node1", "seconds": 1.25, "counter": 11}, {"step": "hold", "node": "node1", "seconds": 0.5}],
     }
     lost = {"level": "L3", "nodes": ["node1", "node2"], "passed": False, "job_id": "13.head", "counters": [], "comments": [], "phases": [],
             "cause": "node1: submit: job 13.head is in state Q, not R, after 120 seconds; its comment: none"}
     assert render.table([moved, lost]).splitlines() == [
-        "LEVEL   RESULT  NODES                  ENGINE      COUNTER              EXIT  IMAGE      SECONDS",
-        "L3 job  passed  node1 > node2 > node2  criu 4.2.1  35 > 71 > 108 > 144  7     460.8 KiB  1.75",
-        "L3 job  FAILED  node1 > node2          -           -                    -     -          0.00",
+        "LEVEL   RESULT  NODES                  ENGINE      COUNTER              EXIT  IMAGE           SECONDS",
+        "L3 job  passed  node1 > node2 > node2  criu 4.2.1  35 > 71 > 108 > 144  7     460.8 KiB zstd  1.75",
+        "L3 job  FAILED  node1 > node2          -           -                    -     -               0.00",
         "L3 FAILED: node1 > node2: " + lost["cause"],
     ]
     assert render.summary([moved, lost]) == {"passed": False, "levels": {"L1": "not run", "L2": "not run", "L3": "FAILED"},

@@ -62,6 +62,10 @@ class Engine(object):
         """Whether the image's file name (str) holds nothing but memory of the job's processes: it steers the engine in nothing."""
         raise NotImplementedError
 
+    def holds_memory(self, name):
+        """Whether memory is in the image's file name (str), beside other things maybe: it is as large as the job, and worth compressing."""
+        return self.is_memory(name)
+
     def restore(self, directory, witness=None):
         """Bring the tree in directory (path, str) back; its root becomes an orphan of this process.
 
@@ -118,15 +122,17 @@ def _close_all_but(kept):
         os.set_inheritable(number, True)
 
 
-def call(arguments, timeout, meanwhile=None, kept=None):
+def call(arguments, timeout, meanwhile=None, kept=None, streams=None, confine=None):
     """Run a program; return (exit status, its output as str, last 64 kB).
 
     subprocess is not used: importing it costs as much as the whole dump of a small job.
 
     :param arguments: list of str, the program by absolute path
     :param timeout: seconds until it is killed (float)
-    :param meanwhile: called while it works, or None; a HookError that it raises is raised when the program has ended well
+    :param meanwhile: called while it works, or None; a HookError or OSError that it raises is raised when the program has ended well
     :param kept: the descriptors that it is to have (list of int), or None for all that are inheritable
+    :param streams: descriptors of its stdin and stdout; else these are /dev/null and, as stderr is, its output
+    :param confine: called in the program's process before it starts, or None
     :raises HookError: CONFIG when it cannot be started, ENGINE when it took too long
     """
     reader, writer = os.pipe()
@@ -135,15 +141,18 @@ def call(arguments, timeout, meanwhile=None, kept=None):
         try:
             os.setpgid(0, 0)  # a time-out ends the program's children too
             null = os.open(os.devnull, os.O_RDWR)
-            os.dup2(null, 0)
-            os.dup2(writer, 1)
+            source, target = streams or (null, writer)
+            os.dup2(source, 0)
+            os.dup2(target, 1)
             os.dup2(writer, 2)
             if kept is not None:
                 _close_all_but(kept)
             reset_signals()
+            if confine:
+                confine()
             os.execv(arguments[0], arguments)
-        except OSError as error:
-            os.write(2, ("cannot start %s: %s" % (arguments[0], error.strerror)).encode())
+        except Exception as error:  # pylint: disable=broad-except
+            os.write(2, ("cannot start %s: %s" % (arguments[0], getattr(error, "strerror", None) or error)).encode())
         finally:
             os._exit(127)
     os.close(writer)
@@ -151,7 +160,7 @@ def call(arguments, timeout, meanwhile=None, kept=None):
     try:
         if meanwhile:
             meanwhile()
-    except HookError as error:
+    except (HookError, OSError) as error:
         failure = error
     status, kept = listen(pid, reader, timeout)
     if status is None:

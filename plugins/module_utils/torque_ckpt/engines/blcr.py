@@ -248,6 +248,10 @@ class Blcr(Engine):
         """See Engine. What the kernel restores by and what it restores is one file."""
         return False
 
+    def holds_memory(self, name):
+        """See Engine."""
+        return name == CONTEXT
+
     def restore(self, directory, witness=None):
         """See Engine."""
         with open(os.path.join(directory, ABOUT)) as stream:
