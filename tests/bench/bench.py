@@ -2,6 +2,7 @@
 
 Usage: python3 bench.py USER STORE HOOKS CONFIG
 """
+import contextlib
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ import time
 
 USER, STORE, HOOKS, CONFIG = sys.argv[1:5]
 sys.path.insert(0, HOOKS)
-from torque_ckpt import config, identity, privilege  # noqa: E402
+from torque_ckpt import compression, compressors, config, identity, private, privilege  # noqa: E402
 from torque_ckpt.engines import registry  # noqa: E402
 
 JOB_ID = "1.bench"
@@ -21,6 +22,7 @@ DIRECTORY = "%s/%s.CK" % (STORE, JOB_ID)
 ENVIRONMENT = {"PATH": "/bin:/usr/bin"}
 SMALL = ("small job", 20, 0.1, ["/bin/bash", "-c", "while :; do sleep 0.05; done"])
 LARGE = ("job of 1 GiB", 8, 3, ["/usr/bin/python3", "-c", "import os, signal; kept = os.urandom(1 << 20) * 1024; signal.pause()"])
+NUMBERS = ["/usr/bin/python3", "-c", "import array, signal; kept = array.array('d', range(1 << 20)) * 32; signal.pause()"]
 IMPORTS = 20
 
 
@@ -145,11 +147,9 @@ def rested(rest, work, *arguments):
     return work(*arguments)
 
 
-def measure(engine, user, turns, rest, program):
-    """Return the medians of what bare(), hook() and plain() find of a job that runs a program (list of str).
-
-    :param rest: pause before each of them (seconds)
-    """
+@contextlib.contextmanager
+def running(program, user):
+    """Have a job that runs a program (list of str): give its session and its root process (pids)."""
     os.mkdir(DIRECTORY, 0o711)
     os.chown(DIRECTORY, user.uid, user.gid)
     job = subprocess.Popen([HOOKS + "/run"] + program, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -157,18 +157,45 @@ def measure(engine, user, turns, rest, program):
                            env={"PBS_JOBID": JOB_ID, "PATH": "/bin:/usr/bin"}, cwd="/")
     try:
         time.sleep(3)
-        root = identity.children(job.pid)[0]
-        found, memory = [], Memory()
-        for turn in range(turns):
-            one = rested(rest, bare, engine, user, root, turn)
-            one.update(rested(rest, hook, job.pid, turn))
-            found.append(dict(one, plain=rested(rest, plain, one["size"])))
-        memory.over = True
+        yield job.pid, identity.children(job.pid)[0]
     finally:
         subprocess.run(["pkill", "-KILL", "-s", str(job.pid)], check=False)
         job.wait()
         shutil.rmtree(DIRECTORY)
+
+
+def measure(engine, user, turns, rest, program):
+    """Return the medians of what bare(), hook() and plain() find of a job that runs a program (list of str).
+
+    :param rest: pause before each of them (seconds)
+    """
+    with running(program, user) as (session, root):
+        found, memory = [], Memory()
+        for turn in range(turns):
+            one = rested(rest, bare, engine, user, root, turn)
+            one.update(rested(rest, hook, session, turn))
+            found.append(dict(one, plain=rested(rest, plain, one["size"])))
+        memory.over = True
     return dict({key: statistics.median(one[key] for one in found) for key in found[0]}, memory=memory.most)
+
+
+def packed(engine, user, root, program):
+    """Return what a program (its name, str) makes of a job's memory: plain and compressed bytes, and seconds there and back."""
+    path, place = os.path.join(DIRECTORY, program), private.Place("/var/lib/ckpt-torque", user)
+
+    def work():
+        os.mkdir(path)
+        engine.dump(root, path, stop=False)
+        image, plain = os.open(path, os.O_RDONLY), {}
+        there = seconds(lambda: plain.update(compression.compress(image, engine.holds_memory, program, 0, 600)))
+        files = [{"name": name, "plain": entry} for name, entry in plain.items()]
+        back = seconds(lambda: compression.decompress(image, {"files": files}, path, place, 600))
+        sizes = [entry["size"] for entry in plain.values()], [os.path.getsize(os.path.join(path, name)) for name in plain]
+        return list(map(sum, sizes)) + [there, back]
+    try:
+        return privilege.as_user(user, work, engine.dump_capabilities)
+    finally:
+        place.remove()
 
 
 def line(what, value, unit, wanted=""):
@@ -198,6 +225,13 @@ def main():
         line("job frozen by the hook", found["hook frozen"] * 1000, "ms",
              "" if program is SMALL[-1] else "at most %.1f (1.05 x engine)" % (1050 * found["engine frozen"]))
         line("memory of the hook", found["memory"], "MiB", "at most 40")
+    print("compression of a job's 256 MiB of rising numbers, by the programs of this node, at their own levels")
+    with running(NUMBERS, user) as (_session, root):
+        for program in compressors.found():
+            plain_size, size, there, back = rested(SMALL[2], packed, engine, user, root, program)
+            line(program + ": size", 100 * size / plain_size, "%")
+            line(program + ": compression", plain_size / there / 1e6, "MB/s")
+            line(program + ": decompression", plain_size / back / 1e6, "MB/s")
     insert = "import sys; sys.path.insert(0, %r); " % HOOKS
     start = statistics.median(python("pass") for _turn in range(IMPORTS))
     print("import of a hook (python start of %.1f ms taken off, median of %d)" % (start * 1000, IMPORTS))
