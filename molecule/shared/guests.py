@@ -81,7 +81,7 @@ def base():
            SUITE, str(tree), "deb %s %s main" % (hosts.mirror(), SUITE))
     if not KERNEL:
         for name in ("vmlinuz", "initrd.img"):
-            shutil.copy(str(next((tree / "boot").glob(name + "-*"))), str(place / name))
+            shutil.copy(str(min((tree / "boot").glob(name + "-*"), key=lambda path: len(path.name))), str(place / name))  # not -cloud
     tree_to_disk(tree, place / "disk", DISK)
     shutil.rmtree(tree)
     return place
