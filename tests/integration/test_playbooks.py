@@ -77,6 +77,95 @@ def test_limit_needs_no_other_host(cluster):
     assert (done.code, done.changed("node2")) == (0, 0), done.out
 
 
+# -- plan.yml says what is needed, and changes nothing ------------------------
+
+def plan(cluster, tmp_path, *arguments, **variables):
+    """Run plan.yml; return its lines and what it wrote."""
+    done = cluster.playbook("plan", *arguments, plan_file=str(tmp_path / "plan.json"), **variables)
+    assert done.code == 0, done.out
+    lines = json.loads(re.search(r'"msg": (\[.*?\n    \])', done.out, re.DOTALL).group(1))
+    return lines, json.loads((tmp_path / "plan.json").read_text()), done
+
+
+def test_plan_of_nodes_that_are_ready(cluster, tmp_path):
+    lines, written, done = plan(cluster, tmp_path)
+    assert lines == ["node1: ready", "node2: ready", "needed: nothing"]
+    ready = {"reached": True, "why": [], "kernels_without": []}
+    assert written == {"nodes": {"node1": ready, "node2": ready}, "needed": [], "not_reached": []}
+    assert [done.changed(name) for name in NODES] == [0, 0]
+
+
+def test_plan_names_what_is_missing_and_changes_nothing(cluster, node1, node2, tmp_path):
+    node1.ask("mv %s %s.away" % (HOOKS, HOOKS))
+    node2.ask("mv /usr/sbin/criu /usr/sbin/criu.away; touch %s/torque_ckpt/extra.py" % HOOKS)
+    look = ("find /usr/lib/ckpt-torque* /etc/ckpt-torque /var/spool/torque/mom_priv/config /usr/sbin/criu* "
+            "-printf '%p %m %u %T@ %l\\n' | sort")
+    before = [node.ask(look) for node in (node1, node2)]
+    criu = "criu is not at /usr/sbin/criu on this node; run the role criu"
+    try:
+        lines, written, _done = plan(cluster, tmp_path)
+        assert lines == ["node1: the hooks are not installed",
+                         "node2: the hooks are not as the collection has them (extra.py); " + criu, "needed: node1,node2"]
+        assert written["needed"] == ["node1", "node2"]
+        assert written["nodes"]["node2"]["why"] == ["the hooks are not as the collection has them (extra.py)", criu]
+        assert [node.ask(look) for node in (node1, node2)] == before
+    finally:
+        node1.ask("mv %s.away %s" % (HOOKS, HOOKS))
+        node2.ask("mv /usr/sbin/criu.away /usr/sbin/criu; rm %s/torque_ckpt/extra.py" % HOOKS)
+
+
+def test_plan_says_what_only_the_node_itself_knows(cluster, node1, node2, tmp_path):
+    node1.ask("mount -t tmpfs none %s" % STORE)
+    node2.ask("chown alice %s/torque_ckpt" % HOOKS)
+    try:
+        assert plan(cluster, tmp_path)[0] == [
+            "node1: store %s is not usable on this node: %s/.ckpt-torque-store: No such file or directory; is it mounted?" % (STORE, STORE),
+            "node2: the hooks are not as the collection has them (owners or modes); %s/torque_ckpt must be root's and writable by nobody "
+            "else, or others could change the hooks; run the role checkpoint_hooks on this node; nothing was done" % HOOKS,
+            "needed: node1,node2"]
+    finally:
+        node1.ask("umount %s" % STORE)
+        node2.ask("chown root %s/torque_ckpt" % HOOKS)
+
+
+def test_plan_compares_torque(cluster, torque, node1, tmp_path):
+    node1.ask("sed -i 's/^$loglevel .*/$loglevel 7/' /var/spool/torque/mom_priv/config")
+    link = node1.ask("readlink /opt/torque/current")
+    node1.ask("ln -sfn /opt/torque/another /opt/torque/current")
+    try:
+        lines = plan(cluster, tmp_path, "--limit", "node1")[0]
+        assert lines == ["node1: TORQUE %s is not the one in use; mom_priv/config has another $loglevel" % link.rpartition("/")[2],
+                         "needed: node1"]
+    finally:
+        node1.ask("ln -sfn %s /opt/torque/current; sed -i 's/^$loglevel .*/$loglevel 3/' /var/spool/torque/mom_priv/config" % link)
+
+
+def test_plan_for_a_kernel_that_no_engine_can_run_on(cluster, node1, tmp_path):
+    assert plan(cluster, tmp_path, "--limit", "node1", checkpoint_engine="blcr")[0] == [
+        "node1: BLCR cannot run on kernel %s: it knows kernels 2.6 to 3.17; set checkpoint_engine to criu or auto" % node1.ask("uname -r"),
+        "needed: node1"]
+
+
+def test_plan_sees_the_next_boot(cluster, tmp_path):
+    """As blcr_info would tell it."""
+    told = {"kernel": "3.10.0-514", "findable": True, "kernels_without": ["3.10.0-957"], "cannot_load": ""}
+    lines, written, _done = plan(cluster, tmp_path, "--limit", "node1", __blcr_node=told)
+    assert lines == ["node1: ready; cannot after the next boot with kernel 3.10.0-957, which has no modules of BLCR", "needed: nothing"]
+    assert written["nodes"]["node1"] == {"reached": True, "why": [], "kernels_without": ["3.10.0-957"]}
+    assert plan(cluster, tmp_path, "--limit", "node1", __blcr_node=dict(told, findable=False, kernels_without=[]))[0] == [
+        "node1: kernel 3.10.0-514 has no modules of BLCR", "needed: node1"]
+
+
+def test_plan_names_nodes_that_are_not_reached(cluster, tmp_path):
+    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
+    inventory["all"]["hosts"]["node2"]["ansible_port"] = 1
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
+    lines, written, _done = plan(cluster, tmp_path, inventory=str(tmp_path / "inventory.json"))
+    assert lines[0] == "node1: ready" and lines[1].startswith("node2: not reached: ")
+    assert lines[2:] == ["needed: nothing", "not reached: node2"]
+    assert (written["needed"], written["not_reached"]) == ([], ["node2"])
+
+
 # -- validate.yml finds what is broken, and names node, level and cause -------
 
 def validate(cluster, tmp_path, *arguments, **variables):
