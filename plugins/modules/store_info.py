@@ -196,7 +196,7 @@ def main():
             "path": {"type": "path", "required": True},
             "user": {"type": "str", "required": True},
             "directory": {"type": "path"},
-            "token": {"type": "str"},
+            "token": {"type": "str", "no_log": False},  # it proves nothing but that it was seen
             "token_state": {"type": "str", "choices": ["written", "seen", "removed"]},
             "token_timeout": {"type": "int", "default": 60},
         },

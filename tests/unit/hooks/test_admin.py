@@ -1,5 +1,5 @@
 """torque-ckpt, called as the program it is, by root and by users, on real stores."""
-import ctypes  # noqa: F401 loaded by root: users may not be able to read this interpreter
+import ctypes  # noqa: F401 pylint: disable=unused-import; loaded by root: users may not be able to read this interpreter
 import json
 import os
 import subprocess
