@@ -16,7 +16,8 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule torque-matrix bench docs collection tools runtime testing clean
+.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests torque-matrix bench docs collection tools \
+  guest-tools runtime testing clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -38,10 +39,13 @@ demo: tools runtime collection ## make three hosts, run site.yml, prove levels L
 demo-down: ## remove the demo's hosts
 	@$(HOSTS) down demo
 
-test: tools testing collection ## everything; says at the end what was proven
+test: tools guest-tools testing collection ## everything; says at the end what was proven
 	@$(VENV)/bin/python tests/run.py
 
 lint sanity unit integration molecule: tools testing collection ## this part of make test
+	@$(VENV)/bin/python tests/run.py $@
+
+guests: guest-tools testing collection ## this part, too: what needs a kernel of its own, in virtual machines
 	@$(VENV)/bin/python tests/run.py $@
 
 torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/patches.md
@@ -50,10 +54,9 @@ torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_
 faults: tools testing collection ## kill, fill, break and attack the hooks a thousand times, on real nodes (FAULTS=short: some times)
 	@CKPT_TORQUE_FAULTS=$(or $(FAULTS),full) $(VENV)/bin/python tests/run.py faults
 
-blcr-vm: testing collection ## BLCR itself in a virtual machine (BLCR_SOURCE=TARBALL KERNEL_TREE=DIRECTORY: a compiled tree with virtio and ext4)
+blcr-vm: guest-tools testing collection ## BLCR itself in a virtual machine (BLCR_SOURCE=TARBALL KERNEL_TREE=DIRECTORY: a compiled tree with virtio and ext4)
 	@[ -f "$(BLCR_SOURCE)" ] && [ -d "$(KERNEL_TREE)" ] || { echo "blcr-vm: name BLCR's tarball and the tree in which a kernel that it knows was" \
 	  "compiled: make blcr-vm BLCR_SOURCE=/path/blcr-0.8.6_b4.tar.gz KERNEL_TREE=/path/linux-3.10.108" >&2; exit 2; }
-	@PYTHON=$(PYTHON) molecule/shared/tools.sh guests
 	@BLCR_SOURCE=$(abspath $(BLCR_SOURCE)) CKPT_TORQUE_GUEST_KERNEL=$(abspath $(KERNEL_TREE)) CKPT_TORQUE_GUEST_SUITE=$(or $(SUITE),bullseye) \
 	  $(VENV)/bin/python tests/run.py blcr
 
@@ -96,6 +99,9 @@ $(VENV)/.testing: requirements-test.txt $(VENV)/.runtime
 
 tools:
 	@PYTHON=$(PYTHON) molecule/shared/tools.sh
+
+guest-tools:
+	@PYTHON=$(PYTHON) molecule/shared/tools.sh guests
 
 clean: ## remove hosts, virtual environment, built files and reports; the host image stays
 	@$(HOSTS) down --all || true

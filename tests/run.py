@@ -121,7 +121,12 @@ def molecule():
     yield Together([[["molecule", "test", "-s", scenario]] for scenario in ("default", "options")])
 
 
-PARTS = [[lint, sanity], [unit], [integration], [molecule]]
+def guests():
+    """What needs a kernel of its own, in an emulated machine, which has nothing beside it: it is slow enough."""
+    yield ["molecule", "test", "-s", "blcr"]
+
+
+PARTS = [[lint, sanity], [unit], [integration], [molecule], [guests]]
 """Parts in one list run at the same time: each of them keeps one CPU busy."""
 FURTHER = [[faults], [blcr]]
 """Run only when named."""
