@@ -1,57 +1,23 @@
 """Whatever happens to the hooks, the store or an image: no job, no older image and no file elsewhere is lost.
 
-Each case runs on a node, through the installed hooks with a store of their own, with real jobs and real CRIU (node/cases.py).
+Each case runs on a node, through the installed hooks with a store of their own, with real jobs and real CRIU (node/cases.py, ../harm.py).
 "make faults" tries each often, "make faults FAULTS=short" a few times.
 """
-import io
-import json
 import os
-import pathlib
-import subprocess
-import tarfile
 
+import harm
 import pytest
-from conftest import FAULTS, TOP
+from harm import lost_nothing
 
-HERE = pathlib.Path(__file__).resolve().parent
-PLACE = "/opt/faults"
 FULL = os.environ.get("CKPT_TORQUE_FAULTS") == "full"
-COUNTED = ("cases", "jobs or images lost", "files outside the store touched")
-PACKAGES = "python3-fusepy strace faketime btrfs-progs"
-QUIET = ("/var/spool/torque/mom_logs/", "/usr/lib/ckpt-torque/torque_ckpt/__pycache__/")
-"""Where others than the hooks write meanwhile."""
 
 
 @pytest.fixture(scope="module")
 def node(cluster):
     """A node with the suite's programs."""
     found = cluster.nodes["node1"]
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        tar.add(TOP / "plugins/module_utils", "ansible_collections/ckpt/torque/plugins/module_utils")
-        for path in sorted((HERE / "node").glob("*.py")):
-            tar.add(path, path.name)
-    found.ask("rm -rf {0} && mkdir -p {0} && {{ dpkg -s {1} || {{ apt-get update && apt-get install -y --no-install-recommends {1}; }}; }} "
-              "> /dev/null 2>&1".format(PLACE, PACKAGES))
-    subprocess.run(found.command + ["tar -C %s -xf -" % PLACE], input=archive.getvalue(), check=True)
-    yield found
-    found.run("pkill -KILL -u alice; rm -rf %s /shared/faults /shared/faults-work /shared/faults-real" % PLACE)
-
-
-def lost_nothing(node, case, **parameters):
-    """Run a case; return what it found."""
-    done = subprocess.run(node.command + ["python3 %s/cases.py %s '%s'" % (PLACE, case, json.dumps(parameters))], stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=4 * 3600, check=False)
-    assert done.returncode == 0, done.stderr or done.stdout
-    found = json.loads(done.stdout.splitlines()[-1])
-    strays = [path for path in found["outside"] if not path.startswith(QUIET)]
-    for what, count in zip(COUNTED, (found["cases"], len(found["lost"]), len(strays))):
-        FAULTS[what] = FAULTS.get(what, 0) + count
-    print(case, found["cases"], found["seen"])
-    assert found["lost"] == []
-    assert strays == []
-    assert found["cases"] > 0
-    return found
+    with harm.installed(found, "python3-fusepy strace faketime btrfs-progs e2fsprogs"):
+        yield found
 
 
 def test_killed_at_any_instant(node):
@@ -90,7 +56,12 @@ def test_quota_that_ends(node):
     if node.run("grep -q btrfs /proc/filesystems || modprobe btrfs").code != 0:
         pytest.skip("the nodes' kernel has no btrfs")
     seen = lost_nothing(node, "quota", count=200 if FULL else 20)["seen"]
-    assert seen["refused before"] and seen["refused"] and seen["image"]
+    assert seen["refused before"] and seen["refused"]
+
+
+def test_store_that_is_filled(node):
+    seen = lost_nothing(node, "full", count=200 if FULL else 20)["seen"]
+    assert seen["refused before"] and seen["refused"]
 
 
 def test_store_that_hangs(node):

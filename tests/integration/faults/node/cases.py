@@ -1,6 +1,8 @@
 """The cases: each does something bad, many times over, and returns what was lost (dict with cases, lost)."""
+import contextlib
 import errno
 import functools
+import glob
 import itertools
 import json
 import os
@@ -48,6 +50,9 @@ class Tally(object):
         self.found["seen"][what] = self.found["seen"].get(what, 0) + 1
 
 
+BALLAST = "ballast = bytes(range(256)) * (%d << 12)\n"
+"""Goes before a program that is to have so many MiB in memory. Random bytes would take emulated nodes long."""
+
 VICTIMS = ("hook", "user's part", "engine", "all of them")
 
 
@@ -80,7 +85,7 @@ def _killed_once(tally, job, victim, number, delay):
     if failure and not killed:
         raise Lost("nothing was killed, but %s" % failure)
     if failure or number == 0:
-        _runs_on_or_comes_back(tally, job, killed and victim in VICTIMS[2:])
+        _runs_on_or_comes_back(tally, job, killed and victim in VICTIMS[2:] and job.lab.settings["engine"] == "criu")
     else:
         job.judge()
         job.come_back(name)
@@ -102,10 +107,14 @@ def _runs_on_or_comes_back(tally, job, may_end):
         job.runs_on()
 
 
-def kill(count):
-    """kill -9 of a part of the checkpoint hook at random instants, of a job that is to go on and of one that is to be held."""
+def kill(count, ballast=0):
+    """kill -9 of a part of the checkpoint hook at random instants, of a job that is to go on and of one that is to be held.
+
+    :param ballast: what the job has in memory (MiB), so that the engine has to work for a while
+    """
     place, tally = Lab("kill"), Tally()
-    job = place.job()
+    program = BALLAST % ballast + workload.PROGRAM
+    job = place.job(program)
     job.keep()
     started = time.time()
     job.keep()
@@ -116,7 +125,7 @@ def kill(count):
         what = "kill -9 of %s after %.1f ms, signal %d" % (victim, delay * 1000, number)
         if not tally.case(what, functools.partial(_killed_once, tally, job, victim, number, delay)):
             job.kill()
-            job = place.job()
+            job = place.job(program)
             job.keep()
     place.close()
     return tally.found
@@ -552,49 +561,64 @@ def failing(error, step=1, reading=False):
     return tally.found
 
 
-QGROUP = "0/256"
-"""That of the first subvolume of a btrfs."""
-
-
-def quota(count):
-    """The store's quota (a qgroup of a real btrfs) is too small, or becomes so meanwhile; with more of it there is an image again."""
-    image, path = "/shared/faults-real/quota.img", "/run/faults/quota"
+@contextlib.contextmanager
+def _small(name, size, make):
+    """A file system of its own (bytes), by the command make (list of str); gives where it is mounted."""
+    image, path = "/shared/faults-real/%s.img" % name, "/run/faults/" + name
     while os.path.ismount(path):  # a case that broke off left it
         subprocess.run(["umount", "-l", path], check=True)
     for directory in (os.path.dirname(image), path):
         os.makedirs(directory, exist_ok=True)
     with open(image, "wb") as stream:
-        os.truncate(stream.fileno(), 1 << 30)
-    store = path + "/store"
-    for command in (["mkfs.btrfs", "-q", image], ["mount", "-o", "loop", image, path], ["btrfs", "quota", "enable", path],
-                    ["btrfs", "subvolume", "create", store]):
+        os.truncate(stream.fileno(), size)
+    for command in (make + [image], ["mount", "-o", "loop", image, path]):
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    yield path
+    subprocess.run(["umount", path], check=True)
+    os.unlink(image)
 
-    def limit(size):
-        subprocess.run(["btrfs", "qgroup", "limit", str(size), QGROUP, path], check=True)
 
-    def used():
-        os.sync()
-        told = subprocess.run(["btrfs", "qgroup", "show", "--raw", "--sync", path], stdout=subprocess.PIPE, check=True).stdout
-        return int(next(line.split()[1] for line in told.splitlines() if line.startswith(QGROUP.encode())))
-    place, tally = Lab("quota", store), Tally()
-    job = place.job("import os\nballast = os.urandom(24 << 20)\n" + workload.PROGRAM)
+def _is_written(job):
+    """Whether the engine is writing an image of the job."""
+    with contextlib.suppress(FileNotFoundError):
+        return any(os.path.getsize(path) > 1 << 16 for path in glob.glob(os.path.join(job.directory, ".*", "*")))
+    return False
+
+
+def _run_out(name, store, limit, words, count, ballast=24):
+    """The store's room ends, before or while an image is made; with more of it there is an image again.
+
+    :param limit: leaves room for so many bytes in the store, or for all with None (function)
+    :param words: what a hook says of it that has not stopped the job yet, and one that has (two str)
+    :param ballast: what the job has in memory (MiB)
+    """
+    place, tally = Lab(name, store), Tally()
+    program = BALLAST % ballast + workload.PROGRAM
+    job = place.job(program)
     started = time.time()
     job.keep()
     usual = time.time() - started
     for turn in range(count):
-        number, room, delay = (0, 15)[turn % 2], random.randrange(1 << 16, 32 << 20), (0, random.uniform(0, usual))[turn // 2 % 2]
+        number, room = (0, 15)[turn % 2], random.randrange(1 << 16, ballast << 20)
+        moment = ("before", "after %.3f s" % random.uniform(0, usual), "while it is written")[turn // 2 % 3]
+
+        def end():
+            if moment.startswith("after"):
+                time.sleep(float(moment.split()[1]))
+            elif moment != "before":
+                mom.wait_until(lambda: _is_written(job), lab.LIMIT, 0.001)
+            limit(room)
 
         def work():
-            ends = threading.Timer(delay, limit, [used() + room])
+            ends = threading.Thread(target=end)
             ends.start()
-            if not delay:
+            if moment == "before":
                 ends.join()
             name, failure = job.take(number)
             ends.join()
-            limit("none")
-            tally.saw("image" if not failure else "refused before" if "does not allow that much more" in str(failure) else "refused")
-            if failure and "quota" not in str(failure):
+            limit(None)
+            tally.saw("image" if not failure else "refused before" if words[0] in str(failure) else "refused")
+            if failure and not any(word in str(failure) for word in words):
                 raise Lost("the hook said: %s" % failure)
             if failure or number == 0:
                 job.runs_on()
@@ -605,15 +629,43 @@ def quota(count):
             for older in sorted(job.published(), key=_number)[:-2]:  # the file system is small
                 job.kept.pop(older, None)
                 shutil.rmtree(os.path.join(job.directory, older))
-        if not tally.case("a quota of %d bytes more after %.3f s, signal %d" % (room, delay, number), work):
-            limit("none")
+        if not tally.case("room for %d bytes more %s, signal %d" % (room, moment, number), work):
+            limit(None)
             job.kill()
-            job = place.job()
+            job = place.job(program)
             job.keep()
     place.close()
-    subprocess.run(["umount", path], check=True)
-    os.unlink(image)
     return tally.found
+
+
+def quota(count):
+    """The store's quota (a qgroup of a real btrfs) is too small, or becomes so meanwhile."""
+    group = "0/256"  # that of the first subvolume
+    with _small("quota", 1 << 30, ["mkfs.btrfs", "-q"]) as path:
+        store = path + "/store"
+        for command in (["quota", "enable", path], ["subvolume", "create", store]):
+            subprocess.run(["btrfs"] + command, stdout=subprocess.DEVNULL, check=True)
+
+        def limit(room):
+            os.sync()
+            told = subprocess.run(["btrfs", "qgroup", "show", "--raw", "--sync", path], stdout=subprocess.PIPE, check=True).stdout
+            used = next(int(line.split()[1]) for line in told.splitlines() if line.startswith(group.encode()))
+            subprocess.run(["btrfs", "qgroup", "limit", "none" if room is None else str(used + room), group, path], check=True)
+        return _run_out("quota", store, limit, ("does not allow that much more", "quota"), count)
+
+
+def full(count, **options):
+    """Somebody else fills the store (a real ext4), before or meanwhile."""
+    with _small("full", 512 << 20, ["mkfs.ext4", "-q", "-m", "0", "-O", "^metadata_csum,^64bit"]) as path:  # as old kernels know it
+        store, filling = path + "/store", path + "/filling"
+        os.mkdir(store)
+
+        def limit(room):
+            there = os.statvfs(path)
+            with open(filling, "wb") as stream, contextlib.suppress(OSError):  # what was written but not placed counts as free
+                if room is not None:
+                    os.posix_fallocate(stream.fileno(), 0, max(1, there.f_bavail * there.f_frsize - room))
+        return _run_out("full", store, limit, ("the image needs", "No space left"), count, **options)
 
 
 def hanging(seconds):
@@ -759,7 +811,7 @@ def clock(count):
 
 
 CASES = {"kill": kill, "images": images, "races": races, "hard": hard, "many": many, "twice": twice, "failing": failing, "quota": quota,
-         "hanging": hanging, "readonly": readonly, "reset": reset, "clock": clock}
+         "full": full, "hanging": hanging, "readonly": readonly, "reset": reset, "clock": clock}
 
 if __name__ == "__main__":
     sys.exit(lab.main(CASES))

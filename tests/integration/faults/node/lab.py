@@ -21,7 +21,7 @@ sys.path.insert(0, PLACE)
 from ansible_collections.ckpt.torque.plugins.module_utils import mom  # noqa: E402
 from torque_ckpt import config, identity, key, manifest, privilege, workload  # noqa: E402
 
-LIMIT = 30
+LIMIT = int(os.environ.get("FAULTS_LIMIT", "30"))
 """How long something may take that should happen at once (seconds)."""
 
 USER = "alice"
@@ -78,10 +78,10 @@ class Lab(object):
     def configure(self, **settings):
         """Write the hooks' configuration: the installed one with changes."""
         with open("/etc/ckpt-torque/hooks.json") as stream:
-            found = json.load(stream)
-        found.update(dict({"stores": [{"path": self.store, "id": "faults"}], "depth": 1000, "reserve": 0}, **settings))
+            self.settings = json.load(stream)
+        self.settings.update(dict({"stores": [{"path": self.store, "id": "faults"}], "depth": 1000, "reserve": 0}, **settings))
         with open(self.config, "w") as stream:
-            json.dump(found, stream)
+            json.dump(self.settings, stream)
 
     def job(self, program=workload.PROGRAM, directory=None):
         """Start a Job and see it make progress."""

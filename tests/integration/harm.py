@@ -1,0 +1,50 @@
+"""The cases of the fault suite (faults/node/cases.py) on a node: real jobs through the installed hooks, with a store of their own."""
+import contextlib
+import io
+import json
+import pathlib
+import subprocess
+import tarfile
+
+from conftest import FAULTS, TOP
+
+NODE = pathlib.Path(__file__).resolve().parent / "faults/node"
+PLACE = "/opt/faults"
+COUNTED = ("cases", "jobs or images lost", "files outside the store touched")
+QUIET = ("/var/spool/torque/mom_logs/", "/usr/lib/ckpt-torque/torque_ckpt/__pycache__/")
+"""Where others than the hooks write meanwhile."""
+
+
+@contextlib.contextmanager
+def installed(node, packages):
+    """Have the suite's programs on a node, and the Debian packages (str) that its cases need."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.add(TOP / "plugins/module_utils", "ansible_collections/ckpt/torque/plugins/module_utils")
+        for path in sorted(NODE.glob("*.py")):
+            tar.add(path, path.name)
+    node.ask("rm -rf {0} && mkdir -p {0} && {{ dpkg -s {1} || {{ apt-get update && apt-get install -y --no-install-recommends {1}; }}; }} "
+             "> /dev/null 2>&1".format(PLACE, packages))
+    subprocess.run(node.command + ["tar -C %s -xf -" % PLACE], input=archive.getvalue(), check=True)
+    yield
+    node.run("pkill -KILL -u alice; rm -rf %s /shared/faults /shared/faults-work /shared/faults-real" % PLACE)
+
+
+def lost_nothing(node, case, limit=30, **parameters):
+    """Run a case; return what it found.
+
+    :param limit: how long something may take that should happen at once (seconds)
+    """
+    script = "FAULTS_LIMIT=%d python3 %s/cases.py %s '%s'" % (limit, PLACE, case, json.dumps(parameters))
+    done = subprocess.run(node.command + [script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          universal_newlines=True, timeout=4 * 3600, check=False)
+    assert done.returncode == 0, done.stderr or done.stdout
+    found = json.loads(done.stdout.splitlines()[-1])
+    strays = [path for path in found["outside"] if not path.startswith(QUIET)]
+    for what, count in zip(COUNTED, (found["cases"], len(found["lost"]), len(strays))):
+        FAULTS[what] = FAULTS.get(what, 0) + count
+    print(case, found["cases"], found["seen"])
+    assert found["lost"] == []
+    assert strays == []
+    assert found["cases"] > 0
+    return found
