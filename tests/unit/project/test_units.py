@@ -12,3 +12,10 @@ UNITS = sorted(TOP.glob("roles/*/templates/*.service.j2"))
 def test_systemd_finds_its_own_programs(path):
     """They are in /bin of Debian 11, which is no link to /usr/bin everywhere."""
     assert not re.search("/usr/s?bin/systemd-", path.read_text())
+
+
+@pytest.mark.parametrize("role", ["torque_mom", "torque_server"])
+def test_environment_of_daemons_ends_its_line(role):
+    """pbs_mom cuts the last character of what does not, and jobs look for their commands in /usr/bi; systemd-tmpfiles adds no newline."""
+    text = (TOP / "roles" / role / "templates/tmpfiles.conf.j2").read_text()
+    assert re.search(r"/pbs_environment 0644 root root - \S+\\n$", text, re.MULTILINE)
