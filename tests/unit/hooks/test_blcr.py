@@ -155,6 +155,9 @@ def test_witness_that_fails(engine, image, job, program, wait_until):
     (28, "- vfs_write returned -28\nCheckpoint failed: No space left on device\n", errors.CANNOT_WRITE,
      "there is no room for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free room in "
      "the store"),
+    (22, "- vfs_write returned -28\nCheckpoint failed: Invalid argument\n", errors.CANNOT_WRITE,
+     "there is no room for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free room in "
+     "the store"),
     (122, "- vfs_write returned -122\nCheckpoint failed: Disk quota exceeded\n", errors.CANNOT_WRITE,
      "there is no room for the image: Disk quota exceeded (cr_checkpoint: vfs_write returned -122); the job runs on; free room in "
      "the store"),

@@ -208,9 +208,12 @@ class Blcr(Engine):
             os.close(context)
         if status != 0:
             self._see_whether_allowed("the job runs on")
-        if status in _NO_ROOM:
+        # Where the room ends in the midst, its modules say so, but the status may be another (22).
+        said = re.search(r"returned -(\d+)", output)
+        number = int(said.group(1)) if status != 0 and said else status
+        if number in _NO_ROOM:
             raise HookError(CANNOT_WRITE, "there is no room for the image: %s (cr_checkpoint: %s); the job runs on; free room in the store"
-                            % (os.strerror(status), reason(output)))
+                            % (os.strerror(number), reason(output)))
         if status == _NOT_UNDER_CR_RUN:
             raise HookError(ENGINE, "a process of the job was not started under cr_run, or is linked statically, so that BLCR cannot "
                             "checkpoint it (cr_checkpoint: %s); the job runs on" % reason(output))
