@@ -11,7 +11,8 @@ from conftest import FAULTS, TOP
 NODE = pathlib.Path(__file__).resolve().parent / "faults/node"
 PLACE = "/opt/faults"
 COUNTED = ("cases", "jobs or images lost", "files outside the store touched")
-QUIET = ("/var/spool/torque/mom_logs/", "/usr/lib/ckpt-torque/torque_ckpt/__pycache__/")
+QUIET = ("/var/spool/torque/mom_logs/", "/var/spool/torque/server_logs/", "/var/spool/torque/client_logs/",
+         "/usr/lib/ckpt-torque/torque_ckpt/__pycache__/")
 """Where others than the hooks write meanwhile."""
 
 

@@ -5,11 +5,22 @@ import re
 
 import pytest
 from conftest import CONFIG, STORE, Cluster, hosts
+from harm import installed, lost_nothing
 
 GUESTS = "guests.py"
 GROUP = os.environ.get("CKPT_TORQUE_GROUP", "blcrvm")
+SECONDS = 240  # emulated, and beside other work
 TREE = "/usr/src/linux"
 BUILD = "/lib/modules/%s/extra/blcr"
+
+
+def build_torque():
+    """Have TORQUE built for the guest, in a container of its release: an emulated compiler takes hours."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CKPT_TORQUE_SUITE", os.environ.get("CKPT_TORQUE_GUEST_SUITE", "trixie"))
+        done = Cluster(GROUP + "builder").role("head", "torque_build")
+    hosts("down", GROUP + "builder")
+    assert done.code == 0, done.out
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +31,9 @@ def guest():
         hosts("down", GROUP, program=GUESTS)
     found = Cluster(GROUP, GUESTS)
     found.node = found.nodes["node1"]
-    found.settings = {"torque_enabled": False, "blcr_source": os.environ["BLCR_SOURCE"], "blcr_kernel_tree": TREE}
+    found.settings = {"blcr_source": os.environ["BLCR_SOURCE"], "blcr_kernel_tree": TREE}
+    if found.torque:
+        build_torque()
     done = found.playbook("site", **found.settings)
     assert done.code == 0, done.out
     yield found
@@ -75,11 +88,22 @@ def test_engine_was_chosen_by_the_kernel(guest):
 
 
 def test_levels_1_and_2(guest, tmp_path):
-    done = guest.playbook("validate", validate_directory=str(tmp_path), validate_path=["node1"] * 4, **guest.settings)
+    done = guest.playbook("validate", validate_directory=str(tmp_path), validate_path=["node1"] * 4, torque_enabled=False, **guest.settings)
     assert done.code == 0, done.out
     found = {trip["level"]: trip for trip in json.loads((tmp_path / "validation.json").read_text())["results"]}
     assert [(level, trip["passed"], trip["engine"]["name"]) for level, trip in sorted(found.items())] == [
         ("L1", True, "blcr"), ("L2", True, "blcr")]
+
+
+@pytest.mark.parametrize("case", ["continue", "periodic", "older_image", "failed_hold", "failed_restart"])
+def test_level_3(guest, case):
+    """Jobs submitted with qsub."""
+    if not guest.torque:
+        pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
+    found = answer(guest.module("node1", "job_roundtrip", path=["node1"] * 3, case=case, user="alice", work_path=STORE + "/alice",
+                                timeout=SECONDS))
+    assert found["passed"], found["cause"]
+    assert (found["engine"]["name"], found["exit_status"]) == ("blcr", 7)
 
 
 def test_job_goes_on_in_the_next_boot(guest, steps, held):
@@ -137,3 +161,11 @@ def test_modules_that_are_not_loaded(guest, steps):
     finally:
         done = guest.playbook("site", **guest.settings)
     assert (done.code, done.changed("node1")) == (0, 1), done.out
+
+
+@pytest.mark.parametrize("case, count, seen", [("kill", 8, ["killed"]), ("full", 6, ["refused before", "refused"])])
+def test_faults(guest, case, count, seen):
+    """As with CRIU in the fault suite: the job runs on, and no image is lost."""
+    with installed(guest.node, "e2fsprogs"):
+        found = lost_nothing(guest.node, case, limit=SECONDS, ballast=8, count=count)["seen"]
+    assert set(seen) <= set(found), found
