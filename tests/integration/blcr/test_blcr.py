@@ -117,6 +117,23 @@ def test_job_goes_on_in_the_next_boot(guest, steps, held):
     assert found["counters"] == sorted(set(found["counters"])) and len(found["counters"]) == 4
 
 
+def test_compressed_image(guest, steps):
+    """BLCR has no compression, and refuses pipes."""
+    done = guest.playbook("site", checkpoint_hooks_compression="gzip", **guest.settings)
+    assert done.code == 0, done.out
+    try:
+        found = steps(["run", "continue", "hold"])
+        assert found["passed"], found["cause"]
+        image = json.loads(guest.node.ask("cat %s/%s/manifest.json" % (found["state"]["directory"], found["state"]["name"])))
+        assert "context.gz" in [entry["name"] for entry in image["files"]]
+        assert (found["compression"], image["bytes"] < image["plain_bytes"]) == ("gzip", True)
+        found = steps(["restart", "finish"], found["state"])
+        assert (found["passed"], found.get("exit_status")) == (True, 7), found["cause"]
+    finally:
+        done = guest.playbook("site", **guest.settings)
+    assert done.code == 0, done.out
+
+
 @pytest.mark.parametrize("harm, why", [
     ("truncate -s -8 {0}/context", "context has [0-9]+ bytes, expected [0-9]+; take an older image"),
     ("dd if=/dev/zero of={0}/context bs=1 count=64 seek=100000 conv=notrunc status=none",
