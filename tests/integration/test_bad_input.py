@@ -66,7 +66,8 @@ def test_server_that_does_not_answer(cluster):
     ({"torque_mom_hooks_path": "/nowhere"},
      "pbs_mom would not go by this configuration: %s; correct it; nothing was changed" % "; ".join(
          "$%s /nowhere/%s cannot be used: No such file or directory; pbs_mom would ignore the line and go on without it" % pair
-         for pair in (("checkpoint_run_exe", "run"), ("checkpoint_script", "checkpoint"), ("restart_script", "restart")))),
+         for pair in (("checkpoint_run_exe", "run"), ("checkpoint_script", "checkpoint"), ("restart_script", "restart"),
+                      ("node_check_script", "health")))),
 ])
 def test_configuration_that_pbs_mom_would_not_go_by(cluster, variables, sentence):
     refusal(cluster.role("node1", "torque_mom", **variables), sentence)
