@@ -117,6 +117,12 @@ def test_job_runs(host, settings, groups, torque):
     if not torque or "torque_server" not in groups:
         return
     commands = settings["torque_server_prefix"] + "/current/bin/"
+    lost = [store["path"] for store in settings["checkpoint_hooks_stores"] if store["id"] == "first"]
+    if lost:  # the node says so, and takes no jobs
+        listing = host.check_output(commands + "pbsnodes node1")
+        assert "     state = down\n" in listing
+        assert "message=ERROR ckpt.torque: store %s is not usable on this node: " % lost[0] in listing
+        return
     job = host.check_output("cd /tmp && echo exit 3 | runuser -u %s -- %sqsub -l nodes=node1 -o /dev/null -e /dev/null"
                             % (settings["validate_user"], commands))
     if settings["torque_server_scheduler"] == "none":
