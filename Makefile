@@ -39,13 +39,13 @@ demo: tools runtime collection ## make three hosts, run site.yml, prove levels L
 demo-down: ## remove the demo's hosts
 	@$(HOSTS) down demo
 
-test: tools guest-tools testing collection ## everything; says at the end what was proven
+test: tools testing collection ## everything; says at the end what was proven
 	@$(VENV)/bin/python tests/run.py
 
 lint sanity unit integration molecule: tools testing collection ## this part of make test
 	@$(VENV)/bin/python tests/run.py $@
 
-guests: guest-tools testing collection ## this part, too: what needs a kernel of its own, in virtual machines
+guests: guest-tools testing collection ## the role blcr with small modules of our own, in a virtual machine (half an hour)
 	@$(VENV)/bin/python tests/run.py $@
 
 torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/patches.md

@@ -111,6 +111,11 @@ def faults():
     yield [PYTHON] + PYTEST + ["-v", "tests/integration/faults"]
 
 
+def guests():
+    """What needs a kernel of its own, in an emulated machine, which has nothing beside it: it is slow enough."""
+    yield ["molecule", "test", "-s", "blcr"]
+
+
 def blcr():
     """BLCR itself in a virtual machine; needs its source and a kernel that it knows, so make test cannot run it."""
     yield [PYTHON] + PYTEST + ["-v", "tests/integration/blcr"]
@@ -121,14 +126,9 @@ def molecule():
     yield Together([[["molecule", "test", "-s", scenario]] for scenario in ("default", "options")])
 
 
-def guests():
-    """What needs a kernel of its own, in an emulated machine, which has nothing beside it: it is slow enough."""
-    yield ["molecule", "test", "-s", "blcr"]
-
-
-PARTS = [[lint, sanity], [unit], [integration], [molecule], [guests]]
+PARTS = [[lint, sanity], [unit], [integration], [molecule]]
 """Parts in one list run at the same time: each of them keeps one CPU busy."""
-FURTHER = [[faults], [blcr]]
+FURTHER = [[faults], [guests], [blcr]]
 """Run only when named."""
 
 
