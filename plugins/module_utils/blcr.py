@@ -137,8 +137,14 @@ def dkms(root="/"):
 
 
 def _digest(path):
-    text = _read(path)
-    return hashlib.sha256(text).hexdigest()[:16] if text else "none"
+    found = hashlib.sha256()
+    try:
+        with open(path, "rb") as stream:
+            for chunk in iter(lambda: stream.read(1 << 20), b""):  # a locale-archive has 100 MB
+                found.update(chunk)
+    except OSError:
+        return "none"
+    return found.hexdigest()[:16]
 
 
 def common(root="/"):

@@ -7,7 +7,6 @@ Trials of what the user may do run as the user (torque_ckpt.privilege.as_user); 
 
 import errno
 import os
-import re
 import stat
 import time
 
@@ -15,28 +14,6 @@ LOCAL = ("tmpfs", "ramfs", "overlay", "devtmpfs", "proc", "sysfs")
 """File systems on which images would be gone after a reboot, or with the container."""
 _TRIES = 5
 """How often a flush is measured; the median counts."""
-
-
-def unescaped(text):
-    """Return a field of mountinfo (str) with its escapes undone."""
-    return re.sub(r"\\(\d{3})", lambda escaped: chr(int(escaped.group(1), 8)), text)
-
-
-def mount(path, mountinfo):
-    """Return on what a path lies (dict): point, source, type (str), options (sorted list of str).
-
-    :param path: without links (str); mountinfo: text of /proc/self/mountinfo
-    """
-    best = {}
-    for line in mountinfo.splitlines():
-        before, _dash, after = line.partition(" - ")
-        fields, rest = before.split(), after.split()
-        point = unescaped(fields[4])
-        inside = path == point or path.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best.get("point", "")):  # of two on one point the later is the upper one
-            best = {"point": point, "source": unescaped(rest[1]), "type": rest[0],
-                    "options": sorted(set(fields[5].split(",")) | set(rest[2].split(",")))}
-    return best
 
 
 def exposed(path):

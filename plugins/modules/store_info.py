@@ -147,9 +147,8 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils import store_probe
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import mounts, privilege
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.trial import read
 
 
 def refusal(params):
@@ -170,7 +169,7 @@ def look(path, directory, user):
     """Return what can be seen without making anything (dict)."""
     real = os.path.realpath(path)
     return {"store": path, "real_path": real, "directory": directory, "mode": "%04o" % (os.stat(real).st_mode & 0o7777), "uid": user.uid,
-            "exposed": store_probe.exposed(real), "mount": store_probe.mount(real, read("/proc/self/mountinfo")),
+            "exposed": store_probe.exposed(real), "mount": mounts.of(real, mounts.table())._asdict(),
             "room": store_probe.room(real), "root": {}, "user": {}}
 
 

@@ -10,7 +10,7 @@ import re
 import resource
 import stat
 
-from . import content, identity, scratch
+from . import content, identity, mounts, scratch
 from .admit import shown
 from .errors import HookError, CANNOT_WRITE, plain
 from .opened import is_beneath, look, state
@@ -35,16 +35,6 @@ def _expand(names, root):
     return found
 
 
-def _mounts():
-    """Return the types (str) of the file systems by mount point (dict); of two on one point the upper one."""
-    found = {}
-    with open("/proc/self/mountinfo", "rb") as stream:
-        for fields in map(bytes.split, stream):
-            point = re.sub(r"\\(\d{3})", lambda escaped: chr(int(escaped.group(1), 8)), os.fsdecode(fields[4]))
-            found[point] = fields[fields.index(b"-") + 1].decode()
-    return found
-
-
 class Places(object):
     """Where a job's files are carried from.
 
@@ -54,7 +44,7 @@ class Places(object):
 
     def __init__(self, settings, root):
         """:param settings: dict from config.load; root: pid of the job's root process (int)"""
-        self._mounts = _mounts()
+        self._mounts = mounts.table()
         found = _expand(settings["carried_directories"], root)
         self.directories = [path for path in found if self._is_local(path) and not any(is_beneath(path, other) for other in found)]
         trees = _expand(settings["carried_trees"], root)
@@ -62,9 +52,8 @@ class Places(object):
 
     def _is_local(self, path):
         """Whether only this node sees what is in the directory path (str)."""
-        while path not in self._mounts and path != "/":
-            path = os.path.dirname(path)
-        return not _SHARED.fullmatch(self._mounts.get(path, ""))
+        there = mounts.of(path, self._mounts)
+        return there is None or not _SHARED.fullmatch(there.type)
 
     def beneath(self, path):
         """Return the carried directory (str) that holds path (str), or None: those in a carried tree are in none."""

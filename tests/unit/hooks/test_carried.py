@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from torque_ckpt import carried, errors, identity, opened, put_back, witness
+from torque_ckpt import carried, mounts, errors, identity, opened, put_back, witness
 from torque_ckpt.errors import HookError
 
 ME = os.getuid()
@@ -125,15 +125,11 @@ def test_no_tmpdir(places_of, variables):
 @pytest.mark.parametrize("kind, local", [("ext4", True), ("tmpfs", True), ("overlay", True), ("nfs4", False), ("lustre", False),
                                          ("fuse.sshfs", False), ("gpfs", False)])
 def test_what_other_nodes_see_is_not_carried(places_of, monkeypatch, kind, local):
-    monkeypatch.setattr(carried, "_mounts", lambda: {"/": "ext4", "/scratch": kind})
+    found = {point: mounts.Mount(point, "x", each, []) for point, each in (("/", "ext4"), ("/scratch", kind))}
+    monkeypatch.setattr(mounts, "table", lambda: found)
     found = places_of({"carried_directories": ["/scratch", "/scratchy"], "carried_trees": ["/scratch/tree"]})
     assert found.directories == (["/scratch"] if local else []) + ["/scratchy"]
     assert found.trees == (["/scratch/tree"] if local else [])
-
-
-def test_mounts_of_this_machine():
-    found = carried._mounts()
-    assert found["/proc"] == "proc" and "/" in found
 
 
 # There and back

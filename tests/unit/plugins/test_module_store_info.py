@@ -153,27 +153,6 @@ def test_unknown_user(module, store):
 
 # What it makes of it
 
-MOUNTS = """\
-22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
-30 22 0:40 / /shared rw,relatime - nfs4 head:/export rw,vers=4.2,hard
-31 22 0:41 / /shared/my\\040store ro,nosuid - nfs4 head:/other ro,vers=3
-32 30 0:42 / /shared rw - tmpfs over rw
-"""
-
-
-@pytest.mark.parametrize("path, point, kind", [
-    ("/srv", "/", "ext4"), ("/sharedx/ckpt", "/", "ext4"), ("/shared", "/shared", "tmpfs"),
-    ("/shared/my store/x", "/shared/my store", "nfs4")])
-def test_mount(path, point, kind):
-    found = store_probe.mount(path, MOUNTS)
-    assert (found["point"], found["type"]) == (point, kind)
-
-
-def test_mount_in_full():
-    assert store_probe.mount("/shared/my store", MOUNTS) == {
-        "point": "/shared/my store", "source": "head:/other", "type": "nfs4", "options": ["nosuid", "ro", "vers=3"]}
-
-
 GOOD = {"store": "/shared/ckpt", "real_path": "/shared/ckpt", "directory": "/shared/ckpt/alice", "mode": "0755", "exposed": "", "uid": 1500,
         "mount": {"point": "/shared", "source": "head:/export", "type": "nfs4", "options": ["rw"]}, "root": {},
         "user": {"refusal": "", "uid": 1500, "renames": {"rename": "", "rename_directory": "", "link": ""}}}

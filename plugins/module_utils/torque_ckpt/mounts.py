@@ -1,0 +1,35 @@
+"""What is mounted on this node, as /proc/self/mountinfo tells it."""
+import os
+import re
+from collections import namedtuple
+
+Mount = namedtuple("Mount", "point source type options")
+"""point, source, type: str; options: sorted list of str, of the mount and of its file system."""
+
+
+def _plain(field):
+    """Return a field (bytes) as str with its escapes undone."""
+    return re.sub(r"\\(\d{3})", lambda escaped: chr(int(escaped.group(1), 8)), os.fsdecode(field))
+
+
+def table(text=None):
+    """Return the Mounts by their points (dict); of two on one point the upper one.
+
+    :param text: what to read (bytes) in place of /proc/self/mountinfo
+    """
+    if text is None:
+        with open("/proc/self/mountinfo", "rb") as stream:
+            text = stream.read()
+    found = {}
+    for fields in map(bytes.split, text.splitlines()):
+        kind, source, options = fields[fields.index(b"-") + 1:][:3]
+        point = _plain(fields[4])
+        found[point] = Mount(point, _plain(source), kind.decode(), sorted(set((fields[5] + b"," + options).decode().split(","))))
+    return found
+
+
+def of(path, found):
+    """Return the Mount that path (str, without links) lies on, out of found (dict from table)."""
+    while path not in found and path != "/":
+        path = os.path.dirname(path)
+    return found.get(path)
