@@ -1,14 +1,15 @@
 """Test guests: virtual machines, for what needs a kernel of its own (modules, NFS, quotas, a reboot), reached over ssh.
 
-  python3 guests.py up NAME          make or start the guest node1 of the group NAME
-  python3 guests.py down NAME        stop it and remove its disk
+  python3 guests.py up NAME          make or start the guests of the group NAME
+  python3 guests.py down NAME        stop them and remove their disks
   python3 guests.py down --all       those of every group
   python3 guests.py inventory NAME   print where the group's inventory is
 
-The guest is head and compute node in one. Its disk is made once from Debian packages, as the image of the test hosts is (hosts.py has
-the settings they share), and kept under a name made from the recipe. Settings, by environment: CKPT_TORQUE_GUEST_SUITE (Debian suite,
-default trixie), CKPT_TORQUE_GUEST_PACKAGES (further packages), CKPT_TORQUE_GUEST_KERNEL (a kernel tree that was compiled, with virtio and
-ext4 in it; it is booted instead of Debian's, and is at /usr/src/linux in the guest).
+Their disk is made once from Debian packages, as the image of the test hosts is (hosts.py has the settings they share), and kept under a
+name made from the recipe. They reach each other by name over a network of their own, eth1, and the world over eth0.
+Settings, by environment: CKPT_TORQUE_GUESTS (HOST:GROUP,GROUP for each guest of the group; default: node1, which is all in one),
+CKPT_TORQUE_GUEST_SUITE (Debian suite, default trixie), CKPT_TORQUE_GUEST_PACKAGES (further packages), CKPT_TORQUE_GUEST_KERNEL (a kernel
+tree that was compiled, with virtio and ext4 in it; it is booted instead of Debian's, and is at /usr/src/linux in the guest).
 """
 import fcntl
 import hashlib
@@ -26,8 +27,9 @@ import time
 import hosts
 from hosts import CACHE, Failure, output, say
 
-HOST = "node1"
-MEMBERS = {HOST: ["torque_server", "torque_client", "torque_mom", "checkpoint_store"]}
+MEMBERS = {entry.split(":")[0]: entry.split(":")[1].split(",") for entry in (
+    os.environ.get("CKPT_TORQUE_GUESTS") or "node1:torque_server,torque_client,torque_mom,checkpoint_store").split()}
+NETWORK = "192.168.76.%d"
 SUITE = os.environ.get("CKPT_TORQUE_GUEST_SUITE", "trixie")
 KERNEL = os.environ.get("CKPT_TORQUE_GUEST_KERNEL", "")
 PACKAGES = hosts.PACKAGES + ["udev", "kmod", "ifupdown", "isc-dhcp-client"] + os.environ.get("CKPT_TORQUE_GUEST_PACKAGES", "").split()
@@ -41,8 +43,8 @@ UP_SECONDS = 600  # emulated, a boot takes a minute; beside other work several
 RECIPE = [
     "mkdir -p -m 700 /root/.ssh && mkdir -p /usr/src/linux /shared && chmod 755 /shared",
     "printf 'UseDNS no\\nUsePAM no\\n' > /etc/ssh/sshd_config.d/guests.conf",
-    "printf 'auto lo eth0\\niface lo inet loopback\\niface eth0 inet dhcp\\n' > /etc/network/interfaces",
-    "echo %s > /etc/hostname && printf '127.0.0.1 localhost\\n10.0.2.15 %s\\n' > /etc/hosts" % (HOST, HOST),
+    "printf 'auto lo eth0\\niface lo inet loopback\\niface eth0 inet dhcp\\nsource /etc/network/interfaces.d/*\\n' "
+    "> /etc/network/interfaces",
     # It waits for all devices, two minutes at most: too few for a machine that is emulated beside other work.
     "mkdir -p /etc/systemd/system/ifupdown-pre.service.d && printf '[Service]\\nTimeoutStartSec=%d\\nExecStart=\\nExecStart=udevadm settle "
     "--timeout=%d\\n' > /etc/systemd/system/ifupdown-pre.service.d/guests.conf" % (UP_SECONDS, UP_SECONDS),
@@ -102,58 +104,83 @@ def kernel_disk():
 
 # -- the machine -----------------------------------------------------------
 
-def free_port():
-    with socket.socket() as found:
+def free_port(kind=socket.SOCK_STREAM):
+    with socket.socket(type=kind) as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
 
 
+class Guest(object):
+    """One machine of a group: its directory holds disk, console, pid and the port of its sshd on this machine."""
+
+    def __init__(self, group, host):
+        self.host = host
+        self.place = hosts.place(group) / host
+        self.number = 1 + list(MEMBERS).index(host)
+
+    @property
+    def port(self):
+        return int((self.place / "port").read_text())
+
+    def boot(self, lan):
+        """:param lan: port of the group's network"""
+        self.place.mkdir(exist_ok=True)
+        (self.place / "pid").unlink(missing_ok=True)
+        (self.place / "port").write_text(str(free_port()))
+        found = base()
+        if not (self.place / "disk").exists():
+            output("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(found / "disk"), str(self.place / "disk"))
+        kernel = ["-kernel", KERNEL + "/arch/x86/boot/bzImage"] if KERNEL else [
+            "-kernel", str(found / "vmlinuz"), "-initrd", str(found / "initrd.img")]
+        output("qemu-system-x86_64", *MACHINE, "-display", "none", "-daemonize", "-pidfile", str(self.place / "pid"),
+               "-serial", "file:%s" % (self.place / "console"),
+               *kernel, "-append", "%s systemd.unified_cgroup_hierarchy=%d" % (COMMAND_LINE, not KERNEL),
+               "-drive", "file=%s,format=qcow2,if=virtio,cache=unsafe" % (self.place / "disk"),
+               *(["-drive", "file=%s,format=raw,if=virtio,readonly=on" % kernel_disk()] if KERNEL else []),
+               "-netdev", "user,id=net,hostfwd=tcp:127.0.0.1:%d-:22" % self.port, "-device", "virtio-net-pci,netdev=net",
+               "-netdev", "socket,id=lan,mcast=230.0.0.1:%d,localaddr=127.0.0.1" % lan,
+               "-device", "virtio-net-pci,netdev=lan,mac=52:54:00:76:00:%02x" % self.number,
+               "-object", "rng-random,filename=/dev/urandom,id=rng", "-device", "virtio-rng-pci,rng=rng")
+
+    def ask(self, *command):
+        return subprocess.run(["ssh", "-i", str(hosts.key()), "-p", str(self.port), "-o", "StrictHostKeyChecking=no", "-o",
+                               "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10", "root@127.0.0.1",
+                               *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
+
+    def wait(self):
+        """Wait until systemd in the guest is done."""
+        deadline = time.monotonic() + UP_SECONDS
+        state = "not reached"
+        while time.monotonic() < deadline and running(self.place):
+            done = self.ask("systemctl", "is-system-running")
+            state = done.stdout.strip() or done.stderr.strip()
+            if state == "running":
+                return
+            if state == "degraded":
+                failed = self.ask("systemctl", "--failed", "--plain", "--no-legend").stdout
+                raise Failure("%s is degraded: %s" % (self.host, " ".join(failed.split())))
+            time.sleep(0.5)
+        raise Failure("%s did not come up within %d seconds (%s); see its console %s"
+                      % (self.host, UP_SECONDS, state, self.place / "console"))
+
+    def name(self):
+        """Give the guest its name, and its address and those of the others in the group's network."""
+        names = "127.0.0.1 localhost\n" + "".join("%s %s\n" % (NETWORK % (1 + number), host) for number, host in enumerate(MEMBERS))
+        interface = "auto eth1\niface eth1 inet static\naddress %s/24\n" % (NETWORK % self.number)
+        done = self.ask("printf %s > /etc/hosts; printf %s > /etc/network/interfaces.d/lan; echo %s > /etc/hostname; hostname %s; "
+                        "ifup -v eth1" % (hosts.quoted(names), hosts.quoted(interface), self.host, self.host))
+        if done.returncode:
+            raise Failure("%s: the network of the guests does not come up: %s" % (self.host, done.stderr.strip()[-300:]))
+
+
 def running(place):
-    """Return the pid (int) of the group's machine, or None."""
+    """Return the pid (int) of the machine in a directory, or None."""
     try:
         pid = int((place / "pid").read_text())
         arguments = pathlib.Path("/proc/%d/cmdline" % pid).read_bytes().decode().split("\0")
     except (OSError, ValueError):
         return None
     return pid if str(place / "pid") in arguments else None
-
-
-def boot(place, port):
-    (place / "pid").unlink(missing_ok=True)
-    found = base()
-    if not (place / "disk").exists():
-        output("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(found / "disk"), str(place / "disk"))
-    kernel = ["-kernel", KERNEL + "/arch/x86/boot/bzImage"] if KERNEL else [
-        "-kernel", str(found / "vmlinuz"), "-initrd", str(found / "initrd.img")]
-    output("qemu-system-x86_64", *MACHINE, "-display", "none", "-daemonize", "-pidfile", str(place / "pid"),
-           "-serial", "file:%s" % (place / "console"),
-           *kernel, "-append", "%s systemd.unified_cgroup_hierarchy=%d" % (COMMAND_LINE, not KERNEL),
-           "-drive", "file=%s,format=qcow2,if=virtio,cache=unsafe" % (place / "disk"),
-           *(["-drive", "file=%s,format=raw,if=virtio,readonly=on" % kernel_disk()] if KERNEL else []),
-           "-netdev", "user,id=net,hostfwd=tcp:127.0.0.1:%d-:22" % port, "-device", "virtio-net-pci,netdev=net",
-           "-object", "rng-random,filename=/dev/urandom,id=rng", "-device", "virtio-rng-pci,rng=rng")
-
-
-def ask(port, *command):
-    return subprocess.run(["ssh", "-i", str(hosts.key()), "-p", str(port), "-o", "StrictHostKeyChecking=no", "-o",
-                           "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=10", "root@127.0.0.1", *command],
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
-
-
-def wait(place, port):
-    """Wait until systemd in the guest is done."""
-    deadline = time.monotonic() + UP_SECONDS
-    state = "not reached"
-    while time.monotonic() < deadline and running(place):
-        done = ask(port, "systemctl", "is-system-running")
-        state = done.stdout.strip() or done.stderr.strip()
-        if state == "running":
-            return
-        if state == "degraded":
-            failed = ask(port, "systemctl", "--failed", "--plain", "--no-legend").stdout
-            raise Failure("the guest is degraded: %s" % " ".join(failed.split()))
-        time.sleep(0.5)
-    raise Failure("the guest did not come up within %d seconds (%s); see its console %s" % (UP_SECONDS, state, place / "console"))
 
 
 # -- the group -------------------------------------------------------------
@@ -173,35 +200,37 @@ def up(group):
         hosts.key()
         hosts.manifest_key()
         base()
-    there = running(place)
-    if not there:
-        port = free_port()
-        (place / "port").write_text(str(port))
-        boot(place, port)
-    port = int((place / "port").read_text())
-    wait(place, port)
-    inventory = hosts.write_inventory(group, MEMBERS, {HOST: ("127.0.0.1", port)})
+    if not (place / "lan").exists():
+        (place / "lan").write_text(str(free_port(socket.SOCK_DGRAM)))
+    guests = [Guest(group, host) for host in MEMBERS]
+    there = [guest for guest in guests if running(guest.place)]
+    for guest in guests:
+        if guest not in there:
+            guest.boot(int((place / "lan").read_text()))
+    for guest in guests:
+        guest.wait()
+        if guest not in there:
+            guest.name()
+    inventory = hosts.write_inventory(group, MEMBERS, {guest.host: ("127.0.0.1", guest.port) for guest in guests})
     if os.environ.get("SUDO_UID"):
         output("chown", "-R", "--no-dereference", os.environ["SUDO_UID"], str(CACHE / "id_ed25519"), str(inventory))
-    say("%s (port %d) %s" % (HOST, port, "was up" if there else "is up"))
+    say(", ".join("%s (port %d) %s" % (guest.host, guest.port, "was up" if guest in there else "is up") for guest in guests))
 
 
 def down(group):
-    place = hosts.place(group)
-    pid = running(place)
-    if pid:
+    for pid in filter(None, map(running, hosts.place(group).glob("*"))):
         os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(place, ignore_errors=True)
-    say("the guest of %s is gone" % group)
+    shutil.rmtree(hosts.place(group), ignore_errors=True)
+    say("the guests of %s are gone" % group)
 
 
 def main(arguments):
     if arguments == ["down", "--all"]:
         hosts.preflight()
-        for place in (CACHE / "hosts").glob("*/port"):
+        for place in (CACHE / "hosts").glob("*/lan"):
             down(place.parent.name)
         return 0
-    if len(arguments) != 2 or arguments[0] not in ("up", "down", "inventory") or not re.fullmatch("[a-z][a-z0-9]*", arguments[1]):
+    if len(arguments) != 2 or arguments[0] not in ("up", "down", "inventory") or not re.fullmatch("[a-z][a-z0-9_]*", arguments[1]):
         print(__doc__.strip(), file=sys.stderr)
         return 2
     if arguments[0] == "inventory":

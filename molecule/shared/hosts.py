@@ -376,7 +376,7 @@ def main(arguments):
     elif arguments[:1] == ["up"] and len(arguments) == 2 and re.fullmatch("[a-z][a-z0-9]*", arguments[1]):
         up(arguments[1])
     elif arguments[:1] == ["down"] and len(arguments) == 2:
-        groups = [entry.name for entry in (CACHE / "hosts").glob("*") if not (entry / "port").exists()]  # that is a guest's (guests.py)
+        groups = [entry.name for entry in (CACHE / "hosts").glob("*") if not (entry / "lan").exists()]  # those are guests (guests.py)
         for group in groups if arguments[1] == "--all" else arguments[1:]:
             down(group)
     else:
