@@ -347,6 +347,25 @@ def test_drift_of_the_server_is_repaired_by_one_change(cluster, drift, command):
     assert cluster.playbook("site", "--limit", "head").changed("head") == 0
 
 
+@pytest.mark.parametrize("named, alices", [
+    (STORE + "/$USER", STORE + "/alice"),
+    (STORE + "/$USERS", STORE + "/$USERS"),
+    (STORE + "/$USER/x", STORE + "/$USER/x"),
+    ("$USER", "$USER"),
+])
+def test_queue_with_a_directory_for_each_user(cluster, named, alices):
+    """The patch user-directory: at its end only, and after a slash."""
+    head = cluster.nodes["head"]
+    head.ask("for it in 'create queue own queue_type=execution' 'set queue own checkpoint_dir = %s' 'set queue own enabled = true'; do "
+             "%s/qmgr -c \"$it\"; done" % (named, BIN))
+    job_id = head.ask("cd /tmp && runuser -u alice -- sh -c 'echo true | %s/qsub -h -q own -c enabled'" % BIN)
+    try:
+        found = head.ask("%s/qstat -f %s" % (BIN, job_id)).replace("\n\t", "")
+        assert re.search("checkpoint_dir = (.*)", found).group(1) == alices
+    finally:
+        head.ask("{0}/qdel {1}; {0}/qdel -p {1} > /dev/null 2>&1; {0}/qmgr -c 'delete queue own'".format(BIN, job_id))
+
+
 def test_server_rests_after_a_mail(qsub, cluster):
     """An unpatched pbs_server keeps a CPU busy for ever once sendmail has ended."""
     job = qsub("exit 0", "-m", "abe")
