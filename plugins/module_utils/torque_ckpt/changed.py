@@ -7,7 +7,7 @@ which therefore would hold lines twice; so this is done here.
 import os
 import stat
 
-from .errors import HookError, REFUSED, plain
+from .errors import HookError, CANNOT_WRITE, REFUSED, plain
 
 
 def record(found, left_out, trees=()):
@@ -37,6 +37,51 @@ def check_fields(found):
             raise TypeError("open_files")
 
 
+def _open(path):
+    flags = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        return os.open(path, os.O_RDONLY | flags)
+    except PermissionError:
+        return os.open(path, os.O_WRONLY | flags)
+
+
+def flush(files):
+    """Have on the disk, or on the file server, what the job has written: the image is good for nothing without it when this node fails.
+
+    :param files: "open_files" of the manifest (list of dict)
+    :raises HookError: CANNOT_WRITE when the file system has not kept it
+    """
+    for entry in files:
+        if not entry["writable"]:
+            continue
+        try:
+            descriptor = _open(entry["path"])
+        except OSError:  # gone by now, or closed to its writer: nothing can be done
+            continue
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise HookError(CANNOT_WRITE, "what the job wrote to %s could not be flushed: %s; the job runs on; see to that file "
+                            "system" % (plain(entry["path"]), error.strerror))
+        finally:
+            os.close(descriptor)
+
+
+def _look(path):
+    """Return the status of a file. NFS tells what another node has done to it only to who opens it."""
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        return found
+    try:
+        descriptor = _open(path)
+    except PermissionError:
+        return found
+    try:
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def check(files, allowed):
     """Compare the files with what they were; return those that must be cut back (list of dict).
 
@@ -48,7 +93,7 @@ def check(files, allowed):
     for entry in files:
         name, size = plain(entry["path"]), entry["size"]
         try:
-            there = os.stat(entry["path"])
+            there = _look(entry["path"])
         except OSError as error:
             raise HookError(REFUSED, "file %s, which the job has open, cannot be found on this node (%s); make it available here or "
                             "restart the job on another node; image kept" % (name, error.strerror))

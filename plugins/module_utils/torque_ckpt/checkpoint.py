@@ -94,6 +94,7 @@ def _write(call, node, root, output, left, needed, way):
         with phases.measure("manifest"):
             found = manifest.write(draft.descriptor, call, node.user, facts, key.ask_to_seal, plain)
         with phases.measure("publish"):
+            changed.flush(facts["open_files"])
             draft.publish()
     except BaseException:
         draft.discard()

@@ -62,12 +62,16 @@ def _is_new(name, directory):
 
 
 def give_job_directory(store, directory, user):
-    """As root: make a job's directory (str) that lies in the store (dict) itself, where its user may make none, and give it to him.
+    """As root: make what a job's directory (str) lacks in the store (dict) itself, where its user may make none, and give it to him.
 
-    A directory deeper in the store is the user's own to make. What root cannot make, under root_squash, the user's attempt explains.
+    That is the job's directory, or the user's own if the job's lies in that. One deeper in the store is the user's to make. What root
+    cannot make, under root_squash, the user's attempt explains.
     """
     parent, name = os.path.split(directory)
-    if parent != store["path"].rstrip("/"):
+    top = store["path"].rstrip("/")
+    if parent == os.path.join(top, user.name):
+        parent, name = top, user.name
+    if parent != top:
         return
     opened = []
     try:

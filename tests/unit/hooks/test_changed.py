@@ -118,3 +118,53 @@ def test_nonsense(entry, key, value):
     changed.check_fields({"open_files": [entry]})
     with pytest.raises(TypeError):
         changed.check_fields({"open_files": [dict(entry, **{key: value})]})
+
+
+def test_status_of_the_file_not_what_the_node_remembers_of_it(entry, monkeypatch):
+    """On NFS stat(2) says for a while what was before another node wrote."""
+    real = os.stat
+
+    def stale(path, *arguments, **options):
+        found = list(real(path, *arguments, **options))
+        found[6] = 3
+        return os.stat_result(found)
+    monkeypatch.setattr(changed.os, "stat", stale)
+    assert os.stat(entry["path"]).st_size == 3
+    assert changed.check([entry], False) == []
+
+
+def test_file_that_may_only_be_written(entry, monkeypatch):
+    real = os.open
+
+    def closed(path, flags):
+        if not flags & os.O_WRONLY:
+            raise PermissionError(13, os.strerror(13))
+        return real(path, flags)
+    monkeypatch.setattr(changed.os, "open", closed)
+    assert changed.check([entry], False) == []
+
+
+def test_fifo_in_the_place_of_a_file(entry):
+    """It is not waited for."""
+    os.unlink(entry["path"])
+    os.mkfifo(entry["path"])
+    assert "has become shorter" in refused(entry)
+
+
+def test_what_was_written_is_flushed(entry, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(changed.os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino))
+    before = os.listdir("/proc/self/fd")
+    changed.flush([entry, dict(entry, writable=False), dict(entry, path=entry["path"] + ".gone")])
+    assert flushed == [entry["inode"]]
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_what_cannot_be_flushed(entry, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, os.strerror(28))
+    monkeypatch.setattr(changed.os, "fsync", full)
+    with pytest.raises(HookError) as caught:
+        changed.flush([entry])
+    assert (caught.value.code, str(caught.value)) == (errors.CANNOT_WRITE, (
+        "what the job wrote to %s could not be flushed: No space left on device; the job runs on; see to that file system" % entry["path"]))

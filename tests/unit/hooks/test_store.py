@@ -82,6 +82,23 @@ def test_a_directory_deeper_in_the_store_is_the_users_to_make(place, somebody, s
 
 
 @needs_root
+def test_root_gives_the_user_his_own_directory_in_the_store(place, somebody):
+    own = "%s/%s" % (place["path"], somebody.name)
+    store.give_job_directory(place, own + "/12.head.CK", somebody)
+    assert found(own) == (somebody.uid, somebody.gid, "711")
+    assert os.listdir(own) == []
+    os.chmod(own, 0o700)
+    store.give_job_directory(place, own + "/13.head.CK", somebody)
+    assert found(own) == (somebody.uid, somebody.gid, "700")
+
+
+@needs_root
+def test_root_makes_nobody_elses_directory(place, somebody):
+    store.give_job_directory(place, place["path"] + "/somebodyelse/12.head.CK", somebody)
+    assert found(place["path"] + "/somebodyelse") is None
+
+
+@needs_root
 @pytest.mark.parametrize("mode", [0o1777, 0o775, 0o757])
 def test_root_makes_nothing_where_others_can_write(place, somebody, mode):
     os.chmod(place["path"], mode)
