@@ -96,10 +96,8 @@ class Job(object):
         try:
             os.mkdir(self.directory, 0o755)
             os.chown(self.directory, self.user.uid, self.user.gid)
-        except FileExistsError:
+        except OSError:  # pbs_mom goes on whatever comes of it; where root is squashed the hook makes the directory
             pass
-        except OSError as error:
-            raise MomError("pbs_mom, as root, could not make %s: %s" % (self.directory, error.strerror))
         line = " ".join([os.path.join(self.hooks, "checkpoint"), str(self.session_id), self.job_id, self.user.name, self.group,
                          self.directory, name, str(number), "-"]) + "  2>&1 1>/dev/null"
         reader, writer = os.pipe()
@@ -125,7 +123,10 @@ class Job(object):
             os.stat(image)
         except OSError as error:
             raise MomError("pbs_mom finds no image %s: %s" % (image, error.strerror))
-        os.chown(image, self.user.uid, self.user.gid, follow_symlinks=False)  # stock pbs_mom follows
+        try:
+            os.chown(image, self.user.uid, self.user.gid, follow_symlinks=False)  # stock pbs_mom follows
+        except PermissionError:  # root is squashed; pbs_mom goes on
+            pass
         null = os.open(os.devnull, os.O_RDWR)
         # pbs_mom gives it /dev/null; the file is for the validation's eyes only.
         complaint = os.open(self.complaint, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)

@@ -25,6 +25,7 @@ options:
         V(hold) checkpoints and ends it (signal 15). V(restart) starts it from the last image.
         V(finish) lets it come to its own end, judges it and removes everything.
       - V(refused), alone, sees the restart hook refuse the last image, because this node is not one that could restart it. The image stays.
+        Where the node has another store, it is pbs_mom that finds no image.
       - A call must end with V(hold), V(refused) or V(finish), because the job cannot outlive it.
       - V(abandon), alone, removes what a failed round trip left, without a judgement.
     type: list
@@ -43,6 +44,11 @@ options:
     description: The store; the job's images go beneath it, into a directory of their own.
     type: path
     required: true
+  images_path:
+    description:
+      - Where in the store that directory is made, as the queue's C(checkpoint_dir) says it.
+      - The default is O(store_path) itself.
+    type: path
   work_path:
     description:
       - The user's directory for the job's output, the same on all nodes.
@@ -187,7 +193,8 @@ class Trip(object):
             job_id = "%d%04d.ckpt-validate" % (time.time(), random.randrange(10000))
             work = params["work_path"] or os.path.join(params["store_path"], params["user"])
             state.update(job_id=job_id, session_id=None, name=None, counters=[], nodes=[], user=params["user"],
-                         directory=os.path.join(params["store_path"], job_id + ".CK"), work=os.path.join(work, job_id))
+                         directory=os.path.join(params["images_path"] or params["store_path"], job_id + ".CK"),
+                         work=os.path.join(work, job_id))
         self.work = state["work"]
         self.output, self.error = os.path.join(self.work, "stdout"), os.path.join(self.work, "stderr")
         self.job = mom.Job(HOME, params["hooks_path"], self.user, grp.getgrgid(self.user.gid).gr_name,
@@ -198,7 +205,7 @@ class Trip(object):
 
     def counter(self):
         """Return the job's counter (int)."""
-        return trial.evidence(self.output).counter
+        return self._as_user(lambda: trial.evidence(self.output).counter)
 
     def run(self):
         """Start the job with the run hook."""
@@ -210,7 +217,7 @@ class Trip(object):
         if not os.path.isdir(os.path.dirname(self.work)):
             raise trial.TrialError("there is no directory %s for the job's output; add %s to checkpoint_store_users or name a work_path"
                                    % (os.path.dirname(self.work), self.user.name))
-        privilege.as_user(self.user, make)
+        self._as_user(make)
         self.job.place_script(SCRIPT.format(work=self.work, status=STATUS))
         self.job.run(self.output, self.error)
         self.state["session_id"] = self.job.session_id
@@ -224,16 +231,20 @@ class Trip(object):
         if not os.path.exists(path):
             raise trial.TrialError("the checkpoint hook exited 0 but there is no image %s" % path)
         self.state["name"] = name
-        self.state["image_bytes"] = trial.image_bytes(path)
+        self.state["image_bytes"] = self._as_user(lambda: trial.image_bytes(path))
         try:
-            found = json.loads(self._as_user(os.path.join(path, "manifest.json")))
+            found = json.loads(self._read(os.path.join(path, "manifest.json")))
             self.state["engine"], self.state["compression"] = dict(found["engine"]), str(found.get("compression", ""))
         except (ValueError, KeyError, TypeError):
             raise trial.TrialError("the image %s has no manifest that can be read" % path)
 
-    def _as_user(self, path):
-        """Return the text of a file that the user could replace by a link."""
-        return privilege.as_user(self.user, lambda: trial.read(path))
+    def _as_user(self, work):
+        """Return what work() returns as the user: in his directories root may be nobody."""
+        return privilege.as_user(self.user, work)
+
+    def _read(self, path):
+        """Return the text of a file of the user's."""
+        return self._as_user(lambda: trial.read(path))
 
     def hold(self):
         """Checkpoint and end the job; nothing of it may be left on this node."""
@@ -260,33 +271,42 @@ class Trip(object):
 
     def refused(self):
         """See the restart hook refuse the last image and leave it as it is."""
-        path, before = os.path.join(self.job.directory, self.state["name"] or ""), self.counter()
-        manifest = self._as_user(os.path.join(path, "manifest.json"))
+        path = os.path.join(self.job.directory, self.state["name"] or "")
+        if not os.path.exists(path):  # on a node with another store pbs_mom starts no hook
+            self.state["refusals"] = self.state.get("refusals", []) + ["%s: pbs_mom finds no image %s" % (self.node, path)]
+            return
+        before = self.counter()
+        manifest = self._read(os.path.join(path, "manifest.json"))
         self.job.place_script(SCRIPT.format(work=self.work, status=STATUS))
         self.job.restart(self.state["name"])
         status, words = self.job.wait(self.timeout), " ".join(self.job.last_words().split())
         if self.counter() != before or status not in (ENGINE, REFUSED):
             raise trial.TrialError("the image should have been refused, but the restart hook ended with status %d at counter %d: %s"
                                    % (status, self.counter(), words or "it said nothing"))
-        if self._as_user(os.path.join(path, "manifest.json")) != manifest or trial.image_bytes(path) != self.state["image_bytes"]:
+        if (self._read(os.path.join(path, "manifest.json")) != manifest
+                or self._as_user(lambda: trial.image_bytes(path)) != self.state["image_bytes"]):
             raise trial.TrialError("the image was refused, but it is not as it was: %s" % path)
         self.state["refusals"] = self.state.get("refusals", []) + ["%s: %s" % (self.node, words)]
 
     def finish(self):
         """Let the job end by itself and judge it."""
-        privilege.as_user(self.user, lambda: open(os.path.join(self.work, "stop"), "w").close())
+        self._as_user(lambda: open(os.path.join(self.work, "stop"), "w").close())
         status = self.job.wait(self.timeout)
-        found = trial.evidence(self.output)
-        self.state["counters"].append(found.counter)
+
+        def look():
+            found = trial.evidence(self.output)
+            return found.counter, found.ended, found.problems, len(trial.read(self.output).splitlines())
+        counter, ended, problems, lines = self._as_user(look)
+        self.state["counters"].append(counter)
         self.state["exit_status"] = status
-        self.state["output_lines"] = len(trial.read(self.output).splitlines())
-        if found.problems:
-            raise trial.TrialError("the job's output is not whole: " + "; ".join(found.problems))
-        if not found.ended:
+        self.state["output_lines"] = lines
+        if problems:
+            raise trial.TrialError("the job's output is not whole: " + "; ".join(problems))
+        if not ended:
             raise trial.TrialError("the job's output has no end")
         if status != STATUS:
             raise trial.TrialError("the job's exit status is %d, expected %d" % (status, STATUS))
-        words = trial.read(self.error).splitlines()
+        words = self._read(self.error).splitlines()
         wanted = ["job %s starts" % self.job.job_id, "job %s ends with %d" % (self.job.job_id, STATUS)]
         if words != wanted:
             raise trial.TrialError("the job's stderr is %s, expected %s" % (words, wanted))
@@ -295,7 +315,7 @@ class Trip(object):
         """Remove the job from this node and its files from the shared directories."""
         self.job.kill()
         self.job.forget()
-        privilege.as_user(self.user, lambda: [shutil.rmtree(path, ignore_errors=True) for path in (self.work, self.job.directory)])
+        self._as_user(lambda: [shutil.rmtree(path, ignore_errors=True) for path in (self.work, self.job.directory)])
         try:
             os.rmdir(self.job.directory)  # the user cannot remove it from root's directory
         except OSError:
@@ -310,7 +330,7 @@ class Trip(object):
         mom.wait_until(lambda: self.counter() >= counter or self.job.ended(), self.timeout)
         if self.counter() >= counter:
             return
-        words = " ".join((self.job.last_words() or trial.read(self.error)).split())
+        words = " ".join((self.job.last_words() or self._read(self.error)).split())
         if self.job.ended():
             raise trial.TrialError("the job ended at counter %d with status %d: %s"
                                    % (self.counter(), mom.exit_status(self.job.status), words or "it said nothing"))
@@ -359,6 +379,7 @@ def main():
             "state": {"type": "dict", "default": {}},
             "hooks_path": {"type": "path", "default": "/usr/lib/ckpt-torque"},
             "store_path": {"type": "path", "required": True},
+            "images_path": {"type": "path"},
             "work_path": {"type": "path"},
             "user": {"type": "str", "required": True},
             "timeout": {"type": "int", "default": 60},

@@ -51,6 +51,11 @@ options:
     description: A directory of the user's that all nodes and this host share; the round trip makes its own beneath it.
     type: path
     required: true
+  images_path:
+    description:
+      - Submit the job with C(-c dir=PATH), so that its images lie beneath this directory.
+      - The default is what the queue's C(checkpoint_dir) says.
+    type: path
   qsub_options:
     description: Further options for C(qsub), for instance V([-j, oe]).
     type: list
@@ -226,6 +231,7 @@ class Trip(object):
         self.commands = commands
         self.path, self.timeout, self.user = params["path"], params["timeout"], privilege.account(params["user"])
         self.case, self.depth = params["case"], params["depth"]
+        self.images_path = params["images_path"]
         self.qsub_options = params["qsub_options"]
         self.parent = params["work_path"]
         self.work = os.path.join(self.parent, "validate-%d-%d" % (time.time(), os.getpid()))
@@ -275,6 +281,7 @@ class Trip(object):
         self.as_user(make)
         words = ["enabled"] + (["periodic", "interval=%d" % INTERVAL] if self.case == "periodic" else [])
         words += ["depth=%d" % self.depth] if self.depth else []
+        words += ["dir=" + self.images_path] if self.images_path else []
         arguments = ["-N", "validate", "-c", ",".join(words), "-l", "nodes=" + self.path[0], "-o", self.work + "/stdout",
                      "-e", self.work + "/stderr"] + self.qsub_options + [self.work + "/job.sh"]
         self.job_id = self.commands(self.user.name, "qsub", *arguments).strip()
@@ -593,6 +600,7 @@ def main():
             "depth": {"type": "int"},
             "user": {"type": "str", "required": True},
             "work_path": {"type": "path", "required": True},
+            "images_path": {"type": "path"},
             "qsub_options": {"type": "list", "elements": "str", "default": []},
             "torque_path": {"type": "path", "default": "/opt/torque/current/bin"},
             "timeout": {"type": "int", "default": 120},

@@ -435,6 +435,23 @@ def test_restart_without_its_image(stage):
 
 
 @needs_root
+def test_refused_where_there_is_another_store(stage):
+    """There pbs_mom finds neither image nor output."""
+    held = stage("run hold")
+    away = str(stage.place / "away")
+    os.rename(str(stage.store), away)
+    try:
+        answer = stage("refused", state=held["state"])
+    finally:
+        os.rename(away, str(stage.store))
+    state = answer["state"]
+    assert judged(answer) == (True, "")
+    assert answer["refusals"] == ["%s: pbs_mom finds no image %s" % (NODE, os.path.join(state["directory"], state["name"]))]
+    assert judged(stage("abandon", state=state)) == (True, "")
+    assert stage.left() == ["nobody"]
+
+
+@needs_root
 def test_restart_before_any_hold(stage):
     state = stage("run hold")["state"]
     answer = stage("restart finish", state=dict(state, name=None))

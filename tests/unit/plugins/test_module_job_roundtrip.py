@@ -303,6 +303,11 @@ def test_what_is_submitted(stage, nobody):
     assert found["OLDPWD"] == "/"
 
 
+def test_images_in_another_place(stage):
+    assert judged(stage("node1", case="move", images_path="/other/ckpt/nobody")) == (True, "")
+    assert (stage.server / "argv").read_text().startswith("-N validate -c enabled,dir=/other/ckpt/nobody -l nodes=node1 -o ")
+
+
 def test_environment_of_roots_commands(stage):
     """They keep what the site gave it, PBS_DEFAULT for instance."""
     stage.use(qchkpt="exit 1\n", qdel="echo \"$PYTHONPATH\" > kept\nend\n")

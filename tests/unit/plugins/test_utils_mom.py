@@ -372,11 +372,14 @@ def test_checkpoint_without_a_hook(job):
 
 
 @needs_root
-def test_checkpoint_without_a_store(job):
+def test_checkpoint_without_a_store(job, program):
+    """pbs_mom calls the hook all the same."""
     job.directory = str(job.place / "nothing/77.CK")
+    program(job.place / "hooks" / "checkpoint", "#!/bin/sh\necho \"there is no $5\" >&2\nexit 73\n")
+    job.place_script("#!/bin/sh\n")
     with pytest.raises(mom.MomError) as caught:
         job.checkpoint("ckpt.77.1", 0, 10)
-    assert str(caught.value) == "pbs_mom, as root, could not make %s: No such file or directory" % job.directory
+    assert str(caught.value) == "checkpoint hook exited 73: there is no %s" % job.directory
 
 
 @needs_root
