@@ -1,10 +1,12 @@
 """Nodes of several engines in one cluster: a job restarts within its class and is refused outside of it."""
 import json
+import pathlib
 
 import pytest
 from conftest import CONFIG, STORE, TOP, Cluster
 
 PROGRAMS = "/root/blcr"
+OTHER_STORE = "/shared/other/ckpt"
 
 
 def answer(done):
@@ -47,6 +49,52 @@ def test_job_that_is_not_refused(cluster, node2):
     assert node2.run("pgrep -u alice").out == ""
 
 
+@pytest.fixture
+def classes(cluster, tmp_path):
+    """node2 has a store of its own and a queue that leads there; returns what site.yml and validate.yml are to be called with."""
+    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
+    groups = inventory["all"]["children"]
+    groups["checkpoint_store"]["hosts"]["node2"] = {}
+    groups["torque_mom"]["hosts"]["node2"] = {"checkpoint_store_path": OTHER_STORE, "checkpoint_store_id": "other"}
+    path = tmp_path / "inventory.json"
+    path.write_text(json.dumps(inventory))
+    shared = {"queue_type": "Execution", "enabled": True, "started": True}
+    variables = {"torque_server_node_attributes": {"node2": {"properties": ["other"]}}, "torque_server_queues": {
+        "batch": dict(shared, checkpoint_dir=STORE),
+        "other": dict(shared, checkpoint_dir=OTHER_STORE, **{"resources_default.neednodes": "other"})}}
+    yield {"inventory": str(path), **variables}
+    done = cluster.playbook("site", torque_server_node_attributes={"node2": {"properties": None}}, torque_server_purge=["queues"])
+    assert done.code == 0, done.out
+    cluster.nodes["head"].ask("rm -rf /shared/other")
+
+
+def test_nodes_with_a_store_of_their_own(cluster, classes, tmp_path):
+    """Jobs move among nodes with their store, others refuse them, and a queue keeps them where their store is."""
+    done = cluster.playbook("site", **classes)
+    assert done.code == 0, done.out
+    done = cluster.playbook("validate", validate_directory=str(tmp_path), **classes)
+    assert done.code == 0, done.out
+    results = json.loads((tmp_path / "validation.json").read_text())["results"]
+    ways = sorted([result["level"], result["nodes"], result.get("case", "")] for result in results if result["level"] != "L1")
+    assert ways == sorted([["L2", ["node1"], ""], ["L2", ["node2"], ""], ["L2", ["node1", "node2", "node1"], "refused"],
+                           ["L2", ["node2", "node1", "node2"], "refused"]]
+                          + [["L3", [name, name], "continue"] for name in ("node1", "node2")] * cluster.torque)
+    refusals = [words for result in results for words in result.get("refusals", [])]
+    assert [words.split(": directory ")[0] for words in refusals] == ["node2", "node1"]
+    assert ["is in none of this node's stores (%s); set the job's checkpoint directory beneath one" % path in words
+            for path, words in zip((OTHER_STORE, STORE), refusals)] == [True, True], refusals
+    if cluster.torque:
+        head, command = cluster.nodes["head"], "/opt/torque/current/bin/"
+        job_id = head.ask("cd /tmp && runuser -u alice -- sh -c 'echo sleep 60 | %sqsub -q other -c enabled -o /dev/null -e /dev/null'"
+                          % command)
+        try:
+            found = head.ask("for i in $(seq 100); do {0}qstat -f {1} | grep exec_host && break; sleep 0.2; done; {0}qstat -f {1}".format(
+                command, job_id))
+            assert "exec_host = node2/0" in found and "checkpoint_dir = %s" % OTHER_STORE in found
+        finally:
+            head.ask("%sqdel %s" % (command, job_id))
+
+
 def node(engine, kernel, **more):
     return dict({"ansible_connection": "local", "__validate_node_engine": {"engine": engine, "node": {
         "kernel": kernel, "kernel_version": "#1"}}, "__validate_engine": {"level": "L1"}}, **more)
@@ -71,6 +119,8 @@ def refusal(mine, theirs):
     ({"a": CRIU, "b": node("criu", "5.14.0"), "c": CRIU}, {}, [legs(*"abab")]),
     ({"a": CRIU, "b": OLD, "c": OLD}, {}, [legs(*"aa"), legs(*"bcbc"), refusal("a", "b"), refusal("b", "a")]),
     ({"a": OLD, "b": OTHER}, {}, [legs(*"aa"), legs(*"bb"), refusal("a", "b"), refusal("b", "a")]),
+    ({"a": CRIU, "b": dict(CRIU, checkpoint_store_path="/other/ckpt"), "c": dict(CRIU, checkpoint_store_id="third")}, {},
+     [legs(*"aa"), legs(*"bb"), legs(*"cc")] + [refusal(*pair) for pair in ("ab", "ac", "ba", "bc", "ca", "cb")]),
     ({"a": CRIU, "b": OLD}, {"validate_path": ["a", "b"]}, [legs(*"ab")]),
     ({"a": CRIU, "b": dict(OLD, __validate_engine={"failed": True})}, {}, [legs(*"aa")]),
 ])
