@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests torque-matrix bench docs collection tools \
+.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests nfs torque-matrix bench docs collection tools \
   guest-tools runtime testing clean
 
 help: ## say what can be made
@@ -39,13 +39,16 @@ demo: tools runtime collection ## make three hosts, run site.yml, prove levels L
 demo-down: ## remove the demo's hosts
 	@$(HOSTS) down demo
 
-test: tools testing collection ## everything; says at the end what was proven
+test: guest-tools testing collection ## everything; says at the end what was proven
 	@$(VENV)/bin/python tests/run.py
 
 lint sanity unit integration molecule: tools testing collection ## this part of make test
 	@$(VENV)/bin/python tests/run.py $@
 
-guests: guest-tools testing collection ## the role blcr with small modules of our own, in a virtual machine (half an hour)
+guests: guest-tools testing collection ## this part, too: the role blcr with small modules of our own, in a virtual machine
+	@$(VENV)/bin/python tests/run.py $@
+
+nfs: guest-tools testing collection ## a store on a real NFS server that squashes root, in four virtual machines (half an hour)
 	@$(VENV)/bin/python tests/run.py $@
 
 torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/patches.md
@@ -74,7 +77,7 @@ docs: testing ## write the roles' README.md from their argument_specs, and what 
 	@$(VENV)/bin/python tests/role_docs.py --write
 	@$(VENV)/bin/python tests/command_docs.py --write
 
-collection: $(COLLECTIONS)/.installed
+collection: $(COLLECTIONS)/.installed $(COLLECTIONS)/ansible_collections/ansible/posix
 $(COLLECTIONS)/.installed: $(SOURCES) | runtime
 	@echo "==> building the collection"
 	@rm -rf $(CACHE)/build && mkdir -p $(CACHE)/build $(COLLECTIONS)
@@ -82,6 +85,15 @@ $(COLLECTIONS)/.installed: $(SOURCES) | runtime
 	@$(VENV)/bin/ansible-galaxy collection install --force --offline --no-deps -p $(COLLECTIONS) $(CACHE)/build/*.tar.gz \
 	  > $(CACHE)/build/log || { cat $(CACHE)/build/log; exit 1; }
 	@touch $@
+
+# Of other collections only what a role may need, from the one package of them that is on PyPI.
+$(COLLECTIONS)/ansible_collections/ansible/posix: | runtime
+	@echo "==> taking ansible.posix"
+	@rm -rf $(CACHE)/posix && mkdir -p $(COLLECTIONS)
+	@$(VENV)/bin/pip download --quiet --no-deps --dest $(CACHE)/posix ansible==12.3.0
+	@$(VENV)/bin/python -c "import sys, zipfile; package = zipfile.ZipFile(sys.argv[1]); package.extractall(sys.argv[2], \
+	  [name for name in package.namelist() if name.startswith('ansible_collections/ansible/posix/')])" $(CACHE)/posix/*.whl $(COLLECTIONS)
+	@rm -rf $(CACHE)/posix
 
 runtime: $(VENV)/.runtime
 testing: $(VENV)/.testing

@@ -10,6 +10,8 @@ import os
 import stat
 import time
 
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.store import MARKER
+
 LOCAL = ("tmpfs", "ramfs", "overlay", "devtmpfs", "proc", "sysfs")
 """File systems on which images would be gone after a reboot, or with the container."""
 _TRIES = 5
@@ -28,6 +30,15 @@ def exposed(path):
         if found.st_uid != 0 or found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
             return walked
     return ""
+
+
+def name(path):
+    """Return the store's name (str), which the role checkpoint_store has written into it; empty when there is none."""
+    try:
+        with open(os.path.join(path, MARKER)) as stream:
+            return stream.read(200).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def _hidden(what):
@@ -189,6 +200,8 @@ def remove_token(directory, name):
 def faults(found, user):
     """Return what makes a store unfit (list of sentences), by what was found (dict as the module returns it) and the user's name (str)."""
     path, said = found["store"], []
+    if not found["mode"]:
+        return ["store %s is no directory on this node; mount it, or make it (role checkpoint_store)" % path]
     if found["real_path"] != path:
         said.append("store %s is a link or lies behind one; name %s, the directory itself, on all nodes" % (path, found["real_path"]))
     if found["mount"]["type"] in LOCAL:

@@ -31,9 +31,8 @@ options:
     type: path
     required: true
   user:
-    description: An ordinary user, whose directory in the store is tried.
+    description: An ordinary user, whose directory in the store is tried. Without one RV(user) is empty, and there can be no token.
     type: str
-    required: true
   directory:
     description: Where that user's images are made. The default is the directory of O(user) in O(path).
     type: path
@@ -90,12 +89,17 @@ real_path:
   description: The store without links.
   returned: success
   type: str
+id:
+  description: The store's name, which the role checkpoint_store has written into it; empty when there is none.
+  returned: success
+  type: str
+  sample: default
 directory:
-  description: The directory that was tried as the user.
+  description: The directory that was tried as the user; null without one.
   returned: success
   type: str
 mode:
-  description: The store's mode.
+  description: The store's mode; empty when there is no such directory, as is all else then.
   returned: success
   type: str
   sample: "0755"
@@ -126,7 +130,7 @@ user:
   type: dict
   sample: {refusal: "", uid: 1500, renames: {rename: "", rename_directory: "", link: ""}, seconds: {file: 0.004, name: 0.009}, skew: 0.0}
 uid:
-  description: The user's id on this node.
+  description: The user's id on this node; null without one.
   returned: success
   type: int
 token:
@@ -156,21 +160,24 @@ def refusal(params):
     path = params["path"]
     if not os.path.isabs(path) or path == "/":
         return "path %s is %s; name the store's directory in full" % (path, "the root of everything" if path == "/" else "not absolute")
-    if not os.path.isdir(path):
-        return "%s is %s; make or mount the store" % (path, "not a directory" if os.path.lexists(path) else "not there")
     if (params["token"] is None) != (params["token_state"] is None):
         return "token and token_state go together; give both"
     if params["token"] is not None and not re.match(r"[A-Za-z0-9]{1,64}\Z", params["token"]):
         return "token must be 1 to 64 letters and digits"
+    if params["user"] is None and (params["token"] or params["directory"]):
+        return "directory and token are tried as a user; name one"
     return ""
 
 
 def look(path, directory, user):
     """Return what can be seen without making anything (dict)."""
-    real = os.path.realpath(path)
-    return {"store": path, "real_path": real, "directory": directory, "mode": "%04o" % (os.stat(real).st_mode & 0o7777), "uid": user.uid,
-            "exposed": store_probe.exposed(real), "mount": mounts.of(real, mounts.table())._asdict(),
-            "room": store_probe.room(real), "root": {}, "user": {}}
+    found = {"store": path, "real_path": os.path.realpath(path), "id": "", "directory": directory, "mode": "", "exposed": "", "mount": {},
+             "room": {}, "root": {}, "user": {}, "uid": user.uid if user else None}
+    real = found["real_path"]
+    if os.path.isdir(real):
+        found.update(id=store_probe.name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=store_probe.exposed(real),
+                     mount=mounts.of(real, mounts.table())._asdict(), room=store_probe.room(real))
+    return found
 
 
 def with_token(user, params, found):
@@ -193,7 +200,7 @@ def main():
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
-            "user": {"type": "str", "required": True},
+            "user": {"type": "str"},
             "directory": {"type": "path"},
             "token": {"type": "str", "no_log": False},  # it proves nothing but that it was seen
             "token_state": {"type": "str", "choices": ["written", "seen", "removed"]},
@@ -207,21 +214,26 @@ def main():
         module.fail_json(msg="%s: store_info: %s; nothing was done" % (node, why))
     path = params["path"].rstrip("/")
     try:
-        user = privilege.account(params["user"])
-        found = look(path, params["directory"] or os.path.join(path, params["user"]), user)
+        user = privilege.account(params["user"]) if params["user"] else None
+        found = look(path, (params["directory"] or os.path.join(path, user.name)) if user else None, user)
+        more = {}
         if module.check_mode:
-            tried = ["as root, a directory in %s" % path, "as %s, directories, renames and flushes in %s" % (user.name, found["directory"])]
+            tried = ["as root, a directory in %s" % path]
+            if user:
+                tried.append("as %s, directories, renames and flushes in %s" % (user.name, found["directory"]))
             if params["token_state"]:
                 tried.append("as %s, the token %s %s" % (user.name, params["token"], params["token_state"]))
-            module.exit_json(changed=False, faults=store_probe.faults(found, user.name), would=tried, **found)
-        if os.geteuid() != 0:
+            more["would"] = tried
+        elif os.geteuid() != 0:
             module.fail_json(msg="%s: store_info must run as root to try what root and the user may do; use become" % node)
-        found["root"] = store_probe.as_root(path)
-        found["user"] = privilege.as_user(user, lambda: store_probe.as_user(found["directory"]))
-        more = with_token(user, params, found) if not found["user"]["refusal"] else {}
+        elif found["mode"]:
+            found["root"] = store_probe.as_root(path)
+            if user:
+                found["user"] = privilege.as_user(user, lambda: store_probe.as_user(found["directory"]))
+                more = with_token(user, params, found) if not found["user"]["refusal"] else {}
     except (HookError, OSError) as error:
         module.fail_json(msg="%s: store_info: %s" % (node, error))
-    module.exit_json(changed=False, faults=store_probe.faults(found, user.name), **dict(found, **more))
+    module.exit_json(changed=False, faults=store_probe.faults(found, params["user"]), **dict(found, **more))
 
 
 if __name__ == "__main__":

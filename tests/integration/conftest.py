@@ -97,7 +97,7 @@ class Cluster(object):
 
     @staticmethod
     def _ansible(*command):
-        environment = dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"), ANSIBLE_NOCOLOR="1")
+        environment = dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"), ANSIBLE_NOCOLOR="1", ANSIBLE_FORCE_COLOR="0")
         return Result(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, env=environment,
                                      cwd=TOP, check=False))
 

@@ -32,10 +32,10 @@ def test_converged_nodes_cost(cluster):
         assert done.changed(name) == 0
     if cluster.torque:
         assert executions == {"head": 20, "node1": 10, "node2": 10}
-        assert tasks == {"head": 32, "node1": 25, "node2": 25}
+        assert tasks == {"head": 35, "node1": 25, "node2": 25}
     else:
         assert executions == {"head": 10, "node1": 6, "node2": 6}
-        assert tasks == {"head": 12, "node1": 25, "node2": 25}
+        assert tasks == {"head": 15, "node1": 25, "node2": 25}
 
 
 def test_check_mode_changes_nothing(cluster, node1):
@@ -324,13 +324,42 @@ def test_store_mode(cluster, mode):
 def test_store_that_is_not_mounted(cluster, node1):
     node1.ask("mount -t tmpfs none %s" % STORE)
     try:
-        refused(cluster, "node1: %s is not the store: it holds no .ckpt-torque-store; mount the directory that the host of group "
+        refused(cluster, "node1: %s is not the store, it holds no .ckpt-torque-store; mount the directory that the host of group "
                 "checkpoint_store has there, or correct checkpoint_store_path." % STORE)
         node1.ask("echo other > %s/.ckpt-torque-store" % STORE)
-        refused(cluster, "node1: %s is another store: its name is not default; mount the directory that the host of group "
+        refused(cluster, "node1: %s is another store, its name is other and not default; mount the directory that the host of group "
                 "checkpoint_store has there, or correct checkpoint_store_path." % STORE)
     finally:
         node1.ask("umount %s" % STORE)
+
+
+def test_store_that_is_unfit(cluster, node1):
+    node1.ask("mount -t tmpfs -o mode=755 none {0} && echo default > {0}/.ckpt-torque-store && install -d -o alice {0}/alice".format(STORE))
+    try:
+        refused(cluster, "node1: store %s is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system."
+                % STORE)
+        node1.ask("mount -o remount,ro %s" % STORE)
+        refused(cluster, "; store {0} is mounted read-only; mount {0} for writing; user alice cannot make images in {0}/alice: Read-only "
+                "file system; make that directory and give it to alice (checkpoint_store_users).".format(STORE))
+    finally:
+        node1.ask("umount %s" % STORE)
+
+
+def test_user_whose_number_differs(cluster, node2):
+    node2.ask("usermod -u 1600 alice")
+    try:
+        done = cluster.playbook("site", "--limit", "node1,node2")
+        assert ("user alice has number 1600 here and 1500 on node1, and images belong to numbers; give the user one number on all nodes."
+                in failure(done))
+        assert done.changed("node2") == 0
+    finally:
+        node2.ask("usermod -u 1500 alice")
+
+
+@pytest.mark.parametrize("user", ["../alice", "ali ce", "", "-f", "a/b"])
+def test_user_whose_name_is_no_directory(cluster, user):
+    refused(cluster, "checkpoint_store_users has %s, which can be no user's directory; name users by letters, digits, dots, dashes and "
+            "underscores; nothing was changed." % json.dumps(user).replace('"', '\\"'), "head", checkpoint_store_users=["alice", user])
 
 
 def test_interpreter_that_is_missing(cluster):

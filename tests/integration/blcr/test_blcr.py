@@ -6,6 +6,7 @@ import re
 import pytest
 from conftest import CONFIG, STORE, Cluster, hosts
 from harm import installed, lost_nothing
+from trips import Trip, answer
 
 GUESTS = "guests.py"
 GROUP = os.environ.get("CKPT_TORQUE_GROUP", "blcrvm")
@@ -41,23 +42,12 @@ def guest():
         hosts("down", GROUP, program=GUESTS)
 
 
-def answer(done):
-    """Return what a module returned (dict)."""
-    return json.loads(re.search(r"=> (\{.*\})", done.out, re.DOTALL).group(1))
-
-
 @pytest.fixture
 def steps(guest):
     """Play pbs_mom: steps(names, state) returns the module's answer (dict). What a test leaves is removed."""
-    last = {}
-
-    def play(names, state=()):
-        found = answer(guest.module("node1", "hook_roundtrip", steps=names, state=dict(state), store_path=STORE, user="alice"))
-        last.update(found["state"])
-        return found
-    yield play
-    if last:
-        guest.module("node1", "hook_roundtrip", steps=["abandon"], state=last, store_path=STORE, user="alice")
+    trip = Trip(guest, store_path=STORE)
+    yield lambda names, state=(): trip("node1", names, state)
+    trip.clean()
 
 
 @pytest.fixture

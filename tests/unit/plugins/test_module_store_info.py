@@ -25,7 +25,7 @@ def store(place, nobody):
 def ask(module):
     """Ask for a store: ask(path, check=False, **options) returns the answer (dict)."""
     def run(path, check=False, **options):
-        return module("store_info", dict(options, path=str(path), user="nobody"), check=check)
+        return module("store_info", dict({"user": "nobody"}, path=str(path), **options), check=check)
     return run
 
 
@@ -125,6 +125,30 @@ def test_token_that_is_a_link_is_none(ask, store):
     assert ask(store, token="abc1", token_state="written")["msg"].startswith("%s: store_info: FileExistsError" % NODE)
 
 
+@pytest.mark.parametrize("name", ["none", "file"])
+def test_store_that_is_not_there(ask, place, name):
+    (place / "file").touch()
+    path = place / name
+    found = ask(path)
+    assert found["faults"] == ["store %s is no directory on this node; mount it, or make it (role checkpoint_store)" % path]
+    assert [found[key] for key in ("id", "mode", "mount", "room", "root", "user")] == ["", "", {}, {}, {}, {}]
+
+
+@needs_root
+def test_name_of_the_store(ask, store):
+    assert ask(store)["id"] == ""
+    (store / ".ckpt-torque-store").write_text("first\n")
+    assert ask(store)["id"] == "first"
+
+
+@needs_root
+def test_without_a_user(ask, store):
+    (store / "nobody").rmdir()
+    found = ask(store, user=None)
+    assert [found[key] for key in ("faults", "directory", "uid", "user")] == [[], None, None, {}]
+    assert found["root"] == {"refusal": "", "squashed": False}
+
+
 def test_check_mode_makes_nothing(ask, store):
     found = ask(store, check=True, token="abc1", token_state="written")
     assert found["would"] == ["as root, a directory in %s" % store, "as nobody, directories, renames and flushes in %s/nobody" % store,
@@ -135,8 +159,8 @@ def test_check_mode_makes_nothing(ask, store):
 
 @pytest.mark.parametrize("path, options, sentence", [
     ("/", {}, "path / is the root of everything; name the store's directory in full"),
-    ("{0}/none", {}, "{0}/none is not there; make or mount the store"),
-    ("{0}/file", {}, "{0}/file is not a directory; make or mount the store"),
+    ("{0}", {"user": None, "directory": "/x"}, "directory and token are tried as a user; name one"),
+    ("{0}", {"user": None, "token": "a", "token_state": "seen"}, "directory and token are tried as a user; name one"),
     ("{0}", {"token": "abc"}, "token and token_state go together; give both"),
     ("{0}", {"token_state": "seen"}, "token and token_state go together; give both"),
     ("{0}", {"token": "../x", "token_state": "seen"}, "token must be 1 to 64 letters and digits"),

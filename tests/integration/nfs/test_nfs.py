@@ -1,0 +1,273 @@
+"""The hooks on a real NFS server, in virtual machines: run by `molecule test -s store_nfs` after site.yml and validate.yml."""
+import re
+import time
+
+import pytest
+from conftest import JOB, STORE, Cluster, Job
+from trips import Trip, answer
+
+GROUP = "store_nfs"
+OWN = STORE + "/alice"
+EXPORT = "/srv/ckpt"
+LARGE = 'bytearray(os.urandom(1 << 20)) * 160'
+"""Memory of a job whose image takes a while, even compared with the rest."""
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    return Cluster(GROUP, "guests.py")
+
+
+@pytest.fixture(scope="session")
+def server(cluster):
+    return cluster.nodes["nfs"]
+
+
+@pytest.fixture
+def trip(cluster):
+    found = Trip(cluster, store_path=STORE, images_path=OWN, timeout=120)
+    yield found
+    found.clean()
+
+
+def store_info(cluster, node, **options):
+    return answer(cluster.module(node, "store_info", path=STORE, user="alice", **options))
+
+
+def as_alice(script):
+    return "setpriv --reuid alice --regid alice --init-groups sh -c '%s'" % script.replace("'", "'\\''")
+
+
+class OwnJob(Job):
+    """A job whose images lie in its user's own directory, where root may do nothing."""
+
+    def __init__(self, node, number, memory=""):
+        super().__init__(node, number)
+        self.place = "%s/%s" % (OWN, self.id)
+        self.directory = "%s/%s.CK" % (OWN, self.id)
+        self.program = JOB.replace("counter = 0\n", "counter = 0\nheld = %s\n" % memory) if memory else JOB
+
+    def start(self, script="exec python3 job.py", variables=""):
+        told = "/tmp/%s.pid" % self.id
+        self.node.ask(as_alice("mkdir %s && cd %s && cat > job.py <<'X'\n%s\nX\nprintf '#!/bin/bash\\n%s\\n' > job.sh && chmod 755 job.sh"
+                               % (self.place, self.place, self.program, script)))
+        self.session = int(self.node.ask(
+            "rm -f {told}; cd /; setsid --fork {alice} < /dev/null > /dev/null 2>&1; "
+            "for _ in $(seq 200); do [ -s {told} ] && break; sleep 0.1; done; cat {told}".format(told=told, alice=as_alice(
+                "cd %s; echo $$ > %s; PBS_JOBID=%s exec /usr/lib/ckpt-torque/run /bin/bash ./job.sh > out 2> err"
+                % (self.place, told, self.id)))))
+        self.progress()
+        return self
+
+    def end(self):
+        self.node.ask(as_alice("touch %s/stop" % self.place))
+        told = "/tmp/%s.exit" % self.id
+        return int(self.node.ask("for i in $(seq 600); do [ -s {0} ] && break; sleep 0.1; done; cat {0}".format(told)))
+
+    def published(self):
+        """Names of what is in the job's directory of images."""
+        return self.node.ask(as_alice("ls -A %s" % self.directory)).split()
+
+    def clean(self, nodes):
+        for node in nodes:
+            node.run("pkill -KILL -u alice; rm -f /tmp/%s.*" % self.id)
+        self.node.run(as_alice("rm -rf %s %s" % (self.place, self.directory)))
+
+
+@pytest.fixture
+def job(cluster):
+    """Return a function that starts an OwnJob."""
+    made = []
+
+    def make(node, memory=""):
+        made.append(OwnJob(node, 2000 + len(made), memory))
+        return made[-1].start()
+    yield make
+    for entry in made:
+        entry.clean([cluster.nodes["node1"], cluster.nodes["node2"]])
+
+
+def start_hold(job):
+    """Call the checkpoint hook for a hold and do not wait; what it says and its status go to /tmp/ID.said."""
+    job.images += 1
+    name = job.name()
+    arguments = " ".join(map(str, [job.session, job.id, "alice", "alice", job.directory, name, 15, "-"]))
+    job.node.ask("rm -f /tmp/{0}.said; cd / && setsid --fork sh -c 'env -i PATH=/bin:/usr/bin /usr/lib/ckpt-torque/checkpoint {1} "
+                 "2> /tmp/{0}.said; echo status $? >> /tmp/{0}.said' > /dev/null 2>&1 < /dev/null".format(job.id, arguments))
+    return name
+
+
+def draft(job, server):
+    """Wait until the image is being written, and is of some size."""
+    for _attempt in range(600):
+        found = server.run("du -sk %s/alice/%s.CK/.ckpt*" % (EXPORT, job.id)).out.split()
+        if found and int(found[0]) > 20 << 10:
+            return
+        time.sleep(0.1)
+    raise AssertionError("no image is being written: %s" % job.node.run("cat /tmp/%s.said" % job.id).out)
+
+
+def said(job, seconds=100):
+    """Wait until the hook has ended; return what it said and its exit status."""
+    for _attempt in range(seconds // 10):
+        text = job.node.ask("for i in $(seq 100); do grep -qs ^status {0} && break; sleep 0.1; done; cat {0}".format(
+            "/tmp/%s.said" % job.id))
+        if "status" in text:
+            words, _, status = text.rpartition("status ")
+            return words.strip(), int(status)
+    raise AssertionError("the hook has not ended: " + text)
+
+
+# What the store is
+
+def test_store(cluster):
+    for node in ("node1", "node2", "head"):
+        found = store_info(cluster, node)
+        assert (found["faults"], found["id"]) == ([], "default")
+        assert (found["mount"]["type"], found["mount"]["source"], found["mount"]["point"]) == ("nfs4", "nfs:" + EXPORT, STORE)
+        assert {"hard", "nosuid", "nodev", "vers=4.2"} <= set(found["mount"]["options"])
+        assert found["root"] == {"refusal": "Permission denied", "squashed": True}
+        assert found["user"]["uid"] == found["uid"] == 1500
+
+
+def test_token_shows_that_nodes_have_the_same_storage(cluster):
+    assert store_info(cluster, "node2", token="t1", token_state="seen", token_timeout=0)["token"] == {}
+    store_info(cluster, "node1", token="t1", token_state="written")
+    try:
+        seen = store_info(cluster, "node2", token="t1", token_state="seen")["token"]
+        assert seen["writer"] == "node1"
+        print("a new file is seen after %s seconds" % seen["seconds"])
+    finally:
+        store_info(cluster, "node1", token="t1", token_state="removed")
+
+
+def test_export(server):
+    assert server.ask("cat /etc/exports.d/ckpt-torque.exports").splitlines()[1:] == [
+        "/srv/ckpt 192.168.76.0/24(rw,sync,root_squash,no_subtree_check,fsid=76)"]
+    assert re.search(r"^/srv/ckpt\s+192.168.76.0/24\(sync,.*root_squash", server.ask("exportfs -v"), re.MULTILINE)
+
+
+# A job
+
+def test_no_image_goes_over_the_head(cluster, job):
+    """Nor does one in which pbs_server has a part."""
+    if not cluster.torque:
+        pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
+    head, node1 = cluster.nodes["head"], cluster.nodes["node1"]
+    traffic = "cd /sys/class/net/eth1/statistics && echo $(($(cat rx_bytes) + $(cat tx_bytes)))"
+    node1.ask(as_alice("mkdir -p %s/counted && cd %s/counted && cat > job.py <<'X'\n%s\nX"
+                       % (OWN, OWN, JOB.replace("counter = 0\n", "counter = 0\nheld = %s\n" % LARGE))))
+    job_id = head.ask(as_alice("cd /tmp && echo 'cd %s/counted && exec python3 job.py > out' | /opt/torque/current/bin/qsub -c enabled "
+                               "-l nodes=node1 -o /dev/null -e /dev/null" % OWN))
+    try:
+        node1.ask("for i in $(seq 600); do [ -s %s/counted/out ] && break; sleep 0.1; done; [ -s %s/counted/out ]" % (OWN, OWN))
+        before = int(head.ask(traffic))
+        head.ask(as_alice("/opt/torque/current/bin/qhold %s" % job_id))
+        head.ask("for i in $(seq 300); do /opt/torque/current/bin/qstat -f %s | grep -q 'job_state = H' && exit 0; sleep 0.2; done; exit 1"
+                 % job_id)
+        over_the_head = int(head.ask(traffic)) - before
+        directory = "%s/alice/%s.CK" % (EXPORT, job_id)
+        image = int(cluster.nodes["nfs"].ask("du -sb %s" % directory).split()[0])
+        print("image %d bytes, over the head's interface %d" % (image, over_the_head))
+        assert image > 160 << 20
+        assert over_the_head < image / 20
+        assert "checkpoint_dir = %s" % OWN in head.ask("/opt/torque/current/bin/qstat -f %s" % job_id).replace("\n\t", "")
+    finally:
+        head.run("/opt/torque/current/bin/qdel -p %s" % job_id)
+        node1.run(as_alice("rm -rf %s/counted %s/%s.CK" % (OWN, OWN, job_id)))
+
+
+def test_server_that_is_stopped_in_the_midst_of_a_checkpoint(cluster, server, job):
+    """It takes longer; nothing is lost."""
+    held = job(cluster.nodes["node1"], LARGE)
+    name = start_hold(held)
+    draft(held, server)
+    server.ask("systemctl stop nfs-server")
+    try:
+        time.sleep(15)
+        assert "status" not in held.node.ask("cat /tmp/%s.said" % held.id)
+    finally:
+        server.ask("systemctl start nfs-server")
+    assert said(held) == ("", 0)
+    assert held.published() == [name]
+    held.move(cluster.nodes["node2"])
+    assert held.end() == 5
+    assert_counted(held)
+
+
+def assert_counted(job):
+    lines = [line for line in job.lines() if line != "USR1"]
+    assert lines == [str(number) for number in range(1, len(lines) + 1)]
+
+
+def test_export_that_runs_full_in_the_midst_of_a_checkpoint(cluster, server, job):
+    held = job(cluster.nodes["node1"], LARGE)
+    start_hold(held)
+    draft(held, server)
+    server.ask("dd if=/dev/zero of=/srv/ckpt/filler bs=1M status=none || true")
+    try:
+        words, status = said(held)
+        assert status not in (0, 124), words
+        print(words)
+        assert "No space left on device" in words or "the job runs on" in words
+        held.progress()
+        assert held.published() == []
+    finally:
+        server.ask("rm -f /srv/ckpt/filler")
+    start_hold(held)
+    assert said(held) == ("", 0)
+    held.move(cluster.nodes["node2"])
+    assert held.end() == 5
+    assert_counted(held)
+
+
+def test_quota_that_is_too_small(cluster, server, job):
+    server.ask("setquota -u alice 0 102400 0 0 /srv/ckpt")
+    try:
+        held = job(cluster.nodes["node1"], LARGE)
+        start_hold(held)
+        words, status = said(held)
+        print(words, status)
+        assert status != 0
+        assert "uota" in words and "the job runs on" in words
+        held.progress()
+        assert held.published() == []
+    finally:
+        server.ask("setquota -u alice 0 0 0 0 /srv/ckpt")
+
+
+# Other ways to mount and to export
+
+@pytest.fixture
+def mounted(cluster, server):
+    """Mount the store on the nodes in another way: mounted(options of the mount, root_squash or no_root_squash)."""
+    nodes = [cluster.nodes[name] for name in ("node1", "node2")]
+
+    def mount(options, squash):
+        server.ask("exportfs -o rw,sync,no_subtree_check,fsid=76,%s 192.168.76.0/24:%s" % (squash, EXPORT))
+        for node in nodes:
+            node.ask("umount %s && mount -t nfs -o rw,hard,nosuid,nodev,%s nfs:%s %s" % (STORE, options, EXPORT, STORE))
+    yield mount
+    server.ask("exportfs -ua && exportfs -a")
+    for node in nodes:
+        node.ask("umount %s && mount %s" % (STORE, STORE))
+
+
+@pytest.mark.parametrize("version, squash", [("3", "root_squash"), ("3", "no_root_squash"), ("4.2", "no_root_squash")])
+def test_other_ways_to_mount_and_export(cluster, trip, mounted, version, squash):
+    """A job goes from node to node."""
+    mounted("vers=" + version, squash)
+    found = store_info(cluster, "node1")
+    assert "vers=" + version in found["mount"]["options"]
+    assert (found["faults"], found["root"]["squashed"]) == ([], squash == "root_squash")
+    found = trip("node1", ["run", "continue", "hold"])
+    assert found["passed"], found["cause"]
+    found = trip("node2", ["restart", "finish"], found["state"])
+    assert (found["passed"], found.get("exit_status")) == (True, 7), found["cause"]
+
+
+# Last: what all of this has left
+
+def test_nothing_is_nobodys_and_nothing_is_everybodys(server):
+    assert server.ask("find /srv/ckpt '(' -user nobody -o -group nogroup -o -nouser -o -perm -002 ')' -ls") == ""
+    assert server.ask("cd /srv/ckpt && find . -mindepth 1 | sort").split() == ["./.ckpt-torque-store", "./alice", "./bob", "./lost+found"]
