@@ -333,6 +333,11 @@ def test_store_that_is_not_mounted(cluster, node1):
         node1.ask("umount %s" % STORE)
 
 
+def test_mount_without_a_source(cluster):
+    refused(cluster, "node1: checkpoint_store_mount has no src; name what is to be mounted, for instance nfs1:/srv/ckpt; nothing was "
+            "changed.", checkpoint_store_mount={"fstype": "nfs"})
+
+
 def test_store_that_is_unfit(cluster, node1):
     node1.ask("mount -t tmpfs -o mode=755 none {0} && echo default > {0}/.ckpt-torque-store && install -d -o alice {0}/alice".format(STORE))
     try:
