@@ -19,15 +19,15 @@ _TRIES = 5
 
 
 def exposed(path):
-    """Return the part of a path (str) that somebody besides root may replace, empty when there is none.
+    """Return the part of a path (str) that somebody besides root and the store's owner may replace, empty when there is none.
 
     Where a directory on the way is another's, or others may write to it, what lies in it can be moved away.
     """
-    walked = "/"
+    walked, trusted = "/", (0, os.stat(path).st_uid)
     for part in path.strip("/").split("/")[:-1]:
         walked = os.path.join(walked, part)
         found = os.stat(walked)
-        if found.st_uid != 0 or found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        if found.st_uid not in trusted or found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
             return walked
     return ""
 

@@ -1,4 +1,5 @@
 """The hooks on a real NFS server, in virtual machines: run by `molecule test -s store_nfs` after site.yml and validate.yml."""
+import os
 import re
 import time
 
@@ -145,6 +146,16 @@ def test_export(server):
     assert server.ask("cat /etc/exports.d/ckpt-torque.exports").splitlines()[1:] == [
         "/srv/ckpt 192.168.76.0/24(rw,sync,root_squash,no_subtree_check,fsid=76)"]
     assert re.search(r"^/srv/ckpt\s+192.168.76.0/24\(sync,.*root_squash", server.ask("exportfs -v"), re.MULTILINE)
+
+
+def test_store_without_directories_of_users(cluster):
+    """Nobody could make the directory of a job there."""
+    inventory = os.environ["MOLECULE_INVENTORY_FILE"]
+    done = Cluster._ansible("ansible", "-i", inventory, "-e", "checkpoint_store_user_directories=false", "-m", "include_role", "-a",
+                            "name=ckpt.torque.checkpoint_store tasks_from=node", "node1")
+    assert done.code != 0
+    assert ("node1: root is squashed on /shared/ckpt, so that nobody can make directories of jobs there; set "
+            "checkpoint_store_user_directories, or export it with no_root_squash.") in done.out
 
 
 # A job

@@ -89,6 +89,15 @@ def test_way_that_others_can_write_to(ask, store):
 
 
 @needs_root
+def test_way_that_is_the_stores_owners(ask, store, nobody):
+    """He may do what he likes with the store anyhow; another may not."""
+    os.chown(str(store.parent), nobody.pw_uid, -1)
+    assert ask(store)["exposed"] == str(store.parent)
+    os.chown(str(store), nobody.pw_uid, -1)
+    assert (ask(store)["exposed"], ask(store)["faults"]) == ("", [])
+
+
+@needs_root
 def test_store_behind_a_link(ask, store):
     link = store.parent / "link"
     link.symlink_to(store)
