@@ -1,0 +1,59 @@
+"""The options of the role blcr that make another artifact, and the packages that they need. Nothing is built."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+TOP = pathlib.Path(__file__).resolve().parents[3]
+PLAIN = ["gcc", "make", "perl", "libc6-dev", "autoconf", "automake", "libtool"]
+CASES = {
+    "default": {},
+    "said": {"blcr_multilib_enabled": "false"},  # as text, from the command line
+    "multilib": {"blcr_multilib_enabled": "true"},
+    "options": {"blcr_options": ["--enable-debug"]},
+    "signed": {"blcr_signing_key": "/key", "blcr_signing_certificate": __file__},
+    "dkms": {"blcr_install": "dkms"},
+    "packages": {"blcr_packages": ["tcc"], "blcr_multilib_enabled": True},
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What the role makes of each case: {case: {digest, packages}}, in one run of ansible-playbook."""
+    top = tmp_path_factory.mktemp("options")
+    defaults, internal = [yaml.safe_load((TOP / "roles/blcr" / kind / "main.yml").read_text()) for kind in ("defaults", "vars")]
+    (top / "hosts.json").write_text(json.dumps({"all": {"hosts": CASES, "vars": defaults}}))
+    (top / "play.yml").write_text(json.dumps([{
+        "hosts": "all", "gather_facts": False,
+        "vars": dict(internal, __blcr_node={"build": "BUILD"}, __blcr_artifact={"family": "Debian"}),
+        "tasks": [
+            {"ansible.builtin.set_fact": {"answer": {"digest": "{{ __blcr_digest }}", "packages": "{{ __blcr_packages }}"}}},
+            {"ansible.builtin.copy": {"dest": str(top / "answers.json"), "mode": "0644", "content":
+                                      "{{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, 'answer'))) | "
+                                      "to_json }}"},
+             "run_once": True}]}]))
+    done = subprocess.run([str(pathlib.Path(sys.executable).parent / "ansible-playbook"), "-i", str(top / "hosts.json"), "-c", "local",
+                           str(top / "play.yml")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False,
+                          stdin=subprocess.DEVNULL, env=dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg")))
+    assert done.returncode == 0, done.stdout
+    return json.loads((top / "answers.json").read_text())
+
+
+def test_what_makes_another_artifact(found):
+    digests = {case: answer["digest"] for case, answer in found.items()}
+    assert digests["default"] == digests["said"] == "BUILD"
+    assert digests["dkms"] == "commands"
+    assert digests["packages"] == digests["multilib"]
+    others = [digests[case] for case in ("multilib", "options", "signed")]
+    assert len(set(others)) == 3 and all(digest.startswith("BUILD-") for digest in others)
+
+
+def test_packages(found):
+    packages = {case: answer["packages"] for case, answer in found.items()}
+    assert packages["default"] == packages["said"] == packages["dkms"] == PLAIN
+    assert packages["multilib"] == PLAIN + ["gcc-multilib"]
+    assert packages["packages"] == ["tcc"]
