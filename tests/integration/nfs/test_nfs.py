@@ -114,7 +114,7 @@ def said(job, seconds=100):
         text = job.node.ask("for i in $(seq 100); do grep -qs ^status {0} && break; sleep 0.1; done; cat {0}".format(
             "/tmp/%s.said" % job.id))
         if "status" in text:
-            words, _, status = text.rpartition("status ")
+            words, status = text.rsplit("status ", 1)
             return words.strip(), int(status)
     raise AssertionError("the hook has not ended: " + text)
 
