@@ -5,6 +5,7 @@ import time
 
 import pytest
 from conftest import JOB, STORE, Cluster, Job
+from jobs import quoted
 from trips import Trip, answer
 
 GROUP = "store_nfs"
@@ -36,7 +37,12 @@ def store_info(cluster, node, **options):
 
 
 def as_alice(script):
-    return "setpriv --reuid alice --regid alice --init-groups sh -c '%s'" % script.replace("'", "'\\''")
+    return "setpriv --reuid alice --regid alice --init-groups sh -c " + quoted(script)
+
+
+def holding(memory):
+    """Return the job's program (str) with so much memory (an expression)."""
+    return JOB.replace("counter = 0\n", "counter = 0\nheld = %s\n" % memory)
 
 
 class OwnJob(Job):
@@ -46,7 +52,7 @@ class OwnJob(Job):
         super().__init__(node, number)
         self.place = "%s/%s" % (OWN, self.id)
         self.directory = "%s/%s.CK" % (OWN, self.id)
-        self.program = JOB.replace("counter = 0\n", "counter = 0\nheld = %s\n" % memory) if memory else JOB
+        self.program = holding(memory) if memory else JOB
 
     def start(self, script="exec python3 job.py", variables=""):
         told = "/tmp/%s.pid" % self.id
@@ -167,7 +173,7 @@ def test_no_image_goes_over_the_head(cluster, job):
     head, node1 = cluster.nodes["head"], cluster.nodes["node1"]
     traffic = "cd /sys/class/net/eth1/statistics && echo $(($(cat rx_bytes) + $(cat tx_bytes)))"
     node1.ask(as_alice("mkdir -p %s/counted && cd %s/counted && cat > job.py <<'X'\n%s\nX"
-                       % (OWN, OWN, JOB.replace("counter = 0\n", "counter = 0\nheld = %s\n" % LARGE))))
+                       % (OWN, OWN, holding(LARGE))))
     job_id = head.ask(as_alice("cd /tmp && echo 'cd %s/counted && exec python3 job.py > out' | /opt/torque/current/bin/qsub -c enabled "
                                "-l nodes=node1 -o /dev/null -e /dev/null" % OWN))
     try:
