@@ -137,6 +137,22 @@ class Job(object):
         os.close(null)
         os.close(complaint)
 
+    def copy(self, source, target, timeout):
+        """Call the program of $rcpcmd, as the user, as pbs_mom does for an image; it tries three times, this once.
+
+        :raises MomError: when it exits non-zero
+        """
+        reader, writer = os.pipe()
+        null = os.open(os.devnull, os.O_RDWR)
+        environment = dict(HOOK_ENVIRONMENT, HOME=self.user.home, PBS_JOBID=self.job_id)
+        pid = spawn(os.path.join(self.hooks, "copy"), ["-rpB", source, target], environment, "/", [null, null, writer], self.user)
+        os.close(writer)
+        os.close(null)
+        status, said = listen(pid, reader, timeout)
+        if status is None or exit_status(status) != 0:
+            words = said.decode("utf-8", "replace").strip() or "it said nothing"
+            raise MomError("the copy from %s to %s failed: %s" % (source, target, words))
+
     def ended(self):
         """Return whether the job's leader has ended; its wait status is in .status then."""
         if self.status is None and self.leader is not None:

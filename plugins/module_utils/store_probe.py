@@ -197,8 +197,11 @@ def remove_token(directory, name):
 
 # -- what of it breaks a promise ---------------------------------------------------
 
-def faults(found, user):
-    """Return what makes a store unfit (list of sentences), by what was found (dict as the module returns it) and the user's name (str)."""
+def faults(found, user, shared=True):
+    """Return what makes a store unfit (list of sentences), by what was found (dict as the module returns it) and the user's name (str).
+
+    :param shared: whether other nodes see it (bool); a node's own may be open to all, in which nobody can touch what is another's
+    """
     path, said = found["store"], []
     if not found["mode"]:
         return ["store %s is no directory on this node; mount it, or make it (role checkpoint_store)" % path]
@@ -209,7 +212,7 @@ def faults(found, user):
                     % (path, found["mount"]["type"]))
     if "ro" in found["mount"]["options"]:
         said.append("store %s is mounted read-only; mount %s for writing" % (path, found["mount"]["point"]))
-    if int(found["mode"], 8) & 0o022:
+    if int(found["mode"], 8) & 0o022 and (shared or found["mode"] != "1777"):
         said.append("store %s can be written by others than its owner (mode %s), who could replace images; take the write permission away"
                     % (path, found["mode"]))
     if found["exposed"]:
@@ -227,4 +230,7 @@ def faults(found, user):
             if refusal and what != "link":
                 said.append("an image cannot be published in %s: %s fails (%s); use another file system"
                             % (found["directory"], what.replace("_", " "), refusal))
+    if found.get("copies", {}).get("refusal"):
+        said.append("images would not leave this node: %s; pbs_mom would not be told to copy them; mend that first"
+                    % found["copies"]["refusal"])
     return said

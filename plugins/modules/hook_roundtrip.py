@@ -52,12 +52,35 @@ options:
   work_path:
     description:
       - The user's directory for the job's output, the same on all nodes.
-      - The default is the directory of O(user) in O(store_path).
+      - The default is the directory of O(user) in O(store_path). With O(copies) it is C(/tmp), and the hooks carry the output along;
+        C(checkpoint_hooks_carried_directories) must hold it then.
     type: path
   user:
     description: The ordinary user whose job it is.
     type: str
     required: true
+  copies:
+    description:
+      - Where each node has a store of its own, C(pbs_mom) copies each image to the server and removes it on the node, and fetches it
+        before a restart; so does this module then.
+    type: dict
+    suboptions:
+      server:
+        description: The server's name.
+        type: str
+        required: true
+      directory:
+        description: Where its checkpoint directory is mounted.
+        type: str
+        default: ""
+      ssh_config:
+        description: How sftp reaches it.
+        type: path
+        default: /etc/ckpt-torque/copies/ssh_config
+      job:
+        description: A directory of the user's in it.
+        type: str
+        required: true
   timeout:
     description: How long each step may take, in seconds.
     type: int
@@ -161,7 +184,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils import mom
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege, trial, workload
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import copies, privilege, trial, workload
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import ENGINE, REFUSED, HookError
 
 STATUS = 7
@@ -186,13 +209,15 @@ class Trip(object):
     def __init__(self, params, state, node):
         self.node = node
         self.timeout = params["timeout"]
+        self.copies = params["copies"]
         self.state = state
         self.phases = trial.Phases(state.get("phases"))
         self.user = privilege.account(params["user"])
         if not state:
             job_id = "%d%04d.ckpt-validate" % (time.time(), random.randrange(10000))
-            work = params["work_path"] or os.path.join(params["store_path"], params["user"])
+            work = params["work_path"] or ("/tmp" if self.copies else os.path.join(params["store_path"], params["user"]))
             state.update(job_id=job_id, session_id=None, name=None, counters=[], nodes=[], user=params["user"],
+                         carried=bool(self.copies and not params["work_path"]),
                          directory=os.path.join(params["images_path"] or params["store_path"], job_id + ".CK"),
                          work=os.path.join(work, job_id))
         self.work = state["work"]
@@ -237,6 +262,22 @@ class Trip(object):
             self.state["engine"], self.state["compression"] = dict(found["engine"]), str(found.get("compression", ""))
         except (ValueError, KeyError, TypeError):
             raise trial.TrialError("the image %s has no manifest that can be read" % path)
+        if self.copies:
+            self.job.copy(path, self._at_server(), self.timeout)
+            self._as_user(lambda: shutil.rmtree(path))
+
+    def _at_server(self):
+        """Return where the last image is, as pbs_mom names it (str)."""
+        return "%s@%s:/checkpoint/%s/%s" % (self.user.name, self.copies["server"], self.copies["job"], self.state["name"])
+
+    def _fetch(self):
+        """Have the last image on this node."""
+        def make():
+            os.makedirs(self.job.directory, exist_ok=True)
+            os.chmod(self.job.directory, 0o1777)  # as pbs_mom does
+        if self.copies:
+            self._as_user(make)
+            self.job.copy(self._at_server(), os.path.join(self.job.directory, self.state["name"]), self.timeout)
 
     def _as_user(self, work):
         """Return what work() returns as the user: in his directories root may be nobody."""
@@ -265,6 +306,7 @@ class Trip(object):
         """Start the job from its last image and see it go on from there."""
         if not self.state["name"]:
             raise trial.TrialError("there is no image to restart from; do the step hold first")
+        self._fetch()
         self.job.place_script(SCRIPT.format(work=self.work, status=STATUS))
         self.job.restart(self.state["name"])
         self._progress(self.state["counters"][-1] + 10)
@@ -272,6 +314,7 @@ class Trip(object):
     def refused(self):
         """See the restart hook refuse the last image and leave it as it is."""
         path = os.path.join(self.job.directory, self.state["name"] or "")
+        self._fetch()
         if not os.path.exists(path):  # on a node with another store pbs_mom starts no hook
             self.state["refusals"] = self.state.get("refusals", []) + ["%s: pbs_mom finds no image %s" % (self.node, path)]
             return
@@ -320,11 +363,22 @@ class Trip(object):
             os.rmdir(self.job.directory)  # the user cannot remove it from root's directory
         except OSError:
             pass  # not made yet, or the hook left what only root can remove: the cause is more important
+        if self.copies:
+            self._as_user(self._clean_server)
+
+    def _clean_server(self):
+        settings = {"copies_directory": self.copies["directory"], "copies_ssh_config": self.copies["ssh_config"]}
+        way = copies.place(settings, "%s@%s" % (self.user.name, self.copies["server"]))
+        mine = "ckpt.%s." % self.job.job_id
+        way.remove(self.copies["job"], [name for name in way.names(self.copies["job"]) if name.startswith(mine)])
 
     def leave(self):
-        """Remove the job from this node; its files stay for the next one."""
+        """Remove the job from this node; its files stay for the next one, unless that cannot see them."""
         self.job.kill()
         self.job.forget()
+        if self.copies:
+            mine = [self.job.directory] + ([self.work] if self.state["carried"] else [])
+            self._as_user(lambda: [shutil.rmtree(path, ignore_errors=True) for path in mine])
 
     def _progress(self, counter):
         mom.wait_until(lambda: self.counter() >= counter or self.job.ended(), self.timeout)
@@ -382,6 +436,9 @@ def main():
             "images_path": {"type": "path"},
             "work_path": {"type": "path"},
             "user": {"type": "str", "required": True},
+            "copies": {"type": "dict", "options": {
+                "server": {"type": "str", "required": True}, "directory": {"type": "str", "default": ""},
+                "ssh_config": {"type": "path", "default": "/etc/ckpt-torque/copies/ssh_config"}, "job": {"type": "str", "required": True}}},
             "timeout": {"type": "int", "default": 60},
         },
         supports_check_mode=True,

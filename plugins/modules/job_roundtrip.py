@@ -56,6 +56,12 @@ options:
       - Submit the job with C(-c dir=PATH), so that its images lie beneath this directory.
       - The default is what the queue's C(checkpoint_dir) says.
     type: path
+  copies_path:
+    description:
+      - Where each node has a store of its own, the server's checkpoint directory, in which images are at rest. The module must run on the
+        server then.
+      - The default is that this host sees the store of the nodes.
+    type: path
   qsub_options:
     description: Further options for C(qsub), for instance V([-j, oe]).
     type: list
@@ -231,7 +237,7 @@ class Trip(object):
         self.commands = commands
         self.path, self.timeout, self.user = params["path"], params["timeout"], privilege.account(params["user"])
         self.case, self.depth = params["case"], params["depth"]
-        self.images_path = params["images_path"]
+        self.images_path, self.copies_path = params["images_path"], params["copies_path"]
         self.qsub_options = params["qsub_options"]
         self.parent = params["work_path"]
         self.work = os.path.join(self.parent, "validate-%d-%d" % (time.time(), os.getpid()))
@@ -361,7 +367,7 @@ class Trip(object):
 
     def directory(self, job):
         """Return the directory (str) of the job's images."""
-        path = job.get("checkpoint_dir", "").rstrip("/")
+        path = self.copies_path or job.get("checkpoint_dir", "").rstrip("/")
         return path if path.endswith(".CK") else os.path.join(path, self.job_id + ".CK")
 
     def manifest(self, path):
@@ -382,6 +388,8 @@ class Trip(object):
             raise trial.TrialError("the server names no image: %s" % job.get("comment", "no comment"))
         self.place = self.directory(job)
         path = os.path.join(self.place, job["checkpoint_name"])
+        if self.copies_path:  # pbs_server names an image before it asks for the copy
+            mom.wait_until(lambda: self.as_user(lambda: os.path.isdir(path)), self.timeout, PAUSE)
         manifest = self.manifest(path)
         self.facts["engine"], self.facts["compression"] = dict(manifest["engine"]), str(manifest.get("compression", ""))
         if "frozen_seconds" in manifest:
@@ -601,6 +609,7 @@ def main():
             "user": {"type": "str", "required": True},
             "work_path": {"type": "path", "required": True},
             "images_path": {"type": "path"},
+            "copies_path": {"type": "path"},
             "qsub_options": {"type": "list", "elements": "str", "default": []},
             "torque_path": {"type": "path", "default": "/opt/torque/current/bin"},
             "timeout": {"type": "int", "default": 120},
@@ -613,6 +622,9 @@ def main():
     if params["case"] in ("older_image", "failed_restart") and len(params["path"]) < 2:
         module.fail_json(msg="%s: job_roundtrip: case %s needs a path of two nodes at least (one may come twice); nothing was done"
                          % (host, params["case"]))
+    if params["case"] == "failed_hold" and params["copies_path"]:
+        module.fail_json(msg="%s: job_roundtrip: in case failed_hold the node's store refuses an image, and with copies_path this host "
+                         "sees copies only; leave the case out; nothing was done" % host)
     if params["depth"] is not None and params["depth"] < 1:
         module.fail_json(msg="%s: job_roundtrip: depth is %d, but must be at least 1; nothing was done" % (host, params["depth"]))
     if params["timeout"] < 1:

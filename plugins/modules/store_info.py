@@ -36,6 +36,31 @@ options:
   directory:
     description: Where that user's images are made. The default is the directory of O(user) in O(path).
     type: path
+  shared:
+    description: Whether other nodes see the same store. One of this node's own may be open to all, with mode 1777.
+    type: bool
+    default: true
+  copies:
+    description:
+      - How images reach the server from a store of this node's own. A small one is copied there as O(user) and back, as C(pbs_mom) would.
+    type: dict
+    suboptions:
+      server:
+        description: The server's name, as C(pbs_mom) knows it.
+        type: str
+        required: true
+      directory:
+        description: Where the server's checkpoint directory is mounted on this node. Empty for sftp.
+        type: str
+        default: ""
+      ssh_config:
+        description: How sftp reaches the server.
+        type: path
+        default: /etc/ckpt-torque/copies/ssh_config
+      job:
+        description: Name of a directory in the server's checkpoint directory that is the user's.
+        type: str
+        required: true
   token:
     description: The name of a token, letters and digits; one for each proof.
     type: str
@@ -133,6 +158,11 @@ uid:
   description: The user's id on this node; null without one.
   returned: success
   type: int
+copies:
+  description: How many bytes went to the server and came back (C(bytes)), and how long that took (C(seconds)), or why not (C(refusal)).
+  returned: with O(copies), where the user can make images
+  type: dict
+  sample: {refusal: "", bytes: 131072, seconds: 0.41}
 token:
   description: Which node wrote the token (C(writer)), and how many seconds after that it was seen; empty when it was not.
   returned: with O(token_state=seen)
@@ -151,7 +181,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils import store_probe
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import mounts, privilege
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import copies, mounts, privilege
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
 
 
@@ -164,8 +194,8 @@ def refusal(params):
         return "token and token_state go together; give both"
     if params["token"] is not None and not re.match(r"[A-Za-z0-9]{1,64}\Z", params["token"]):
         return "token must be 1 to 64 letters and digits"
-    if params["user"] is None and (params["token"] or params["directory"]):
-        return "directory and token are tried as a user; name one"
+    if params["user"] is None and (params["token"] or params["directory"] or params["copies"]):
+        return "directory, copies and token are tried as a user; name one"
     return ""
 
 
@@ -178,6 +208,16 @@ def look(path, directory, user):
         found.update(id=store_probe.name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=store_probe.exposed(real),
                      mount=mounts.of(real, mounts.table())._asdict(), room=store_probe.room(real))
     return found
+
+
+def copied(user, asked, directory):
+    """Return what came of copying an image to the server and back (dict as the module returns it)."""
+    settings = {"copies_directory": asked["directory"], "copies_ssh_config": asked["ssh_config"]}
+    way = copies.place(settings, "%s@%s" % (user.name, asked["server"]))
+    try:
+        return dict(privilege.as_user(user, lambda: copies.attempt(way, directory, asked["job"])), refusal="")
+    except HookError as error:
+        return {"refusal": error.sentence}
 
 
 def with_token(user, params, found):
@@ -202,6 +242,10 @@ def main():
             "path": {"type": "path", "required": True},
             "user": {"type": "str"},
             "directory": {"type": "path"},
+            "shared": {"type": "bool", "default": True},
+            "copies": {"type": "dict", "options": {
+                "server": {"type": "str", "required": True}, "directory": {"type": "str", "default": ""},
+                "ssh_config": {"type": "path", "default": "/etc/ckpt-torque/copies/ssh_config"}, "job": {"type": "str", "required": True}}},
             "token": {"type": "str", "no_log": False},  # it proves nothing but that it was seen
             "token_state": {"type": "str", "choices": ["written", "seen", "removed"]},
             "token_timeout": {"type": "int", "default": 60},
@@ -221,6 +265,8 @@ def main():
             tried = ["as root, a directory in %s" % path]
             if user:
                 tried.append("as %s, directories, renames and flushes in %s" % (user.name, found["directory"]))
+            if params["copies"]:
+                tried.append("as %s, an image to %s and back" % (user.name, params["copies"]["server"]))
             if params["token_state"]:
                 tried.append("as %s, the token %s %s" % (user.name, params["token"], params["token_state"]))
             more["would"] = tried
@@ -230,10 +276,14 @@ def main():
             found["root"] = store_probe.as_root(path)
             if user:
                 found["user"] = privilege.as_user(user, lambda: store_probe.as_user(found["directory"]))
-                more = with_token(user, params, found) if not found["user"]["refusal"] else {}
+                if not found["user"]["refusal"]:
+                    more = with_token(user, params, found)
+                    if params["copies"]:
+                        more["copies"] = copied(user, params["copies"], found["directory"])
     except (HookError, OSError) as error:
         module.fail_json(msg="%s: store_info: %s" % (node, error))
-    module.exit_json(changed=False, faults=store_probe.faults(found, params["user"]), **dict(found, **more))
+    found.update(more)
+    module.exit_json(changed=False, faults=store_probe.faults(found, params["user"], params["shared"]), **found)
 
 
 if __name__ == "__main__":

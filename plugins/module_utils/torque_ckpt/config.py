@@ -28,6 +28,8 @@ keys (all optional but "stores"):
   carried_directories  list of str; open files beneath these travel with the image
   carried_trees   list of str, []; directories that travel whole
   carried_bytes   int, 1 GiB; most that travels with one image
+  copies_directory  str, ""; where this node has the server's checkpoint directory mounted; empty: images are copied there by sftp
+  copies_ssh_config str, "/etc/ckpt-torque/copies/ssh_config"; how sftp reaches it
   cut_back_appended  bool, false; whether a restart cuts back files that were open for appending only and have grown
 Names of carried directories and trees may begin with $TMPDIR, the job's own.
 """
@@ -64,6 +66,8 @@ DEFAULTS = {
     "carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"],
     "carried_trees": [],
     "carried_bytes": 1 << 30,
+    "copies_directory": "",
+    "copies_ssh_config": "/etc/ckpt-torque/copies/ssh_config",
     "cut_back_appended": False,
 }
 
@@ -73,7 +77,8 @@ _LEAST = {"engine_timeout": (1, "seconds"), "compression_level": (0, "levels"), 
           "carried_bytes": (0, "bytes")}
 """The smallest value of each number, and what it counts."""
 
-_PATHS = ("criu_path", "blcr_path", "run_directory", "private_directory", "key_path", "state_directory", "metrics_directory", "torque_path")
+_PATHS = ("criu_path", "blcr_path", "run_directory", "private_directory", "key_path", "state_directory", "metrics_directory", "torque_path",
+          "copies_directory", "copies_ssh_config")
 
 
 def _wrong(path, why):

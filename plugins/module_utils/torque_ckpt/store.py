@@ -22,7 +22,7 @@ _MUCH = 32 << 20
 """From so many bytes on a draft is flushed while it is hashed."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_HIDDEN = re.compile(r"\..+@([^:/]+):([0-9]+):([0-9]+)")  # neither an image's nor a node's name holds @ or :
+HIDDEN = re.compile(r"\..+@([^:/]+):([0-9]+):([0-9]+)")  # neither an image's nor a node's name holds @ or :
 _RENAME_EXCHANGE = 2
 _PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # needs search permission only
 
@@ -131,6 +131,9 @@ def open_job_directory(store, directory, create=False):
             deeper = os.open(part, _DIRECTORY if last else _PASSAGE, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = deeper
+        owner = os.fstat(descriptor).st_uid
+        if create and owner not in (0, os.geteuid()):  # where all may make directories, somebody may have made this one first
+            raise OSError(errno.EPERM, "it is another user's (%d); remove it" % owner)
     except OSError as error:
         if descriptor is not None:
             os.close(descriptor)
@@ -205,13 +208,13 @@ def next_generation(job_directory, job_id):
     return max([image.generation for image in images(job_directory, job_id)] or [0]) + 1
 
 
-def _hidden(name):
+def hidden(name):
     """Return the hidden name (str) that this process gives to something called name."""
     mine = identity.process(os.getpid())
     return ".%s@%s:%d:%d" % (name, os.uname().nodename, mine.pid, mine.start)
 
 
-def _remove(job_directory, name):
+def remove(job_directory, name):
     """Remove a directory of ours that holds files only.
 
     :raises OSError: the rest is still there then
@@ -253,11 +256,11 @@ def prune(job_directory, job_id, keep):
     doomed = superfluous(job_directory, job_id, keep)
     try:
         for name in doomed:
-            os.rename(name, _hidden(name), src_dir_fd=job_directory, dst_dir_fd=job_directory)
+            os.rename(name, hidden(name), src_dir_fd=job_directory, dst_dir_fd=job_directory)
         if doomed:
             os.fsync(job_directory)  # nothing is taken out of an image before its name is gone for good
         for name in doomed:
-            _remove(job_directory, _hidden(name))
+            remove(job_directory, hidden(name))
     except OSError as error:
         raise HookError(CANNOT_WRITE, "cannot remove the older image %s: %s; the newer ones are kept" % (name, error.strerror))
     return doomed
@@ -265,7 +268,7 @@ def prune(job_directory, job_id, keep):
 
 def _clock(job_directory):
     """Return the time (float, seconds) by the clock of the store."""
-    name = _hidden("clock")
+    name = hidden("clock")
     os.mkdir(name, 0o700, dir_fd=job_directory)
     try:
         return os.stat(name, dir_fd=job_directory, follow_symlinks=False).st_mtime
@@ -293,7 +296,7 @@ def is_left_over(job_directory, name, patience, now):
     :param now: returns the time (float, seconds since the epoch)
     :raises OSError: when it is not ours, or gone by now
     """
-    made = _HIDDEN.fullmatch(name)
+    made = HIDDEN.fullmatch(name)
     if made is None:
         return False
     if made.group(1) == os.uname().nodename:
@@ -311,7 +314,7 @@ def sweep(job_directory, patience):
     for name in os.listdir(job_directory):
         try:
             if is_left_over(job_directory, name, patience, lambda: _clock(job_directory)):
-                _remove(job_directory, name)
+                remove(job_directory, name)
                 swept.append(name)
         except OSError:
             pass  # not ours, or gone by now
@@ -327,7 +330,7 @@ class Draft(object):
     def __init__(self, job_directory, name):
         self.job_directory = job_directory
         self.name = name
-        self.hidden = _hidden(name)
+        self.hidden = hidden(name)
         self._flushing, self._failure = None, None
         try:
             os.mkdir(self.hidden, 0o700, dir_fd=job_directory)
@@ -393,7 +396,7 @@ class Draft(object):
             raise HookError(CANNOT_WRITE, "cannot publish image %s: %s" % (self.name, error.strerror))
         if superseded:
             try:
-                _remove(self.job_directory, self.hidden)
+                remove(self.job_directory, self.hidden)
             except OSError:
                 pass  # the next sweep's
         os.close(self.descriptor)
@@ -431,7 +434,7 @@ class Draft(object):
         try:
             there = os.stat(self.hidden, dir_fd=self.job_directory, follow_symlinks=False)
             if os.path.samestat(there, os.fstat(self.descriptor)):
-                _remove(self.job_directory, self.hidden)
+                remove(self.job_directory, self.hidden)
             os.close(self.descriptor)
         except OSError:
             pass
