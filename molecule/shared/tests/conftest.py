@@ -39,6 +39,7 @@ DEFAULTS = {
     "checkpoint_hooks_share_path": "/usr/local/share",
     "torque_server_prefix": "/opt/torque",
     "torque_server_home": "/var/spool/torque",
+    "torque_server_checkpoint_mode": "0711",
     "torque_server_scheduler": "pbs_sched",
     "torque_server_managers": [],
     "torque_server_operators": [],

@@ -163,12 +163,19 @@ class Server(object):
                       + ["put -pf %s/%s %s/%s" % (source, entry, hidden, entry) for entry in os.listdir(image)]
                       + ["rename %s %s" % (hidden, name),
                          "put -f %s/%s %s.flushed" % (source, manifest.FILE, hidden), "rm %s.flushed" % hidden], (image,))
-        except OSError:
-            if self._has(image, job, name):  # a try before this one, whose answer was lost
-                self._tidy(job, hidden)
-                return
+        except OSError as error:
+            there, free = self._has(image, job, name), self._free()
             self._tidy(job, hidden)
-            raise
+            if not there:  # by a try before this one, whose answer was lost
+                raise OSError(errno.EIO, "%s%s" % (error.strerror, free))
+
+    def _free(self):
+        """Return what is free at the server, for a sentence (str): sftp has no word of its own for a full disk."""
+        try:
+            size = self._ask(["df " + REACHED])[-1].split()
+            return "; %d KiB are free there" % int(size[2])
+        except (OSError, ValueError, IndexError):
+            return ""
 
     def _has(self, image, job, name):
         """Whether the server has this very image (descriptor)."""

@@ -168,8 +168,8 @@ def test_check_mode_makes_nothing(ask, store):
 
 @pytest.mark.parametrize("path, options, sentence", [
     ("/", {}, "path / is the root of everything; name the store's directory in full"),
-    ("{0}", {"user": None, "directory": "/x"}, "directory and token are tried as a user; name one"),
-    ("{0}", {"user": None, "token": "a", "token_state": "seen"}, "directory and token are tried as a user; name one"),
+    ("{0}", {"user": None, "directory": "/x"}, "directory, copies and token are tried as a user; name one"),
+    ("{0}", {"user": None, "token": "a", "token_state": "seen"}, "directory, copies and token are tried as a user; name one"),
     ("{0}", {"token": "abc"}, "token and token_state go together; give both"),
     ("{0}", {"token_state": "seen"}, "token and token_state go together; give both"),
     ("{0}", {"token": "../x", "token_state": "seen"}, "token must be 1 to 64 letters and digits"),

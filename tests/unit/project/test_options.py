@@ -1,4 +1,5 @@
-"""The scenario "options" changes what it says it changes; what takes a file server, the scenario "store_nfs"."""
+"""The scenario "options" changes what it says it changes; what takes a file server, the scenario "store_nfs"; what takes another
+layout of stores, an integration test."""
 import pathlib
 
 import pytest
@@ -12,11 +13,18 @@ VALUES = [dict(group) for scenario in ("options", "store_nfs")
 ROLES = ("criu", "checkpoint_*", "torque_server", "torque_mom", "torque_client")
 DEFAULTS = {name: value for role in ROLES for path in TOP.glob("roles/%s/defaults/main.yml" % role)
             for name, value in yaml.safe_load(path.read_text()).items()}
+LAYOUT = {"checkpoint_store_shared", "checkpoint_store_copies_path", "checkpoint_store_copies_port", "checkpoint_store_others"}
 ONE_CHOICE = {"checkpoint_hooks_engine"}  # the other one needs a kernel of its own
 
 
-@pytest.mark.parametrize("name", sorted(set(DEFAULTS) - ONE_CHOICE))
+@pytest.mark.parametrize("name", sorted(set(DEFAULTS) - LAYOUT - ONE_CHOICE))
 def test_every_public_variable_differs_from_its_default(name):
     found = [values[name] for values in VALUES if name in values]
     assert found, "%s is not set in molecule/options" % name
     assert [value for value in found if value != DEFAULTS[name]]
+
+
+@pytest.mark.parametrize("name", sorted(LAYOUT))
+def test_every_variable_of_another_layout_is_set(name):
+    assert name in DEFAULTS
+    assert name in (TOP / "tests/integration/test_local_stores.py").read_text()

@@ -1,0 +1,246 @@
+"""Each node has a store of its own: pbs_mom copies images to the server and from there, and jobs of the layout before go on."""
+import json
+import re
+
+import pytest
+from conftest import STORE
+from jobs import BIN, Jobs
+from trips import Trip, answer
+
+OWN = "/var/lib/ckpt-store"
+CHECKPOINTS = "/var/spool/torque/checkpoint"
+COPIES = "/etc/ckpt-torque/copies"
+MOUNTED = "/srv/copies"
+LOCAL = {"checkpoint_store_shared": False, "checkpoint_store_path": OWN, "checkpoint_store_id": "local",
+         "checkpoint_store_copies_port": 15033,
+         "torque_mom_usecp": ["*:/shared /shared"], "validate_work_path": "/shared/work"}
+BEFORE = {"checkpoint_store_others": [{"path": STORE, "id": "default"}]}
+AFTER = {"checkpoint_store_others": [{"path": OWN, "id": "local", "shared": False}], "torque_mom_usecp": ["*:/shared /shared"]}
+WAY = {"server": "head", "job": "trial.alice.CK"}
+LAST = "it stays on node node1, and its job can be restarted nowhere else"
+
+
+def site(cluster, **variables):
+    done = cluster.playbook("site", **variables)
+    assert done.code == 0, done.out
+    return done
+
+
+def unchanged(done):
+    assert [done.changed(name) for name in ("head", "node1", "node2")] == [0, 0, 0], done.out
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster):
+    with Jobs(cluster) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def before(cluster, jobs):
+    """A job that was held when the store was still shared; None without TORQUE."""
+    if not cluster.torque:
+        return None
+    job = jobs.counts()
+    job.hold()
+    return job
+
+
+@pytest.fixture(scope="module", autouse=True)
+def local(cluster, before):
+    """The cluster with stores of the nodes' own. What the hosts' containers would lay over each other is a disk's here."""
+    for name in ("node1", "node2"):
+        cluster.nodes[name].ask("mkdir -p /shared/.disks/{0} {1} && mount --bind /shared/.disks/{0} {1}".format(name, OWN))
+    cluster.nodes["head"].ask("install -d -o alice /shared/work")
+    site(cluster, **LOCAL, **BEFORE)
+    yield
+    site(cluster)
+    for name in ("node1", "node2"):
+        cluster.nodes[name].ask("umount %s" % OWN)
+    cluster.nodes["head"].ask("systemctl disable --now ckpt-torque-copies; rm -rf /shared/.disks /shared/work")
+
+
+def test_second_run(cluster):
+    unchanged(site(cluster, **LOCAL, **BEFORE))
+
+
+def test_job_of_the_layout_before(cluster, torque, before):
+    before.release("node2")
+    before.finish()
+
+
+def left(node):
+    """What images there are on a node."""
+    return node.ask("find %s -name 'ckpt.*' -o -name '.ckpt.*@*'" % OWN)
+
+
+def validated(cluster, tmp_path, **variables):
+    """Run validate.yml; return the ways that passed."""
+    done = cluster.playbook("validate", validate_directory=str(tmp_path), **variables)
+    assert done.code == 0, done.out
+    results = json.loads((tmp_path / "validation.json").read_text())["results"]
+    return [[result["level"], result["nodes"]] for result in results if result["passed"] and result["level"] != "L1"]
+
+
+def test_jobs_move(cluster, tmp_path, node1, node2):
+    way = ["node1", "node2"] * 2
+    assert validated(cluster, tmp_path, **LOCAL) == [["L2", way]] + [["L3", way]] * cluster.torque
+    assert left(node1) == "" or cluster.torque  # the job ended on node2
+    assert left(node2) == ""
+    head = cluster.nodes["head"]
+    assert head.ask("stat -c '%%U %%a' %s %s/trial.alice.CK" % (CHECKPOINTS, CHECKPOINTS)).split("\n") == ["root 711", "alice 711"]
+    assert head.ask("ls -A %s/trial.alice.CK" % CHECKPOINTS) == ""
+    for node in (head, node1, node2):
+        found = node.ask("find %s %s -mindepth 1 '(' -perm /022 -o -user nobody ')' -printf '%%p %%u %%m\\n' 2> /dev/null || true"
+                         % (CHECKPOINTS, OWN))
+        assert found == ""
+
+
+def test_job_with_nothing_shared(cluster):
+    """Level L2 needs no file system that nodes share: its output is carried along."""
+    trip = Trip(cluster, store_path=OWN, copies=WAY)
+    try:
+        held = trip("node1", ["run", "hold"])
+        assert held["passed"], held["cause"]
+        assert cluster.nodes["node1"].ask("ls /tmp | grep ckpt-validate || true") == ""
+        ended = trip("node2", ["restart", "finish"], held["state"])
+        assert (ended["passed"], ended["exit_status"]) == (True, 7), ended["cause"]
+    finally:
+        trip.clean()
+
+
+def test_held_job(cluster, torque, jobs, node1):
+    """Its image is at rest with the server, the user's and nobody else's, and torque-ckpt knows it there."""
+    head = cluster.nodes["head"]
+    job = jobs.counts()
+    name = job.hold()["checkpoint_name"]
+    where = "%s/%s.CK" % (CHECKPOINTS, job.id)
+    assert head.ask("stat -c '%%U %%a' %s %s/%s" % (where, where, name)).split("\n") == ["alice 711", "alice 700"]
+    assert node1.ask("find %s -name '%s'" % (OWN, name)) == ""
+    found = json.loads(head.ask("torque-ckpt list --json"))
+    assert "%s/%s" % (where, name) in json.dumps(found)
+    assert head.run("runuser -u bob -- ls %s/%s" % (where, name)).code != 0
+    job.release("node2")
+    job.finish()
+
+
+def test_images_are_as_many_as_are_to_be_kept(cluster, torque, jobs):
+    head, job = cluster.nodes["head"], jobs.counts()
+    names = []
+    for _number in range(3):
+        last = job.facts().get("checkpoint_name")
+        job.user("%s/qchkpt %s" % (BIN, job.id))
+        found = job.until(lambda found, last=last: found.get("checkpoint_name", last) != last, "had no new image")
+        names.append(found["checkpoint_name"])
+        head.ask("for _ in $(seq 50); do ls %s/%s.CK | grep -q %s && break; sleep 0.2; done; sleep 1" % (CHECKPOINTS, job.id, names[-1]))
+    assert head.ask("ls %s/%s.CK" % (CHECKPOINTS, job.id)).split() == names[1:]
+    job.finish()
+
+
+# What keeps images from the server, on which host: how it is made, how it is undone, and what pbs_mom is told.
+HARM = {
+    "server's key": ("head", "cd {0}/ssh && mv host_key kept && ssh-keygen -q -t ed25519 -N '' -f host_key && "
+                     "systemctl restart ckpt-torque-copies",
+                     "cd {0}/ssh && mv kept host_key && systemctl restart ckpt-torque-copies", "Host key verification failed."),
+    "node's key": ("node1", "cd /etc/ssh && mkdir kept && mv ssh_host_*_key* kept && ssh-keygen -A",
+                   "cd /etc/ssh && mv kept/* . && rmdir kept", "alice@head: Permission denied (hostbased)."),
+    "full disk": ("head", "mount -t tmpfs -o size=64k,mode=711 tmpfs {1} && install -d -o alice {1}/trial.alice.CK && "
+                  "systemctl restart ckpt-torque-copies", "umount {1} && systemctl restart ckpt-torque-copies",
+                  re.compile('write remote ".*": Failure; [0-9]+ KiB are free there')),
+    "no server": ("head", "systemctl stop ckpt-torque-copies", "systemctl start ckpt-torque-copies",
+                  re.compile("ssh: connect to host head port 15033: Connection refused")),
+}
+
+
+@pytest.fixture(params=sorted(HARM))
+def harm(request, cluster):
+    """The way to the server is closed; returns what the sentence says, a text or a pattern."""
+    host, make, undo, reason = HARM[request.param]
+    cluster.nodes[host].ask(make.format(COPIES, CHECKPOINTS))
+    yield reason
+    cluster.nodes[host].ask(undo.format(COPIES, CHECKPOINTS))
+
+
+def test_store_that_is_cut_off(cluster, harm):
+    """The role would stop before pbs_mom is told."""
+    found = answer(cluster.module("node1", "store_info", path=OWN, user="alice", shared=False, copies=WAY))
+    begin = r"images would not leave this node: image %s/alice/ckpt\.trial\.node1\.[0-9]+ cannot be copied to head: " % OWN
+    end = "; %s; pbs_mom would not be told to copy them; mend that first" % LAST
+    reason = harm.pattern if hasattr(harm, "pattern") else re.escape(harm)
+    assert len(found["faults"]) == 1 and re.fullmatch(begin + "(%s)" % reason + re.escape(end), found["faults"][0]), found["faults"]
+
+
+def test_hold_that_is_cut_off(cluster, torque, jobs, node1, harm):
+    """The only image is not lost: the job goes on where it is, with all its output."""
+    job = jobs.counts()
+    image = "%s/%s.CK/%s" % (OWN, job.id, job.hold()["checkpoint_name"])
+    said = node1.ask("for _ in $(seq 100); do journalctl -t ckpt-torque | grep -F '%s cannot be copied' && break; sleep 0.2; done" % image)
+    assert LAST in said
+    node1.ask("test -f %s/manifest.json" % image)
+    job.release("node1")
+    job.finish()
+
+
+def test_directory_that_another_user_made_first(cluster, torque, jobs, node1):
+    job = jobs.counts()
+    where = "%s/%s.CK" % (OWN, job.id)
+    node1.ask("runuser -u bob -- mkdir -m 777 %s" % where)
+    job.user("%s/qchkpt %s" % (BIN, job.id))
+    job.comment("cannot use the directory of job images %s: it is another user's (1501); remove it" % where)
+    node1.ask("rmdir %s" % where)
+    job.finish()
+
+
+NEEDED = ("{node}: where checkpoint_store_shared is false checkpoint_store_mount must be empty and checkpoint_store_users must name a "
+          "user, as whom the way of an image to the server and back is tried; nothing was changed.")
+
+
+@pytest.mark.parametrize("variables, sentence", [
+    ({"checkpoint_store_users": []}, NEEDED),
+    ({"checkpoint_store_mount": {"src": "nfs1:/srv/ckpt"}}, NEEDED),
+    ({"checkpoint_store_mode": "0777"}, "checkpoint_store_path (/var/lib/ckpt-store) must be an absolute path of plain characters at "
+     "least two levels deep and checkpoint_store_mode (0777) must let others search but not write, or be 1777; nothing was changed."),
+    ({"torque_mom_usecp": ["*:/var /var"]}, "{node}: torque_mom_usecp has *:/var /var, which takes in the server's checkpoint directory "
+     "/var/spool/torque/checkpoint: pbs_mom would copy images there on this node, and remove them; name the paths that are meant, and "
+     "checkpoint_store_copies_path where that directory is mounted; mom_priv/config was not changed."),
+])
+def test_bad_input(cluster, variables, sentence):
+    if "torque_mom_usecp" in variables and not cluster.torque:
+        pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
+    done = cluster.playbook("site", **dict(LOCAL, **variables))
+    assert done.code != 0
+    for node in ("node1", "node2"):
+        assert '"msg": "%s"' % sentence.format(node=node) in done.out, done.out
+
+
+def test_layout_after(cluster, torque, jobs, tmp_path):
+    """A job held among the nodes' own stores goes on when the store is shared again, and is held and moved as before."""
+    job = jobs.counts()
+    job.hold()
+    site(cluster, **AFTER)
+    unchanged(site(cluster, **AFTER))
+    job.release("node2")
+    job.hold()
+    job.release("node1")
+    job.finish()
+    way = ["node1", "node2"] * 2
+    assert validated(cluster, tmp_path) == [["L2", way], ["L3", way]]
+
+
+def test_checkpoint_directory_that_is_mounted(cluster, tmp_path):
+    """Nodes reach the server's directory by a path, and copy there without ssh."""
+    head = cluster.nodes["head"]
+    head.ask("mkdir -p /shared/.disks/server && mount --bind /shared/.disks/server %s" % CHECKPOINTS)
+    for name in ("node1", "node2"):
+        cluster.nodes[name].ask("mkdir -p {0} && mount --bind /shared/.disks/server {0}".format(MOUNTED))
+    variables = dict(LOCAL, checkpoint_store_copies_path=MOUNTED)
+    try:
+        site(cluster, **variables)
+        unchanged(site(cluster, **variables))
+        head.ask("systemctl stop ckpt-torque-copies")
+        way = ["node1", "node2"] * 2
+        assert validated(cluster, tmp_path, **variables) == [["L2", way]] + [["L3", way]] * cluster.torque
+    finally:
+        for name in ("node1", "node2"):
+            cluster.nodes[name].ask("umount " + MOUNTED)
+        head.ask("umount " + CHECKPOINTS)
