@@ -1,0 +1,305 @@
+"""$rcpcmd: an image is at the other place whole, or not at all, and nothing that is the only one goes.
+
+sftp and sshd are real ones in tests/integration/test_local_stores.py; here the server's directory is mounted.
+"""
+import os
+import shutil
+
+import pytest
+from torque_ckpt import contract, copies, manifest, privilege, store
+from torque_ckpt.errors import CANNOT_WRITE, DATA, NO_INPUT, HookError
+
+JOB = "12.head.CK"
+NODE = os.uname().nodename
+STAYS = "; it stays on node %s, and its job can be restarted nowhere else" % NODE
+
+
+class Ways(object):
+    """A node's store and the server's directory, with .way between them."""
+
+    def __init__(self, top):
+        self.node, self.server = os.path.join(top, "node", JOB), os.path.join(top, "server", JOB)
+        os.makedirs(self.node)
+        os.makedirs(self.server)
+        self.way = copies.Mounted(os.path.join(top, "server"))
+
+    def make(self, epoch, content=b"pages", directory=None):
+        """Lay an image into the node's store; return its path."""
+        path = os.path.join(directory or self.node, "ckpt.12.head.%d" % epoch)
+        os.mkdir(path, 0o700)
+        with open(path + "/pages-1.img", "wb") as stream:
+            stream.write(content)
+        descriptor = os.open(path, os.O_RDONLY)
+        call = contract.Call(1, "12.head", "alice", None, self.node, os.path.basename(path), 0, None)
+        user = privilege.User("alice", 1500, 1500, "/")
+        facts = {"engine": {"name": "criu", "version": "1"}, "root": 1, "pids": [1], "frozen_seconds": 0.1, "spool": [], "generation": 1}
+        manifest.write(descriptor, call, user, facts, lambda body: dict(body, seal={"key": "k", "hmac": "0"}))
+        os.close(descriptor)
+        return path
+
+    def put(self, path, keep=2):
+        return copies.put(self.way, path, JOB, os.path.basename(path), keep)
+
+    def get(self, epoch):
+        name = "ckpt.12.head.%d" % epoch
+        return copies.get(self.way, os.path.join(self.node, name), JOB, name)
+
+
+@pytest.fixture
+def ways(open_directory):
+    return Ways(open_directory)
+
+
+def content(path):
+    """All files beneath a path, with what they hold (dict)."""
+    found = {}
+    for directory, _directories, names in os.walk(path):
+        for name in names:
+            with open(os.path.join(directory, name), "rb") as stream:
+                found[os.path.relpath(os.path.join(directory, name), path)] = stream.read()
+    return found
+
+
+def refused(work):
+    with pytest.raises(HookError) as caught:
+        work()
+    return caught.value.code, caught.value.sentence
+
+
+# What pbs_mom asks for
+
+@pytest.mark.parametrize("path, parts", [
+    ("/var/spool/torque/checkpoint/12.head.CK/ckpt.12.head.7", ("12.head.CK", "ckpt.12.head.7")),
+    ("/var/spool/torque/checkpoint//12[3].head.CK/ckpt.12[3].head.7", ("12[3].head.CK", "ckpt.12[3].head.7")),
+    ("/home/alice/job.o12", None), ("/home/alice/ckpt.12.head.7", None), ("/x/12.head.CK/core", None), ("/x/12.head.CK/ckpt.7/more", None),
+    ("/x/a b.CK/ckpt.12.head.7", None), ("/x/12.head.CK/ckpt.12.head.7;id", None)])
+def test_what_is_an_image(path, parts):
+    found = copies._IMAGE.fullmatch(path)
+    assert (found.groups() if found else None) == parts
+
+
+@pytest.mark.parametrize("names, keep, wanted", [
+    ([], 2, []),
+    (["ckpt.12.head.5", "ckpt.12.head.7"], 2, []),
+    (["ckpt.12.head.5", "ckpt.12.head.7", "ckpt.12.head.10"], 2, ["ckpt.12.head.5"]),
+    (["ckpt.12.head.5", "ckpt.12.head.7", "ckpt.12.head.10"], 1, ["ckpt.12.head.7", "ckpt.12.head.5"]),
+    (["ckpt.13.head.1", "ckpt.12.head.x", ".ckpt.12.head.3@n:1:1", "core", "ckpt.12.head.10"], 1, []),
+    (["ckpt.12.head.11", "ckpt.12.head.12", "ckpt.12.head.10"], 1, ["ckpt.12.head.11"])])
+def test_which_are_outdated(names, keep, wanted):
+    """By their number, not by their text; never the one that has just come."""
+    assert copies.outdated(names, "ckpt.12.head.10", keep) == wanted
+
+
+def test_what_is_no_image_is_left_to_scp(in_child, open_directory, monkeypatch):
+    said = os.path.join(open_directory, "said")
+    program = os.path.join(open_directory, "scp")
+    with open(program, "w") as stream:
+        stream.write('#!/bin/sh\necho "$@" > %s\nexit 3\n' % said)
+    os.chmod(program, 0o755)
+    monkeypatch.setattr(copies, "SCP", program)
+    ended = in_child(lambda: copies.main(["copy", "-rpB", "/spool/12.head.OU", "alice@head:/home/alice/job.o12"], "/nonexistent"))
+    assert os.WEXITSTATUS(ended.status) == 3
+    assert content(open_directory)["said"] == b"-rpB /spool/12.head.OU alice@head:/home/alice/job.o12\n"
+
+
+# To the server
+
+def test_image_goes_to_the_server(ways):
+    path = ways.make(7)
+    os.utime(path + "/pages-1.img", (1000, 2000))
+    assert ways.put(path) == sum(map(len, content(path).values()))
+    there = os.path.join(ways.server, "ckpt.12.head.7")
+    assert content(there) == content(path)
+    assert os.stat(there).st_mode & 0o777 == 0o700
+    assert os.stat(there + "/pages-1.img").st_mtime == 2000
+
+
+def test_image_that_is_there_already(ways):
+    """A try whose answer pbs_mom did not get: the second one lays nothing into the first one's directory."""
+    path = ways.make(7)
+    ways.put(path)
+    before = content(ways.server)
+    ways.put(path)
+    assert content(ways.server) == before
+
+
+def test_name_that_another_image_has(ways):
+    path = ways.make(7)
+    other = ways.make(7, b"other", ways.server)
+    before = content(other)
+    code, sentence = refused(lambda: ways.put(path))
+    assert (code, sentence) == (
+        CANNOT_WRITE, "image %s cannot be copied to %s: cannot publish image ckpt.12.head.7: what has its name is not an older image; "
+        "it is kept" % (path, ways.way.path) + STAYS)
+    assert content(other) == before and os.listdir(ways.server) == ["ckpt.12.head.7"]
+    assert content(path)
+
+
+def test_server_without_a_directory_for_the_job(ways):
+    path = ways.make(7)
+    os.rmdir(ways.server)
+    assert refused(lambda: ways.put(path)) == (
+        CANNOT_WRITE, "image %s cannot be copied to %s: No such file or directory" % (path, ways.way.path) + STAYS)
+
+
+def test_half_an_image(ways, monkeypatch):
+    """The second file fails: nothing is left that has a name, or that takes room."""
+    path, copy = ways.make(7), copies._copy
+
+    def full(name, *directories):
+        if name == manifest.FILE:
+            raise OSError(28, "No space left on device")
+        copy(name, *directories)
+    monkeypatch.setattr(copies, "_copy", full)
+    assert "No space left on device; it stays on node" in refused(lambda: ways.put(path))[1]
+    assert os.listdir(ways.server) == []
+
+
+@pytest.mark.parametrize("name", ["a b", "x;id", "-rf", "\u00e9"])
+def test_strange_file(ways, name):
+    path = ways.make(7)
+    open(os.path.join(path, name), "w").close()
+    code, sentence = refused(lambda: ways.put(path))
+    assert code == CANNOT_WRITE
+    assert "%s is not copied: it is no image, it holds %s; nothing was done" % (path, ascii(name)) in sentence
+
+
+def test_no_manifest(ways):
+    path = ways.make(7)
+    os.unlink(os.path.join(path, manifest.FILE))
+    assert "it is no image, it has no manifest.json; nothing was done" in refused(lambda: ways.put(path))[1]
+
+
+def test_image_that_is_gone(ways):
+    path = ways.node + "/ckpt.12.head.7"
+    assert refused(lambda: ways.put(path)) == (
+        NO_INPUT, "image %s cannot be copied to %s: No such file or directory; nothing was done" % (path, ways.way.path))
+
+
+def test_newest_images_are_kept_on_both_sides(ways):
+    """On the node what the server has, and what is too old; what the server lacks stays."""
+    for epoch in (5, 6, 7):
+        ways.put(ways.make(epoch))
+    assert sorted(os.listdir(ways.server)) == ["ckpt.12.head.6", "ckpt.12.head.7"]
+    assert os.listdir(ways.node) == ["ckpt.12.head.7"]  # pbs_mom removes that one
+    alone = ways.make(8)
+    os.mkdir(ways.node + "/kept")
+    ways.put(ways.make(9))
+    assert sorted(os.listdir(ways.node)) == ["ckpt.12.head.8", "ckpt.12.head.9", "kept"]
+    assert content(alone)
+
+
+def test_what_a_copy_that_was_killed_has_left(ways):
+    for owner in (NODE, "elsewhere"):
+        os.mkdir("%s/.ckpt.12.head.3@%s:4194305:1" % (ways.server, owner))
+    ways.put(ways.make(7))
+    assert sorted(os.listdir(ways.server)) == [".ckpt.12.head.3@elsewhere:4194305:1", "ckpt.12.head.7"]
+
+
+# From the server
+
+def test_image_comes_back(ways):
+    path = ways.make(7)
+    before = content(path)
+    ways.put(path)
+    shutil.rmtree(path)
+    os.chmod(ways.node, 0o1777)
+    assert ways.get(7) == sum(map(len, before.values()))
+    assert content(path) == before
+    assert os.stat(ways.node).st_mode & 0o7777 == 0o711
+    assert os.stat(path).st_mtime == os.stat(path + "/manifest.json").st_mtime
+
+
+def test_image_that_is_here(ways):
+    """It need not be at the server: a copy may have failed before."""
+    path = ways.make(7)
+    before = content(path)
+    assert ways.get(7) == 0
+    assert content(path) == before
+
+
+def test_damaged_image_that_is_here(ways):
+    path = ways.make(7)
+    before = content(path)
+    ways.put(path)
+    with open(path + "/pages-1.img", "r+b") as stream:
+        stream.write(b"P")
+    assert ways.get(7) > 0
+    assert content(path) == before
+    assert os.listdir(ways.node) == ["ckpt.12.head.7"]
+
+
+def test_damaged_image_that_is_the_only_one(ways):
+    path = ways.make(7)
+    with open(path + "/pages-1.img", "r+b") as stream:
+        stream.write(b"P")
+    before = content(path)
+    code, sentence = refused(lambda: ways.get(7))
+    assert (code, sentence) == (
+        NO_INPUT, "image ckpt.12.head.7 cannot be fetched from %s: No such file or directory; restart the job on the node that has it, or "
+        "choose an older image" % ways.way.path)
+    assert content(path) == before and os.listdir(ways.node) == ["ckpt.12.head.7"]
+
+
+def test_half_an_image_comes_back(ways, monkeypatch):
+    path = ways.make(7)
+    ways.put(path)
+    shutil.rmtree(path)
+    os.unlink(ways.server + "/ckpt.12.head.7/manifest.json")
+    code, sentence = refused(lambda: ways.get(7))
+    assert code == NO_INPUT
+    assert "it is no image, it has no manifest.json; nothing was done; restart the job on the node that has it" in sentence
+    assert os.listdir(ways.node) == []
+
+
+def test_no_directory_for_it(ways):
+    os.rmdir(ways.node)
+    assert refused(lambda: ways.get(7)) == (
+        NO_INPUT, "image ckpt.12.head.7 cannot be fetched from %s: directory %s: No such file or directory; let the user have it in this "
+        "node's store (checkpoint_store_mode, checkpoint_store_users)" % (ways.way.path, ways.node))
+
+
+def test_directory_of_another_user(ways, somebody):
+    os.chown(ways.node, somebody.uid, somebody.gid)
+    assert refused(lambda: ways.get(7)) == (
+        NO_INPUT, "image ckpt.12.head.7 cannot be fetched from %s: directory %s is another user's (%d); remove it"
+        % (ways.way.path, ways.node, somebody.uid))
+
+
+# The trial
+
+def test_trial(ways):
+    found = copies.attempt(ways.way, ways.node, JOB)
+    assert found["bytes"] == 1 << 17 and found["seconds"] > 0
+    assert os.listdir(ways.node) == [] and os.listdir(ways.server) == []
+
+
+def test_trial_of_a_way_that_changes_images(ways, monkeypatch):
+    copy = copies._copy
+
+    def harm(name, source, target):
+        copy(name, source, target)
+        with open(os.open(name, os.O_RDWR, dir_fd=target), "r+b") as stream:
+            stream.write(b"\0" * 64)
+    monkeypatch.setattr(copies, "_copy", harm)
+    code, sentence = refused(lambda: copies.attempt(ways.way, ways.node, JOB))
+    assert (code, sentence.partition(" ")[2]) == (DATA, "came back from %s as another file than it went; look at the disks" % ways.way.path)
+    assert os.listdir(ways.node) == []
+
+
+# sftp: how it is told, as far as no server is needed
+
+def test_server_that_cannot_be_reached(ways, monkeypatch, open_directory):
+    config = os.path.join(open_directory, "ssh_config")
+    with open(config, "w") as stream:
+        stream.write("Host *\n  Port 1\n  BatchMode yes\n")
+    path = ways.make(7)
+    way = copies.place({"copies_directory": "", "copies_ssh_config": config}, "alice@127.0.0.1")
+    assert refused(lambda: copies.put(way, path, JOB, "ckpt.12.head.7", 2)) == (
+        CANNOT_WRITE, "image %s cannot be copied to 127.0.0.1: ssh: connect to host 127.0.0.1 port 1: Connection refused" % path + STAYS)
+    assert content(path)
+
+
+def test_place_that_is_mounted():
+    assert copies.place({"copies_directory": "/srv/copies", "copies_ssh_config": "/x"}, "alice@head").path == "/srv/copies"
+    assert store.HIDDEN.fullmatch(store.hidden("ckpt.12.head.7"))
