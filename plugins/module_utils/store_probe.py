@@ -5,6 +5,7 @@
 Trials of what the user may do run as the user (torque_ckpt.privilege.as_user); those of what root may do run as root.
 """
 
+import ctypes
 import errno
 import os
 import stat
@@ -150,6 +151,28 @@ def room(path):
     return {"bytes": found.f_bavail * found.f_frsize if found.f_blocks else None,
             "total_bytes": found.f_blocks * found.f_frsize if found.f_blocks else None,
             "files": found.f_favail if found.f_files else None, "total_files": found.f_files or None}
+
+
+class _Quota(ctypes.Structure):
+    """struct if_dqblk of linux/quota.h."""
+    _fields_ = [(name, ctypes.c_uint64) for name in ("block_limit", "block_soft_limit", "bytes", "file_limit", "file_soft_limit", "files",
+                                                     "block_time", "file_time")] + [("valid", ctypes.c_uint32)]
+
+
+_GET_USER_QUOTA = 0x80000700
+"""QCMD(Q_GETQUOTA, USRQUOTA)."""
+
+
+def quota(source, uid):
+    """Return a user's quota on the device of a local file system (dict of int, limits None where there are none), None without quotas.
+
+    bytes and files are what is used; a limit is the hard one. On a network file system the server knows them, not this node.
+    """
+    found = _Quota()
+    if not source.startswith("/") or ctypes.CDLL(None).quotactl(_GET_USER_QUOTA, os.fsencode(source), uid, ctypes.byref(found)) != 0:
+        return None
+    return {"bytes": found.bytes, "bytes_limit": found.block_limit * 1024 or None, "files": found.files,
+            "files_limit": found.file_limit or None}
 
 
 # -- the same storage on all nodes ---------------------------------------------

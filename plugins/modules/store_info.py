@@ -142,6 +142,12 @@ room:
   returned: success
   type: dict
   sample: {bytes: 70866960384, total_bytes: 270582939648, files: 15728640, total_files: 16777216}
+quota:
+  description: What the user has used of which hard limits, in bytes and files, on a local file system with user quotas; a limit is V(null)
+    where there is none. V(null) without quotas or a user, and on network file systems, whose server knows.
+  returned: success
+  type: dict
+  sample: {bytes: 4096, bytes_limit: 107374182400, files: 1, files_limit: null}
 root:
   description: Why root cannot make a directory in the store (C(refusal), empty when it can), and whether root is squashed, V(null) where
     that cannot be told.
@@ -202,11 +208,13 @@ def refusal(params):
 def look(path, directory, user):
     """Return what can be seen without making anything (dict)."""
     found = {"store": path, "real_path": os.path.realpath(path), "id": "", "directory": directory, "mode": "", "exposed": "", "mount": {},
-             "room": {}, "root": {}, "user": {}, "uid": user.uid if user else None}
+             "room": {}, "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
     real = found["real_path"]
     if os.path.isdir(real):
         found.update(id=store_probe.name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=store_probe.exposed(real),
                      mount=mounts.of(real, mounts.table())._asdict(), room=store_probe.room(real))
+        if user and os.geteuid() == 0:
+            found["quota"] = store_probe.quota(found["mount"]["source"], user.uid)
     return found
 
 

@@ -385,6 +385,28 @@ def test_reserve(job, node1):
         assert running.generations() == {}
 
 
+def test_limit_of_a_user(job, node1):
+    """What the images of all of his jobs take counts, and nobody else's."""
+    first, running = job(node1).start(), job(node1)
+    with small_store(node1, running, "mount -t tmpfs -o mode=755,size=256m none /small", reserve=0, user_limit=24 << 20):
+        node1.ask("mkdir /small/9.head.CK && head -c 40M /dev/zero > /small/9.head.CK/bobs && chown -R bob /small/9.head.CK")
+        was, first.directory = first.directory, "/small/%s.CK" % first.id
+        assert first.checkpoint(0).code == 0
+        first.directory = was
+        assert running.checkpoint(0).code == 0
+        before = running.images_digest()
+        for signal in (0, 15):
+            done = running.checkpoint(signal)
+            assert done.code == 73
+            assert re.fullmatch(r"the image needs [0-9.]+ MiB, images of alice in store /small have 1[0-9]\.[0-9] MiB of the 24\.0 MiB "
+                                r"that checkpoint_hooks_user_limit allows; the job runs on; remove some, torque-ckpt list shows them\n",
+                                done.err)
+            running.progress()
+        assert running.images_digest() == before
+        node1.ask("rm -r /small/%s.CK" % first.id)
+        assert running.checkpoint(0).code == 0
+
+
 def test_store_without_inodes(job, node1):
     running = job(node1)
     with small_store(node1, running, "mount -t tmpfs -o mode=755,size=64m,nr_inodes=20 none /small", reserve=0):

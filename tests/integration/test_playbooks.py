@@ -321,6 +321,52 @@ def test_store_mode(cluster, mode):
             checkpoint_store_mode=mode)
 
 
+def test_store_of_another_name(cluster):
+    refused(cluster, "head: %s is the store default, not second, and nodes that use it by that name would refuse it; correct "
+            "checkpoint_store_path, or set checkpoint_store_id to default to go on with it; nothing was changed." % STORE, "head",
+            checkpoint_store_id="second")
+
+
+def test_store_without_quotas(cluster):
+    done = cluster.playbook("site", "--limit", "head", checkpoint_store_quota="1G")
+    assert re.search(r'"msg": "head: no quota can be set for %s: .*; mount its file system with usrquota and switch quotas on, or empty '
+                     r'checkpoint_store_quota and set checkpoint_hooks_user_limit; no quota was changed."' % STORE, done.out), done.out
+
+
+OLD = """\
+install -d -m 1777 /shared/old /shared/old/ckpt && cd /shared/old/ckpt && install -d -o alice -m 711 7.head.CK &&
+install -d -o alice -m 700 7.head.CK/ckpt.7.head.1 && echo context > 7.head.CK/ckpt.7.head.1/file &&
+echo context > 7.head.CK/ckpt.7.head.2 && chown -R alice 7.head.CK && echo text > note && ln -s /nowhere link && chmod 755 /shared/old
+"""
+LOOK = "cd /shared/old/ckpt && find . -mindepth 1 -not -name .ckpt-torque-store -printf '%p %u %g %m %s %T@ %l\\n' | sort"
+
+
+def test_directory_with_images_becomes_a_store(cluster):
+    """Nothing in it is touched, whoever made it; it is closed to others and gets its name."""
+    head = cluster.nodes["head"]
+    head.ask(OLD)
+    try:
+        before = head.ask(LOOK)
+        done = cluster.role("head", "checkpoint_store", checkpoint_store_path="/shared/old/ckpt", checkpoint_store_users=[])
+        assert done.code == 0, done.out
+        assert head.ask(LOOK) == before
+        assert head.ask("cd /shared/old/ckpt && stat -c '%U %a' . .ckpt-torque-store").split("\n") == ["root 755", "root 644"]
+    finally:
+        head.ask("rm -r /shared/old")
+
+
+def test_export_that_is_not_wanted_any_more(cluster):
+    head = cluster.nodes["head"]
+    head.ask("install -d /etc/exports.d && echo '%s 192.0.2.1(ro)' > /etc/exports.d/ckpt-torque.exports && "
+             "printf '#!/bin/sh\\necho \"$@\" > /run/exportfs\\n' > /usr/sbin/exportfs && chmod 755 /usr/sbin/exportfs" % STORE)
+    try:
+        done = cluster.playbook("site", "--limit", "head")
+        assert (done.code, done.changed("head")) == (0, 2), done.out
+        assert head.ask("ls /etc/exports.d; cat /run/exportfs") == "-r"
+    finally:
+        head.ask("rm -r /etc/exports.d /usr/sbin/exportfs")
+
+
 def test_store_that_is_not_mounted(cluster, node1):
     node1.ask("mount -t tmpfs none %s" % STORE)
     try:

@@ -29,6 +29,7 @@ DEFAULTS = {
     "checkpoint_hooks_restart_backoff": 10,
     "checkpoint_hooks_depth": 2,
     "checkpoint_hooks_reserve": "1G",
+    "checkpoint_hooks_user_limit": "0",
     "checkpoint_hooks_lock_timeout": 120,
     "checkpoint_hooks_state_directory": "/var/lib/ckpt-torque",
     "checkpoint_hooks_metrics_directory": "",

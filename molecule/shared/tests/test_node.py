@@ -12,7 +12,7 @@ PLAIN = ["stores", "criu_options", "blcr_path", "blcr_dump_options", "blcr_resto
          "private_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
          "lock_timeout", "state_directory", "metrics_directory", "torque_path", "orphan_grace_days", "carried_directories",
          "carried_trees", "cut_back_appended"]
-BYTES = {"1G": 1 << 30, "64M": 64 << 20, "100M": 100 << 20}
+BYTES = {"0": 0, "1G": 1 << 30, "10G": 10 << 30, "64M": 64 << 20, "100M": 100 << 20}
 
 
 def test_criu_answers(host, settings):
@@ -80,7 +80,8 @@ def test_configuration(host, settings):
     assert (file.user, file.group, file.mode) == ("root", "root", 0o644)
     wanted = {name: settings["checkpoint_hooks_" + name] for name in PLAIN}
     wanted.update(engine="criu", criu_path=settings.get("checkpoint_hooks_criu_path", settings["criu_path"]),
-                  **{name: BYTES[settings["checkpoint_hooks_" + name]] for name in ("reserve", "carried_bytes")})
+                  **{name: BYTES[settings["checkpoint_hooks_" + name]] for name in ("reserve", "user_limit", "carried_bytes")},
+                  copies_directory="")
     assert json.loads(file.content_string) == wanted
 
 

@@ -120,3 +120,22 @@ def check(directory, needed, store, reserve, user):
         if error.errno not in _CANNOT_TRY:
             raise HookError(CANNOT_WRITE, "the image needs %s, store %s does not give it: %s; the job runs on; free room there"
                             % (shown(size), store, error.strerror))
+
+
+def check_limit(place, size, limit, user):
+    """As the user: see whether an image of this size (int, bytes) leaves him within what the site allows him in a store (dict).
+
+    For file systems without quotas: it counts what is there before the image is made, and nobody is kept from writing by other means.
+
+    :param limit: bytes (int), 0 for as much as there is
+    :param user: the user's name, for the sentence (str)
+    :raises HookError: CANNOT_WRITE when it does not
+    """
+    if not limit:
+        return
+    from . import survey  # not on the way to an image where nothing is counted
+    used = sum(found for _user, found in survey.each(place, lambda _path, directory: survey.size_of(directory), []))
+    if used + size > limit:
+        raise HookError(CANNOT_WRITE, "the image needs %s, images of %s in store %s have %s of the %s that checkpoint_hooks_user_limit "
+                        "allows; the job runs on; remove some, torque-ckpt list shows them"
+                        % (shown(size), user, place["path"], shown(used), shown(limit)))

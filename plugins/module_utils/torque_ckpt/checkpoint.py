@@ -83,6 +83,7 @@ def _write(call, node, root, output, left, needed, way):
         with phases.measure("admit"):
             files = carried.need(places, root.pid, node.settings["carried_bytes"], output, node.user.uid)
             needed = [needed[0] + files[0], needed[1] + files[1]]
+            admit.check_limit(node.store, needed[0], node.settings["user_limit"], node.user.name)
             admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
         frozen, engine, facts = _dump(node, root, draft, companions, way)
         plain = _compress(node, draft, program) if program else {}

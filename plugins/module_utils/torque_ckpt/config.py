@@ -20,6 +20,7 @@ keys (all optional but "stores"):
   restart_backoff   int, seconds, 10; pause after the first of them, doubled after each further one
   depth           int, 2; generations of a job's images to keep where TORQUE names no depth
   reserve         int, bytes, 1 GiB; what an image must leave free in the store
+  user_limit      int, bytes, 0; what the images of one user may take in a store, 0 for as much as there is
   lock_timeout    int, seconds, 120; how long a hook waits for another hook of the same job
   state_directory   str, "/var/lib/ckpt-torque"; root's counters, and which jobs torque-ckpt has seen unknown to the server
   metrics_directory str, ""; where the hooks lay their counters for Prometheus, nowhere if empty
@@ -58,6 +59,7 @@ DEFAULTS = {
     "restart_backoff": 10,
     "depth": 2,
     "reserve": 1 << 30,
+    "user_limit": 0,
     "lock_timeout": 120,
     "state_directory": "/var/lib/ckpt-torque",
     "metrics_directory": "",
@@ -72,9 +74,8 @@ DEFAULTS = {
 }
 
 _LEAST = {"engine_timeout": (1, "seconds"), "compression_level": (0, "levels"), "restart_attempts": (1, "attempts"),
-          "restart_backoff": (0, "seconds"), "depth": (1, "images"), "reserve": (0, "bytes"), "lock_timeout": (1, "seconds"),
-          "orphan_grace_days": (0, "days"),
-          "carried_bytes": (0, "bytes")}
+          "restart_backoff": (0, "seconds"), "depth": (1, "images"), "reserve": (0, "bytes"), "user_limit": (0, "bytes"),
+          "lock_timeout": (1, "seconds"), "orphan_grace_days": (0, "days"), "carried_bytes": (0, "bytes")}
 """The smallest value of each number, and what it counts."""
 
 _PATHS = ("criu_path", "blcr_path", "run_directory", "private_directory", "key_path", "state_directory", "metrics_directory", "torque_path",

@@ -250,7 +250,12 @@ def test_quota_that_is_too_small(cluster, server, job):
         held.progress()
         assert held.published() == []
     finally:
-        server.ask("setquota -u alice 0 0 0 0 /srv/ckpt")
+        server.ask("setquota -u alice 0 2097152 0 0 /srv/ckpt")
+
+
+def test_quota_that_the_role_has_set(cluster):
+    found = answer(cluster.module("nfs", "store_info", path=EXPORT, user="bob"))
+    assert (found["quota"]["bytes_limit"], found["quota"]["files_limit"]) == (2 << 30, None), found["quota"]
 
 
 # Other ways to mount and to export

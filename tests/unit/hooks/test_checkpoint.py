@@ -270,6 +270,24 @@ def test_output_of_a_restarted_job_is_known_from_the_record(hook, site, mom, pro
 
 @needs_root
 @pytest.mark.parametrize("signal_number", ["0", "15"])
+def test_limit_of_the_user(hook, site, program, start_job, state_of, signal_number):
+    job = start_job(user=site.user)
+    program("kill -STOP $3\nexit 1\n")
+    site.publish("ckpt.12.head.1", 7, [7])
+    before = site.content()
+    taken = sum(len(text) for text in before.values() if text)
+    site.configure(user_limit=1 << 20)
+    done = checkpoint(hook, site, job.leader, signal_number)
+    assert done.code == errors.CANNOT_WRITE
+    assert re.fullmatch(r"the image needs \d\.\d MiB, images of %s in store %s have (%d bytes|%.1f KiB) of the 1\.0 MiB that "
+                        r"checkpoint_hooks_user_limit allows; the job runs on; remove some, torque-ckpt list shows them\n"
+                        % (site.user.name, site.store, taken, taken / 1024), done.stderr), done.stderr
+    assert state_of(job.pids[0]) == "S"
+    assert site.content() == before
+
+
+@needs_root
+@pytest.mark.parametrize("signal_number", ["0", "15"])
 def test_store_without_room(hook, site, program, start_job, state_of, signal_number):
     job = start_job(user=site.user)
     program("kill -STOP $3\nexit 1\n")

@@ -38,7 +38,7 @@ def test_what_is_not_set_has_its_default(write):
         "depth": 2, "reserve": 1 << 30, "lock_timeout": 120, "state_directory": "/var/lib/ckpt-torque", "metrics_directory": "",
         "torque_path": "/opt/torque/current/bin", "orphan_grace_days": 7,
         "carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"], "carried_trees": [], "carried_bytes": 1 << 30,
-        "copies_directory": "", "copies_ssh_config": "/etc/ckpt-torque/copies/ssh_config",
+        "user_limit": 0, "copies_directory": "", "copies_ssh_config": "/etc/ckpt-torque/copies/ssh_config",
         "cut_back_appended": False}
 
 
@@ -51,7 +51,7 @@ def test_what_is_set_counts(write):
               "depth": 5, "reserve": 0, "lock_timeout": 1, "state_directory": "/var/elsewhere", "metrics_directory": "/var/metrics",
               "torque_path": "/usr/bin", "orphan_grace_days": 0,
               "carried_directories": ["/scratch"], "carried_trees": ["$TMPDIR", "$TMPDIR/x"], "carried_bytes": 0, "cut_back_appended": True,
-              "copies_directory": "/srv/copies", "copies_ssh_config": "/etc/other"}
+              "user_limit": 5, "copies_directory": "/srv/copies", "copies_ssh_config": "/etc/other"}
     assert config.load(write(wanted), owner=os.geteuid()) == wanted
 
 
