@@ -272,13 +272,12 @@ def test_depth(job, node1, node2):
 @contextlib.contextmanager
 def configured(node, **settings):
     """Have other settings in the hooks' configuration of a node."""
-    node.ask("cp -p %s %s.good" % (CONFIG, CONFIG))
-    found = dict(json.loads(node.ask("cat %s" % CONFIG)), **settings)
-    node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(found)))
+    was = node.ask("cat %s" % CONFIG)
+    node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(dict(json.loads(was), **settings))))
     try:
         yield
     finally:
-        node.ask("mv %s.good %s" % (CONFIG, CONFIG))
+        node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, was))
 
 
 SLOW = """#!/bin/sh
@@ -388,23 +387,27 @@ def test_reserve(job, node1):
 def test_limit_of_a_user(job, node1):
     """What the images of all of his jobs take counts, and nobody else's."""
     first, running = job(node1).start(), job(node1)
-    with small_store(node1, running, "mount -t tmpfs -o mode=755,size=256m none /small", reserve=0, user_limit=24 << 20):
+    with small_store(node1, running, "mount -t tmpfs -o mode=755,size=256m none /small", reserve=0):
         node1.ask("mkdir /small/9.head.CK && head -c 40M /dev/zero > /small/9.head.CK/bobs && chown -R bob /small/9.head.CK")
         was, first.directory = first.directory, "/small/%s.CK" % first.id
         assert first.checkpoint(0).code == 0
         first.directory = was
         assert running.checkpoint(0).code == 0
         before = running.images_digest()
-        for signal in (0, 15):
-            done = running.checkpoint(signal)
-            assert done.code == 73
-            assert re.fullmatch(r"the image needs [0-9.]+ MiB, images of alice in store /small have 1[0-9]\.[0-9] MiB of the 24\.0 MiB "
-                                r"that checkpoint_hooks_user_limit allows; the job runs on; remove some, torque-ckpt list shows them\n",
-                                done.err)
+        taken = int(node1.ask("find /small -user alice -type f -printf '%s\\n' | awk '{ n += $1 } END { print n }'"))
+        with configured(node1, user_limit=taken + (1 << 20)):
+            for signal in (0, 15):
+                done = running.checkpoint(signal)
+                assert done.code == 73
+                assert re.fullmatch(r"the image needs [0-9.]+ MiB, images of alice in store /small have %.1f MiB of the %.1f MiB that "
+                                    r"checkpoint_hooks_user_limit allows; the job runs on; remove some, torque-ckpt list shows them\n"
+                                    % (taken / 1048576, taken / 1048576 + 1), done.err), done.err
+                running.progress()
+            assert running.images_digest() == before
+            node1.ask("rm -r /small/%s.CK" % first.id)
             running.progress()
-        assert running.images_digest() == before
-        node1.ask("rm -r /small/%s.CK" % first.id)
-        assert running.checkpoint(0).code == 0
+        with configured(node1, user_limit=2 * taken):
+            assert running.checkpoint(0).code == 0
 
 
 def test_store_without_inodes(job, node1):
