@@ -1,10 +1,7 @@
 """The options of the role blcr that make another artifact, and the packages that they need. Nothing is built."""
-import json
-import os
 import pathlib
-import subprocess
-import sys
 
+import playbooks
 import pytest
 import yaml
 
@@ -24,23 +21,11 @@ CASES = {
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What the role makes of each case: {case: {digest, packages}}, in one run of ansible-playbook."""
-    top = tmp_path_factory.mktemp("options")
     defaults, internal = [yaml.safe_load((TOP / "roles/blcr" / kind / "main.yml").read_text()) for kind in ("defaults", "vars")]
-    (top / "hosts.json").write_text(json.dumps({"all": {"hosts": CASES, "vars": defaults}}))
-    (top / "play.yml").write_text(json.dumps([{
-        "hosts": "all", "gather_facts": False,
-        "vars": dict(internal, __blcr_node={"build": "BUILD"}, __blcr_artifact={"family": "Debian"}),
-        "tasks": [
-            {"ansible.builtin.set_fact": {"answer": {"digest": "{{ __blcr_digest }}", "packages": "{{ __blcr_packages }}"}}},
-            {"ansible.builtin.copy": {"dest": str(top / "answers.json"), "mode": "0644", "content":
-                                      "{{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, 'answer'))) | "
-                                      "to_json }}"},
-             "run_once": True}]}]))
-    done = subprocess.run([str(pathlib.Path(sys.executable).parent / "ansible-playbook"), "-i", str(top / "hosts.json"), "-c", "local",
-                           str(top / "play.yml")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False,
-                          stdin=subprocess.DEVNULL, env=dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg")))
-    assert done.returncode == 0, done.stdout
-    return json.loads((top / "answers.json").read_text())
+    fact = {"ansible.builtin.set_fact": {"answer": {"digest": "{{ __blcr_digest }}", "packages": "{{ __blcr_packages }}"}}}
+    cases = {case: dict(defaults, **variables) for case, variables in CASES.items()}
+    return playbooks.answers(tmp_path_factory.mktemp("options"), cases, [fact], dict(
+        internal, __blcr_node={"build": "BUILD"}, __blcr_artifact={"family": "Debian"}))
 
 
 def test_what_makes_another_artifact(found):

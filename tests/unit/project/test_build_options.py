@@ -1,11 +1,8 @@
 """The options of torque_build: what configure gets, which of them make another artifact, which are refused. Nothing is built."""
-import json
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
+import playbooks
 import pytest
 import yaml
 
@@ -84,27 +81,13 @@ def found(tmp_path_factory):
     """What the role makes of each case: {case: {refused, digest, configure, packages, run_packages}}, in one run of ansible-playbook."""
     top = tmp_path_factory.mktemp("options")
     (top / "files").symlink_to(TOP / "roles/torque_build/files")  # where the role's variables look for patches
-    names = {"case%d" % number: case for number, case in enumerate(CASES)}
-    (top / "hosts.json").write_text(json.dumps({"all": {"hosts": {name: CASES[case] for name, case in names.items()}}}))
-    (top / "play.yml").write_text(json.dumps([{
-        "hosts": "all", "gather_facts": False, "vars": {"__torque_build_artifact": {
-            "key": "KEY", "family": "Debian", "platform": "{{ platform | default('debian13-x86_64') }}"}},
-        "tasks": [
-            {"block": [{"ansible.builtin.include_role": {"name": "ckpt.torque.torque_build", "tasks_from": "preflight", "public": True}},
-                       {"ansible.builtin.set_fact": {"answer": {
-                           "digest": "{{ __torque_build_digest }}", "configure": "{{ __torque_build_configure }}", "refused": "",
-                           "packages": "{{ __torque_build_packages }}", "run_packages": "{{ __torque_build_run_packages }}"}}}],
-             "rescue": [{"ansible.builtin.set_fact": {"answer": {"refused": "{{ ansible_failed_result.msg }}"}}}]},
-            {"ansible.builtin.copy": {"dest": str(top / "answers.json"), "mode": "0644", "content":
-                                      "{{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, 'answer'))) | "
-                                      "to_json }}"},
-             "run_once": True}]}]))
-    done = subprocess.run([str(pathlib.Path(sys.executable).parent / "ansible-playbook"), "-i", str(top / "hosts.json"), "-c", "local",
-                           str(top / "play.yml")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False,
-                          stdin=subprocess.DEVNULL, env=dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"),
-                                                             ANSIBLE_COLLECTIONS_PATH=str(TOP / ".cache/checkout")))
-    assert done.returncode == 0, done.stdout
-    return {names[name]: answer for name, answer in json.loads((top / "answers.json").read_text()).items()}
+    task = {"block": [{"ansible.builtin.include_role": {"name": "ckpt.torque.torque_build", "tasks_from": "preflight", "public": True}},
+                      {"ansible.builtin.set_fact": {"answer": {
+                          "digest": "{{ __torque_build_digest }}", "configure": "{{ __torque_build_configure }}", "refused": "",
+                          "packages": "{{ __torque_build_packages }}", "run_packages": "{{ __torque_build_run_packages }}"}}}],
+            "rescue": [{"ansible.builtin.set_fact": {"answer": {"refused": "{{ ansible_failed_result.msg }}"}}}]}
+    return playbooks.answers(top, CASES, [task], {"__torque_build_artifact": {
+        "key": "KEY", "family": "Debian", "platform": "{{ platform | default('debian13-x86_64') }}"}})
 
 
 def test_every_variable_is_tried():
