@@ -62,6 +62,18 @@ def local(cluster, before):
 
 def test_second_run(cluster):
     unchanged(site(cluster, **LOCAL, **BEFORE))
+    unchanged(cluster.playbook("site", "--check", **LOCAL, **BEFORE))
+
+
+def test_one_node(cluster, node1, node2):
+    """What the hosts beyond --limit know of each other stays."""
+    look = "cat %s/known_hosts %s/ssh/ssh_known_hosts 2> /dev/null || true" % (COPIES, COPIES)
+    before = [node.ask(look) for node in cluster.nodes.values()]
+    assert all(before)
+    for limit in ("node2", "head,node2"):
+        done = cluster.playbook("site", "--limit", limit, **LOCAL, **BEFORE)
+        assert (done.code, done.changed("node2")) == (0, 0), done.out
+    assert [node.ask(look) for node in cluster.nodes.values()] == before
 
 
 def test_job_of_the_layout_before(cluster, torque, before):
