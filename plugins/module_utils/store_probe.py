@@ -19,14 +19,23 @@ _TRIES = 5
 """How often a flush is measured; the median counts."""
 
 
+def nearest(path):
+    """Return a path (str) if it is a directory, else the nearest one above it."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
 def exposed(path):
     """Return the part of a path (str) that somebody besides root and the store's owner may replace, empty when there is none.
 
-    Where a directory on the way is another's, or others may write to it, what lies in it can be moved away.
+    Where a directory on the way is another's, or others may write to it, what lies in it can be moved away. What is not there is nobody's.
     """
-    walked, trusted = "/", (0, os.stat(path).st_uid)
+    walked, trusted = "/", (0, os.stat(path).st_uid if os.path.isdir(path) else 0)
     for part in path.strip("/").split("/")[:-1]:
         walked = os.path.join(walked, part)
+        if not os.path.isdir(walked):
+            break
         found = os.stat(walked)
         if found.st_uid not in trusted or found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
             return walked
@@ -220,13 +229,14 @@ def remove_token(directory, name):
 
 # -- what of it breaks a promise ---------------------------------------------------
 
-def faults(found, user, shared=True):
+def faults(found, user, shared=True, made=True):
     """Return what makes a store unfit (list of sentences), by what was found (dict as the module returns it) and the user's name (str).
 
+    :param made: whether it should be there already (bool); if not, only the place is judged
     :param shared: whether other nodes see it (bool); a node's own may be open to all, in which nobody can touch what is another's
     """
     path, said = found["store"], []
-    if not found["mode"]:
+    if not found["mode"] and made:
         return ["store %s is no directory on this node; mount it, or make it (role checkpoint_store)" % path]
     if found["real_path"] != path:
         said.append("store %s is a link or lies behind one; name %s, the directory itself, on all nodes" % (path, found["real_path"]))
@@ -235,7 +245,7 @@ def faults(found, user, shared=True):
                     % (path, found["mount"]["type"]))
     if "ro" in found["mount"]["options"]:
         said.append("store %s is mounted read-only; mount %s for writing" % (path, found["mount"]["point"]))
-    if int(found["mode"], 8) & 0o022 and (shared or found["mode"] != "1777"):
+    if made and int(found["mode"], 8) & 0o022 and (shared or found["mode"] != "1777"):
         said.append("store %s can be written by others than its owner (mode %s), who could replace images; take the write permission away"
                     % (path, found["mode"]))
     if found["exposed"]:

@@ -36,6 +36,10 @@ options:
   directory:
     description: Where that user's images are made. The default is the directory of O(user) in O(path).
     type: path
+  made:
+    description: Whether the store should be there already. If not, only the place is judged in which it would be made.
+    type: bool
+    default: true
   shared:
     description: Whether other nodes see the same store. One of this node's own may be open to all, with mode 1777.
     type: bool
@@ -205,7 +209,7 @@ def refusal(params):
     return ""
 
 
-def look(path, directory, user):
+def look(path, directory, user, made):
     """Return what can be seen without making anything (dict)."""
     found = {"store": path, "real_path": os.path.realpath(path), "id": "", "directory": directory, "mode": "", "exposed": "", "mount": {},
              "room": {}, "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
@@ -215,6 +219,8 @@ def look(path, directory, user):
                      mount=mounts.of(real, mounts.table())._asdict(), room=store_probe.room(real))
         if user and os.geteuid() == 0:
             found["quota"] = store_probe.quota(found["mount"]["source"], user.uid)
+    elif not made:
+        found.update(exposed=store_probe.exposed(real), mount=mounts.of(store_probe.nearest(real), mounts.table())._asdict())
     return found
 
 
@@ -250,6 +256,7 @@ def main():
             "path": {"type": "path", "required": True},
             "user": {"type": "str"},
             "directory": {"type": "path"},
+            "made": {"type": "bool", "default": True},
             "shared": {"type": "bool", "default": True},
             "copies": {"type": "dict", "options": {
                 "server": {"type": "str", "required": True}, "directory": {"type": "str", "default": ""},
@@ -267,7 +274,8 @@ def main():
     path = params["path"].rstrip("/")
     try:
         user = privilege.account(params["user"]) if params["user"] else None
-        found = look(path, (params["directory"] or os.path.join(path, user.name)) if user else None, user)
+        found = look(path, (params["directory"] or os.path.join(path, user.name)) if user else None, user,
+                     params["made"])
         more = {}
         if module.check_mode:
             tried = ["as root, a directory in %s" % path]
@@ -291,7 +299,7 @@ def main():
     except (HookError, OSError) as error:
         module.fail_json(msg="%s: store_info: %s" % (node, error))
     found.update(more)
-    module.exit_json(changed=False, faults=store_probe.faults(found, params["user"], params["shared"]), **found)
+    module.exit_json(changed=False, faults=store_probe.faults(found, params["user"], params["shared"], params["made"]), **found)
 
 
 if __name__ == "__main__":

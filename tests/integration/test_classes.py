@@ -97,6 +97,20 @@ def test_nodes_with_a_store_of_their_own(cluster, classes, tmp_path):
             head.ask("{0}qdel {1}; {0}qdel -p {1} > /dev/null 2>&1 || true".format(command, job_id))
 
 
+def test_node_in_neither_class(cluster, tmp_path):
+    """It is left as it was, with the reason; the others are not held up."""
+    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
+    here = {"checkpoint_store_path": "/shared/third/ckpt", "checkpoint_store_id": "third"}
+    inventory["all"]["children"]["torque_mom"]["hosts"]["node2"] = here
+    path = tmp_path / "inventory.json"
+    path.write_text(json.dumps(inventory))
+    done = cluster.playbook("site", inventory=str(path))
+    assert done.code != 0
+    assert ('"msg": "node2: store /shared/third/ckpt is no directory on this node; mount it, or make it (role checkpoint_store)."'
+            in done.out), done.out
+    assert (done.changed("node1"), done.changed("node2")) == (0, 0)
+
+
 def node(engine, kernel, **more):
     return dict({"ansible_connection": "local", "__validate_node_engine": {"engine": engine, "node": {
         "kernel": kernel, "kernel_version": "#1"}}, "__validate_engine": {"level": "L1"}}, **more)

@@ -214,7 +214,7 @@ NEEDED = ("{node}: where checkpoint_store_shared is false checkpoint_store_mount
      "least two levels deep and checkpoint_store_mode (0777) must let others search but not write, or be 1777; nothing was changed."),
     ({"torque_mom_usecp": ["*:/var /var"]}, "{node}: torque_mom_usecp has *:/var /var, which takes in the server's checkpoint directory "
      "/var/spool/torque/checkpoint: pbs_mom would copy images there on this node, and remove them; name the paths that are meant, and "
-     "checkpoint_store_copies_path where that directory is mounted; mom_priv/config was not changed."),
+     "checkpoint_store_copies_path where that directory is mounted; nothing was changed."),
 ])
 def test_bad_input(cluster, variables, sentence):
     if "torque_mom_usecp" in variables and not cluster.torque:

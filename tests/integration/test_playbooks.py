@@ -31,11 +31,11 @@ def test_converged_nodes_cost(cluster):
         tasks[name] = int(ok) + int(skipped)
         assert done.changed(name) == 0
     if cluster.torque:
-        assert executions == {"head": 20, "node1": 10, "node2": 10}
-        assert tasks == {"head": 35, "node1": 25, "node2": 25}
+        assert executions == {"head": 17, "node1": 10, "node2": 10}
+        assert tasks == {"head": 41, "node1": 25, "node2": 25}
     else:
-        assert executions == {"head": 10, "node1": 6, "node2": 6}
-        assert tasks == {"head": 15, "node1": 25, "node2": 25}
+        assert executions == {"head": 7, "node1": 6, "node2": 6}
+        assert tasks == {"head": 21, "node1": 25, "node2": 25}
 
 
 def test_check_mode_changes_nothing(cluster, node1):
@@ -319,6 +319,27 @@ def test_store_path(cluster, path):
 def test_store_mode(cluster, mode):
     refused(cluster, "checkpoint_store_mode (%s) must let others search but not write; nothing was changed." % mode, "head",
             checkpoint_store_mode=mode)
+
+
+IN_MEMORY = "is on %s, so that images are gone after a reboot; put it on a disk or a shared file system"
+
+
+@pytest.mark.parametrize("path, sentence", [
+    ("/home/alice/ckpt", "store /home/alice/ckpt " + IN_MEMORY % "overlay" + "; /home/alice can be written by others than root, who could "
+     "put another store in the place of /home/alice/ckpt; take the write permission away"),
+    ("/dev/shm/ckpt", "store /dev/shm/ckpt " + IN_MEMORY % "tmpfs"),
+    ("/shared/link/ckpt", "store /shared/link/ckpt is a link or lies behind one; name /shared/ckpt/ckpt, the directory itself, on all "
+     "nodes"),
+])
+def test_place_of_the_store(cluster, path, sentence):
+    """Refused before anything is made there."""
+    head = cluster.nodes["head"]
+    head.ask("ln -s ckpt /shared/link")
+    try:
+        refused(cluster, "head: %s; nothing was changed." % sentence, "head", checkpoint_store_path=path)
+        head.ask("test ! -e %s" % path)
+    finally:
+        head.ask("rm /shared/link")
 
 
 def test_store_of_another_name(cluster):

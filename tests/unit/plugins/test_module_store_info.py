@@ -144,6 +144,28 @@ def test_store_that_is_not_there(ask, place, name):
 
 
 @needs_root
+def test_place_of_a_store_that_is_to_be_made(ask, store, nobody):
+    path = store.parent / "deep" / "er"
+    found = ask(path, user=None, made=False)
+    assert (found["faults"], found["exposed"], found["mode"]) == ([], "", "")
+    assert not path.parent.exists()
+    assert found["mount"] == ask(store)["mount"]
+    os.chown(str(store.parent), nobody.pw_uid, -1)
+    assert ask(path, user=None, made=False)["faults"] == [
+        "{0} can be written by others than root, who could put another store in the place of {1}; take the write permission away".format(
+            store.parent, path)]
+    os.chown(str(store.parent), 0, -1)
+    (store.parent / "link").symlink_to(store)
+    link = store.parent / "link/er"
+    assert ask(link, user=None, made=False)["faults"] == [
+        "store %s is a link or lies behind one; name %s, the directory itself, on all nodes" % (link, store / "er")]
+    assert ask("/dev/shm/none/er", user=None, made=False)["faults"] == [
+        "store /dev/shm/none/er is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system"]
+    os.chmod(str(store), 0o1777)  # the role closes it
+    assert ask(store, user=None, made=False)["faults"] == []
+
+
+@needs_root
 def test_name_of_the_store(ask, store):
     assert ask(store)["id"] == ""
     (store / ".ckpt-torque-store").write_text("first\n")
