@@ -50,7 +50,7 @@ def test_process_ids_start_at_a_place_of_their_own(host, settings):
 
 def test_hooks_are_roots_and_complete(host, settings):
     top = settings["checkpoint_hooks_path"]
-    wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart", "health", "torque-ckpt", "witness")}
+    wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart", "copy", "health", "torque-ckpt", "witness")}
     wanted.update({"%s/torque_ckpt/%s.py" % (top, name): "644" for name in ROOMS})
     wanted.update({"%s/torque_ckpt/engines/%s.py" % (top, name): "644" for name in ENGINES})
     listing = host.check_output("find %s -type f -not -path '*/__pycache__/*' -printf '%%p %%m %%u:%%g\\n'", top)
