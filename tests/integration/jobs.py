@@ -147,6 +147,9 @@ class Jobs(object):
         job.head.run("rm -rf %s %s/%s.CK" % (job.place, STORE, job.id))
 
     def __enter__(self):
+        # What is submitted before the nodes are up, pbs_sched may look at again ten minutes later.
+        self.cluster.nodes["head"].ask("for _ in $(seq 300); do %s/pbsnodes -l 2> /dev/null | grep -q . || exit 0; sleep 0.2; done; "
+                                       "echo some nodes do not come up >&2; exit 1" % BIN)
         return self
 
     def __exit__(self, *error):
