@@ -367,8 +367,7 @@ class Trip(object):
             self._as_user(self._clean_server)
 
     def _clean_server(self):
-        settings = {"copies_directory": self.copies["directory"], "copies_ssh_config": self.copies["ssh_config"]}
-        way = copies.place(settings, "%s@%s" % (self.user.name, self.copies["server"]))
+        way = copies.place(self.copies["directory"], self.copies["ssh_config"], "%s@%s" % (self.user.name, self.copies["server"]))
         mine = "ckpt.%s." % self.job.job_id
         way.remove(self.copies["job"], [name for name in way.names(self.copies["job"]) if name.startswith(mine)])
 

@@ -226,8 +226,7 @@ def look(path, directory, user, made):
 
 def copied(user, asked, directory):
     """Return what came of copying an image to the server and back (dict as the module returns it)."""
-    settings = {"copies_directory": asked["directory"], "copies_ssh_config": asked["ssh_config"]}
-    way = copies.place(settings, "%s@%s" % (user.name, asked["server"]))
+    way = copies.place(asked["directory"], asked["ssh_config"], "%s@%s" % (user.name, asked["server"]))
     try:
         return dict(privilege.as_user(user, lambda: copies.attempt(way, directory, asked["job"])), refusal="")
     except HookError as error:

@@ -213,13 +213,14 @@ class Server(object):
         self._ask(commands)
 
 
-def place(settings, account):
+def place(directory, ssh_config, account):
     """Return how the server's checkpoint directory is reached.
 
-    :param settings: dict with copies_directory and copies_ssh_config
+    :param directory: where it is mounted on this node (str), empty for sftp
+    :param ssh_config: see Server
     :param account: USER@HOST (str)
     """
-    return Mounted(settings["copies_directory"]) if settings["copies_directory"] else Server(account, settings["copies_ssh_config"])
+    return Mounted(directory) if directory else Server(account, ssh_config)
 
 
 def _left_over(names):
@@ -396,7 +397,7 @@ def main(argv, config_path):
         if bool(out) == bool(back):
             raise HookError(USAGE, "copy: one of source and target must be on this node; nothing was done")
         started, settings = time.monotonic(), config.load(config_path)
-        way = place(settings, "%s@%s" % (out or back).group(1, 2))
+        way = place(settings["copies_directory"], settings["copies_ssh_config"], "%s@%s" % (out or back).group(1, 2))
         size = put(way, source, job, name, settings["depth"]) if out else get(way, target, job, name)
         report.done("copy", job=job[:-3], outcome="copied" if size else "here", direction="out" if out else "in", image=name, bytes=size,
                     seconds=round(time.monotonic() - started, 3))

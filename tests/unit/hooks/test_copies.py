@@ -294,12 +294,12 @@ def test_server_that_cannot_be_reached(ways, monkeypatch, open_directory):
     with open(config, "w") as stream:
         stream.write("Host *\n  Port 1\n  BatchMode yes\n")
     path = ways.make(7)
-    way = copies.place({"copies_directory": "", "copies_ssh_config": config}, "alice@127.0.0.1")
+    way = copies.place("", config, "alice@127.0.0.1")
     assert refused(lambda: copies.put(way, path, JOB, "ckpt.12.head.7", 2)) == (
         CANNOT_WRITE, "image %s cannot be copied to 127.0.0.1: ssh: connect to host 127.0.0.1 port 1: Connection refused" % path + STAYS)
     assert content(path)
 
 
 def test_place_that_is_mounted():
-    assert copies.place({"copies_directory": "/srv/copies", "copies_ssh_config": "/x"}, "alice@head").path == "/srv/copies"
+    assert copies.place("/srv/copies", "/x", "alice@head").path == "/srv/copies"
     assert store.HIDDEN.fullmatch(store.hidden("ckpt.12.head.7"))
