@@ -283,6 +283,17 @@ def test_node_that_is_down(cluster, tmp_path):
     assert report["levels"]["L2"] == "passed"
 
 
+def test_node_with_another_storage(cluster, node2, tmp_path):
+    """It has the store's path, name and directories, but nobody else sees what is in it."""
+    node2.ask("cp -a {0} /shared/.other && mount --bind /shared/.other {0}".format(STORE))
+    try:
+        broken(cluster, tmp_path, "L2 (node1 > node2): node2: store %s is not the storage that node1 has there, or a new file is not "
+               "seen within 20 seconds; mount the same directory on both, or give them stores of different names (checkpoint_store_id)"
+               % STORE, validate_path=["node1", "node1"], torque_enabled=False)
+    finally:
+        node2.ask("umount %s && rm -r /shared/.other" % STORE)
+
+
 def test_user_without_a_directory(cluster, tmp_path):
     done, report = validate(cluster, tmp_path, validate_user="nobody")
     assert report["failures"] == ["L2 (node1): node1: run: there is no directory %s/nobody for the job's output; "
