@@ -231,6 +231,7 @@ def test_layout_after(cluster, torque, jobs, tmp_path):
     job.hold()
     site(cluster, **AFTER)
     unchanged(site(cluster, **AFTER))
+    assert re.search("^%s +alice " % job.id, cluster.nodes["head"].ask("torque-ckpt list"), re.MULTILINE)
     job.release("node2")
     job.hold()
     job.release("node1")
