@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests nfs torque-matrix bench docs collection tools \
+.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests nfs selinux torque-matrix bench docs collection tools \
   guest-tools runtime testing clean
 
 help: ## say what can be made
@@ -49,6 +49,9 @@ guests: guest-tools testing collection ## this part, too: the role blcr with sma
 	@$(VENV)/bin/python tests/run.py $@
 
 nfs: guest-tools testing collection ## a store on a real NFS server that squashes root, in four virtual machines (half an hour)
+	@$(VENV)/bin/python tests/run.py $@
+
+selinux: guest-tools testing collection ## stores of the nodes with SELinux enforcing, in three virtual machines (a quarter of an hour)
 	@$(VENV)/bin/python tests/run.py $@
 
 torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/patches.md

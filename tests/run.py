@@ -122,6 +122,11 @@ def nfs():
     yield ["molecule", "test", "-s", "store_nfs"]
 
 
+def selinux():
+    """Layout 3 with SELinux enforcing, in three emulated machines: a quarter of an hour."""
+    yield ["molecule", "test", "-s", "selinux"]
+
+
 def blcr():
     """BLCR itself in a virtual machine; needs its source and a kernel that it knows, so make test cannot run it."""
     yield [PYTHON] + PYTEST + ["-v", "tests/integration/blcr"]
@@ -134,7 +139,7 @@ def molecule():
 
 PARTS = [[lint, sanity], [unit], [integration], [molecule], [guests]]
 """Parts in one list run at the same time: each of them keeps one CPU busy."""
-FURTHER = [[faults], [nfs], [blcr]]
+FURTHER = [[faults], [nfs], [selinux], [blcr]]
 """Run only when named."""
 
 
@@ -280,7 +285,7 @@ def main(names):
         print(line)
     failed = sum(not passed for name, passed, said in results) + (0 if names else sum("NOT proven" in line for line in proven))
     if not names:
-        print("not run, each takes long: make faults, make nfs, make blcr-vm, make torque-matrix")
+        print("not run, each takes long: make faults, make nfs, make selinux, make blcr-vm, make torque-matrix")
     print("parts: %d passed, %d failed" % (sum(passed for name, passed, said in results), failed))
     return 1 if failed else 0
 

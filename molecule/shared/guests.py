@@ -9,7 +9,8 @@ Their disk is made once from Debian packages, as the image of the test hosts is 
 name made from the recipe. They reach each other by name over a network of their own, eth1, and the world over eth0.
 Settings, by environment: CKPT_TORQUE_GUESTS (HOST:GROUP,GROUP for each guest of the group; default: node1, which is all in one),
 CKPT_TORQUE_GUEST_SUITE (Debian suite, default trixie), CKPT_TORQUE_GUEST_PACKAGES (further packages), CKPT_TORQUE_GUEST_KERNEL (a kernel
-tree that was compiled, with virtio and ext4 in it; it is booted instead of Debian's, and is at /usr/src/linux in the guest).
+tree that was compiled, with virtio and ext4 in it; it is booted instead of Debian's, and is at /usr/src/linux in the guest),
+CKPT_TORQUE_GUEST_SELINUX (yes: they have SELinux with Debian's policy, permissive, with which systemd does not boot where it is enforced).
 """
 import fcntl
 import hashlib
@@ -32,7 +33,9 @@ MEMBERS = {entry.split(":")[0]: entry.split(":")[1].split(",") for entry in (
 NETWORK = "192.168.76.%d"
 SUITE = os.environ.get("CKPT_TORQUE_GUEST_SUITE", "trixie")
 KERNEL = os.environ.get("CKPT_TORQUE_GUEST_KERNEL", "")
-PACKAGES = hosts.PACKAGES + ["udev", "kmod", "ifupdown", "isc-dhcp-client"] + os.environ.get("CKPT_TORQUE_GUEST_PACKAGES", "").split()
+SELINUX = os.environ.get("CKPT_TORQUE_GUEST_SELINUX", "")
+PACKAGES = hosts.PACKAGES + ["udev", "kmod", "ifupdown", "isc-dhcp-client"] + os.environ.get("CKPT_TORQUE_GUEST_PACKAGES", "").split() + (
+    ["selinux-policy-default", "selinux-utils", "policycoreutils", "auditd"] if SELINUX else [])
 DEBIAN_KERNEL = ["linux-image-amd64", "initramfs-tools"]
 NEEDED = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils", "mke2fs": "e2fsprogs", "mmdebstrap": "mmdebstrap"}
 # Emulated: KVM is not to be had in most containers and virtual machines, and one path is enough. On several threads it panics kernels.
@@ -53,6 +56,9 @@ RECIPE = [
 ] + hosts.RECIPE[-len(hosts.USERS):]
 
 
+LABELS = ["chroot \"$1\" setfiles -e /proc -e /sys -e /dev /etc/selinux/default/contexts/files/file_contexts /"] if SELINUX else []
+
+
 # -- the disk --------------------------------------------------------------
 
 def tree_to_disk(tree, disk, size):
@@ -66,7 +72,7 @@ def tree_to_disk(tree, disk, size):
 def base():
     """Return the directory with disk, and kernel and initrd where they are Debian's; make it when this recipe has not been built here."""
     packages = PACKAGES + ([] if KERNEL else DEBIAN_KERNEL)
-    recipe = [SUITE, packages, RECIPE, DISK, hosts.mirror(), hosts.apt_settings(), hosts.key().with_suffix(".pub").read_text()]
+    recipe = [SUITE, packages, RECIPE, LABELS, DISK, hosts.mirror(), hosts.apt_settings(), hosts.key().with_suffix(".pub").read_text()]
     place = CACHE / "guests" / hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
     if (place / "disk").exists():
         return place
@@ -80,6 +86,7 @@ def base():
            *["--customize-hook=chroot \"$1\" sh -c %s" % hosts.quoted(step) for step in RECIPE],
            "--customize-hook=copy-in %s /etc/apt/apt.conf.d" % settings,
            "--customize-hook=upload %s.pub /root/.ssh/authorized_keys" % hosts.key(),
+           *["--customize-hook=" + step for step in LABELS],
            SUITE, str(tree), "deb %s %s main" % (hosts.mirror(), SUITE))
     if not KERNEL:
         for name in ("vmlinuz", "initrd.img"):
@@ -134,7 +141,8 @@ class Guest(object):
             "-kernel", str(found / "vmlinuz"), "-initrd", str(found / "initrd.img")]
         output("qemu-system-x86_64", *MACHINE, "-display", "none", "-daemonize", "-pidfile", str(self.place / "pid"),
                "-serial", "file:%s" % (self.place / "console"),
-               *kernel, "-append", "%s systemd.unified_cgroup_hierarchy=%d" % (COMMAND_LINE, not KERNEL),
+               *kernel, "-append", "%s systemd.unified_cgroup_hierarchy=%d%s" % (
+                   COMMAND_LINE, not KERNEL, " security=selinux" if SELINUX else ""),
                "-drive", "file=%s,format=qcow2,if=virtio,cache=unsafe" % (self.place / "disk"),
                *(["-drive", "file=%s,format=raw,if=virtio,readonly=on" % kernel_disk()] if KERNEL else []),
                "-netdev", "user,id=net,hostfwd=tcp:127.0.0.1:%d-:22" % self.port, "-device", "virtio-net-pci,netdev=net",

@@ -90,6 +90,10 @@ capabilities:
   returned: success
   type: dict
   sample: {checkpoint_restore: true, setpcap: true, sys_ptrace: true}
+execmem:
+  description: Whether memory may be writable and executable at once, as CRIU needs it; SELinux can refuse it.
+  returned: success
+  type: bool
 compressors:
   description: Which of C(zstd), C(lz4) and C(gzip) the node has, where the hooks look for them.
   returned: success
@@ -113,6 +117,7 @@ pids:
   sample: {last: 271344, max: 4194304}
 """
 
+import mmap
 import os
 import re
 
@@ -141,6 +146,15 @@ def field(text, name):
 def number(text):
     """Return int(text), or None when it is empty."""
     return int(text) if text.strip() else None
+
+
+def execmem():
+    """Return whether this process may have memory that is writable and executable (bool)."""
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
+    except OSError:
+        return False
+    return True
 
 
 def main():
@@ -173,6 +187,7 @@ def main():
         criu={"path": path, "version": version},
         blcr={"modules": [name for name in modules if name in ("blcr", "blcr_imports")]},
         capabilities={name: bool(bounding >> bit & 1) for name, bit in CAPABILITIES.items()},
+        execmem=execmem(),
         compressors=compressors.found(),
         node=fit.node(),
         cpu_flags=sorted(field(read("/proc/cpuinfo"), "flags").split()),

@@ -180,7 +180,18 @@ def unpack(archive, inside, place):
         tar.extractall(place, members.values(), numeric_owner=True)
 
 
-def install(archive, key, prefix):
+def label(module, draft, place):
+    """Give what was unpacked (path, str) the contexts that SELinux's policy has for where it will be (path, str).
+
+    Without them systemd would start pbs_mom in its own domain.
+    """
+    if module.selinux_enabled():
+        for top, directories, files in os.walk(draft):
+            for path in [top] + [os.path.join(top, name) for name in directories + files]:
+                module.set_context_if_different(path, module.selinux_default_context(place + path[len(draft):]), False)
+
+
+def install(module, archive, key, prefix):
     """Unpack the archive (str, None when that was done) beside the other artifacts and let the link lead to it.
 
     Both appear when they are whole.
@@ -191,6 +202,7 @@ def install(archive, key, prefix):
     try:
         if archive:
             unpack(archive, os.path.join(prefix.strip("/"), key), os.path.join(draft, "new"))
+            label(module, os.path.join(draft, "new"), place)
             if os.path.lexists(place):  # a part of one: it has no manifest
                 os.rename(place, os.path.join(draft, "old"))
             os.rename(os.path.join(draft, "new"), place)
@@ -242,7 +254,7 @@ def main():
         os.umask(0o022)  # users must be able to enter
         try:
             if not installed or current != key:
-                install(None if installed else params["archive"], key, params["prefix"])
+                install(module, None if installed else params["archive"], key, params["prefix"])
         except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
             module.fail_json(msg="%s: cannot install the artifact %s: %s; %s" % (machine.nodename, key, error, cure(error)))
     module.exit_json(changed=not installed or current != key, **result)

@@ -464,7 +464,7 @@ def test_owner_that_cannot_be_set(host, monkeypatch):
     for name in ("chown", "lchown"):
         monkeypatch.setattr(os, name, refuse)
     with pytest.raises((tarfile.ExtractError, OSError)) as caught:
-        torque_artifact.install(str(host.archive), host.key, str(host.prefix))
+        torque_artifact.install(None, str(host.archive), host.key, str(host.prefix))
     assert torque_artifact.cure(caught.value) == MEND
     assert os.listdir(host.prefix) == []
 
