@@ -137,6 +137,15 @@ def test_store(cluster):
         assert found["user"]["uid"] == found["uid"] == 1500
 
 
+@pytest.mark.parametrize("node", ["node1", "node2"])
+def test_apparmor_is_active(cluster, node):
+    """The whole of this scenario runs with it, and with the profiles that Debian has loaded."""
+    said = cluster.nodes[node].ask("cat /sys/module/apparmor/parameters/enabled; wc -l < /sys/kernel/security/apparmor/profiles; "
+                                   "cat /proc/1/attr/apparmor/current").split()
+    assert (said[0], said[2]) == ("Y", "unconfined")
+    assert int(said[1]) > 10
+
+
 def test_token_shows_that_nodes_have_the_same_storage(cluster):
     assert store_info(cluster, "node2", token="t1", token_state="seen", token_timeout=0)["token"] == {}
     store_info(cluster, "node1", token="t1", token_state="written")
