@@ -117,13 +117,13 @@ pids:
   sample: {last: 271344, max: 4194304}
 """
 
-import mmap
 import os
 import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.engine_choice import EngineError, choose
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import compressors, fit
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import criu
 
 CAPABILITIES = {"setpcap": 8, "sys_ptrace": 19, "checkpoint_restore": 40}
 
@@ -146,15 +146,6 @@ def field(text, name):
 def number(text):
     """Return int(text), or None when it is empty."""
     return int(text) if text.strip() else None
-
-
-def execmem():
-    """Return whether this process may have memory that is writable and executable (bool)."""
-    try:
-        mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
-    except OSError:
-        return False
-    return True
 
 
 def main():
@@ -187,7 +178,7 @@ def main():
         criu={"path": path, "version": version},
         blcr={"modules": [name for name in modules if name in ("blcr", "blcr_imports")]},
         capabilities={name: bool(bounding >> bit & 1) for name, bit in CAPABILITIES.items()},
-        execmem=execmem(),
+        execmem=criu.execmem(),
         compressors=compressors.found(),
         node=fit.node(),
         cpu_flags=sorted(field(read("/proc/cpuinfo"), "flags").split()),

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import time
 
@@ -88,6 +89,18 @@ def test_kernel_that_is_too_old_for_criu(node, monkeypatch):
     monkeypatch.setattr(criu, "_last_capability", lambda: 39)
     assert health.complaint(node.config) == (
         "CRIU cannot run as an ordinary user on this node's kernel %s: it needs 5.9 or newer; boot a newer kernel" % os.uname().release)
+
+
+def test_memory_that_criu_restores_in_is_refused(node):
+    """By a prctl that cannot be taken back (PR_SET_MDWE), so in a process of its own; SELinux's refusal is seen in the scenario selinux."""
+    program = ("import ctypes, sys; from torque_ckpt import health; "
+               "print('unknown' if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) else health.complaint(sys.argv[1]))")
+    said = subprocess.check_output([sys.executable, "-c", program, node.config], universal_newlines=True,
+                                   env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    if said == "unknown\n":
+        pytest.skip("this kernel has no PR_SET_MDWE (6.3 and newer have)")
+    assert said == ("SELinux refuses memory that is writable and executable on this node, so that CRIU can restore no job; allow it: "
+                    "setsebool -P allow_execmem on, or where the policy has deny_execmem: setsebool -P deny_execmem off\n")
 
 
 def test_command_of_blcr_that_is_gone(node, loaded):

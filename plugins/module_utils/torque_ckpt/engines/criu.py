@@ -41,6 +41,16 @@ def reason(output):
     return lines[-1].strip() if lines else "it printed nothing"
 
 
+def execmem():
+    """Return whether this process may have memory that is writable and executable at once (bool), in which CRIU restores."""
+    import mmap  # nobody else needs it
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
+    except OSError:
+        return False
+    return True
+
+
 class Criu(Engine):
     """See base.Engine.
 
@@ -79,6 +89,9 @@ class Criu(Engine):
         if _last_capability() < CAP_CHECKPOINT_RESTORE:
             raise HookError(CONFIG, "CRIU cannot run as an ordinary user on this node's kernel %s: it needs 5.9 or newer; "
                             "boot a newer kernel" % os.uname().release)
+        if not execmem():
+            raise HookError(CONFIG, "SELinux refuses memory that is writable and executable on this node, so that CRIU can restore no job; "
+                            "allow it: setsebool -P allow_execmem on, or where the policy has deny_execmem: setsebool -P deny_execmem off")
 
     def dump(self, root, directory, stop, witness=None, meanwhile=None):
         """See Engine."""
