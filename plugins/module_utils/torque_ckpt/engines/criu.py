@@ -1,4 +1,5 @@
 """CRIU, run as the job's owner with CAP_CHECKPOINT_RESTORE, and for a dump CAP_SYS_PTRACE (kernel >= 5.9)."""
+import mmap
 import os
 import re
 
@@ -43,7 +44,6 @@ def reason(output):
 
 def execmem():
     """Return whether this process may have memory that is writable and executable at once (bool), in which CRIU restores."""
-    import mmap  # nobody else needs it
     try:
         mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
     except OSError:
