@@ -235,8 +235,9 @@ def test_layout_after(cluster, torque, jobs, tmp_path):
     unchanged(site(cluster, **AFTER))
     assert re.search("^%s +alice " % job.id, cluster.nodes["head"].ask("torque-ckpt list"), re.MULTILINE)
     job.release("node2")
-    counted = job.counted()
-    job.until(lambda facts: job.counted() > counted, "did not go on")  # pbs_mom 2.5 never answers a qhold while an image is still fetched
+    # pbs_mom never answers a qhold that comes while it still fetches the image.
+    restarted = "journalctl -q -t ckpt-torque | grep -q 'hook=restart .*job=%s .*outcome=restarted'" % job.id
+    job.until(lambda facts: cluster.nodes["node2"].run(restarted).code == 0, "was not restarted")
     job.hold()
     job.release("node1")
     job.finish()
