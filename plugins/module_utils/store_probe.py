@@ -7,9 +7,12 @@ Trials of what the user may do run as the user (torque_ckpt.privilege.as_user); 
 
 import ctypes
 import errno
+import fcntl
 import os
 import stat
+import struct
 import time
+import uuid
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.store import MARKER
 
@@ -172,13 +175,44 @@ _GET_USER_QUOTA = 0x80000700
 """QCMD(Q_GETQUOTA, USRQUOTA)."""
 
 
-def quota(source, uid):
-    """Return a user's quota on the device of a local file system (dict of int, limits None where there are none), None without quotas.
+_INO_LOOKUP = 0xd0009412
+"""BTRFS_IOC_INO_LOOKUP."""
+_FS_INFO = 0x8400941f
+"""BTRFS_IOC_FS_INFO."""
+_TOP = 256
+"""The first file of a subvolume (BTRFS_FIRST_FREE_OBJECTID)."""
 
-    bytes and files are what is used; a limit is the hard one. On a network file system the server knows them, not this node.
+
+def _btrfs_quota(directory):
+    """Return the quota of the subvolume that a directory (str) lies in, as quota does. The kernel shows it from 5.9 on."""
+    lookup, info = bytearray(struct.pack("=QQ", 0, _TOP).ljust(4096, b"\0")), bytearray(1024)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(descriptor, _INO_LOOKUP, lookup)
+        fcntl.ioctl(descriptor, _FS_INFO, info)
+    finally:
+        os.close(descriptor)
+    place = "/sys/fs/btrfs/%s/qgroups/0_%d/" % (uuid.UUID(bytes=bytes(info[16:32])), struct.unpack_from("=Q", lookup)[0])
+
+    def value(name):
+        with open(place + name) as stream:
+            return int(stream.read(), 0)
+    try:
+        return {"bytes": value("referenced"), "bytes_limit": value("max_referenced") or None, "files": None, "files_limit": None}
+    except FileNotFoundError:
+        return None
+
+
+def quota(mount, directory, uid):
+    """Return a user's quota in a directory (str) of a Mount (dict of int, limits None where there are none), None without quotas.
+
+    bytes and files are what is used; a limit is the hard one. On btrfs it is the subvolume's, which counts no files (None); on other local
+    file systems the user's. On a network file system the server knows, not this node.
     """
-    found = _Quota()
-    if not source.startswith("/") or ctypes.CDLL(None).quotactl(_GET_USER_QUOTA, os.fsencode(source), uid, ctypes.byref(found)) != 0:
+    if mount.type == "btrfs":
+        return _btrfs_quota(directory)
+    found, source = _Quota(), os.fsencode(mount.source)
+    if not mount.source.startswith("/") or ctypes.CDLL(None).quotactl(_GET_USER_QUOTA, source, uid, ctypes.byref(found)) != 0:
         return None
     return {"bytes": found.bytes, "bytes_limit": found.block_limit * 1024 or None, "files": found.files,
             "files_limit": found.file_limit or None}

@@ -148,7 +148,8 @@ room:
   sample: {bytes: 70866960384, total_bytes: 270582939648, files: 15728640, total_files: 16777216}
 quota:
   description: What the user has used of which hard limits, in bytes and files, on a local file system with user quotas; a limit is V(null)
-    where there is none. V(null) without quotas or a user, and on network file systems, whose server knows.
+    where there is none. On btrfs it is that of the subvolume in which O(directory) lies, which counts no files. V(null) without quotas or a
+    user, and on network file systems, whose server knows.
   returned: success
   type: dict
   sample: {bytes: 4096, bytes_limit: 107374182400, files: 1, files_limit: null}
@@ -218,7 +219,8 @@ def look(path, directory, user, made):
         found.update(id=store_probe.name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=store_probe.exposed(real),
                      mount=mounts.of(real, mounts.table())._asdict(), room=store_probe.room(real))
         if user and os.geteuid() == 0:
-            found["quota"] = store_probe.quota(found["mount"]["source"], user.uid)
+            place = os.path.realpath(store_probe.nearest(directory))
+            found["quota"] = store_probe.quota(mounts.of(place, mounts.table()), place, user.uid)
     elif not made:
         found.update(exposed=store_probe.exposed(real), mount=mounts.of(store_probe.nearest(real), mounts.table())._asdict())
     return found

@@ -3,7 +3,9 @@ import contextlib
 import json
 import re
 
+import pytest
 from conftest import CONFIG, HOOKS, STORE
+from trips import answer
 
 
 def test_hold_and_three_moves(job, node1, node2):
@@ -419,23 +421,68 @@ def test_store_without_inodes(job, node1):
         assert running.generations() == {}
 
 
-def test_quota(job, node1):
-    """A quota that the free space does not show."""
+QUOTED = "/quotas/ckpt"
+
+
+@pytest.fixture
+def btrfs(node1):
+    """A file system without quotas, on which a store may be made."""
+    node1.ask("command -v mkfs.btrfs || apt-get -qq install -y btrfs-progs; mkdir /quotas && truncate -s 1G /var/tmp/quotas && "
+              "mkfs.btrfs -fq /var/tmp/quotas && mount -o loop /var/tmp/quotas /quotas")
+    yield
+    node1.ask("umount /quotas && rmdir /quotas && rm /var/tmp/quotas")
+
+
+def test_quota(cluster, btrfs, job, node1):
+    """A quota that the role has set, and that the free space does not show."""
+    def role(quota, **variables):
+        return cluster.role("node1", "checkpoint_store", **dict({
+            "checkpoint_store_path": QUOTED, "checkpoint_store_id": "quoted", "checkpoint_store_users": ["alice"],
+            "checkpoint_store_user_directories": True, "checkpoint_store_quota": quota}, **variables))
+
+    def refused(sentence, *arguments, **variables):
+        done = role(*arguments, **variables)
+        assert done.code != 0
+        assert '"msg": "node1: no quota can be set for %s: %s, or empty checkpoint_store_quota and set checkpoint_hooks_user_limit; ' \
+               'no quota was changed."' % (QUOTED, sentence) in done.out, done.out
+
+    def told():
+        return answer(cluster.module("node1", "store_info", path=QUOTED, user="alice"))["quota"]
+
+    refused("ERROR: can't list qgroups: quotas not enabled; switch quotas on (btrfs quota enable /quotas)", "3M")
+    node1.ask("btrfs quota enable /quotas")
+    refused("on btrfs it is that of a subvolume, and the images of all users lie in one; set checkpoint_store_user_directories", "3M",
+            checkpoint_store_user_directories=False)
+    node1.ask("install -d -o alice {0}/alice {0}/alice/7.head.CK".format(QUOTED))
+    refused("on btrfs it is that of a subvolume, and %s/alice is a directory with images; move it aside, run this again, and copy them "
+            "from there" % QUOTED, "3M")
+    node1.ask("rmdir {0}/alice/7.head.CK".format(QUOTED))  # an empty one may be replaced
+    done = role("3M")
+    assert done.code == 0 and "CHANGED" in done.out, done.out
+    assert node1.ask("stat -c '%%U %%a %%i' %s/alice" % QUOTED) == "alice 711 256"
+    assert (told()["bytes_limit"], told()["files"]) == (3 << 20, None)
+    done = role("3M")
+    assert done.code == 0 and "CHANGED" not in done.out, done.out
+
     running = job(node1)
-    node1.ask("command -v mkfs.btrfs || apt-get -qq install -y btrfs-progs; truncate -s 1G /var/tmp/small && mkfs.btrfs -fq /var/tmp/small")
-    with small_store(node1, running, "mount -o loop /var/tmp/small /small && btrfs quota enable /small && "
-                                     "btrfs qgroup limit 3M /small", reserve=0):
-        done = running.checkpoint(15)
-        assert done.code == 73
-        assert re.fullmatch(r"the image needs [0-9.]+ MiB, the quota of alice on store /small does not allow that much more; the job runs "
-                            r"on; remove files of alice there or raise the quota\n", done.err)
-        running.progress()
-        assert running.generations() == {}
-        node1.ask("btrfs qgroup limit 24M /small")
-        for _turn in range(2):  # the attempt gives back what it took
-            assert running.checkpoint(0, depth=1).code == 0
+    was, running.directory = running.directory, "%s/alice/%s.CK" % (QUOTED, running.id)
+    try:
+        with configured(node1, stores=[{"path": QUOTED, "id": "quoted"}], reserve=0):
+            done = running.checkpoint(15)
+            assert done.code == 73
+            assert re.fullmatch(r"the image needs [0-9.]+ MiB, the quota of alice on store %s does not allow that much more; the job runs "
+                                r"on; remove files of alice there or raise the quota\n" % QUOTED, done.err)
             running.progress()
-    node1.ask("rm /var/tmp/small")
+            assert running.generations() == {}
+            assert role("24M").code == 0
+            for _turn in range(2):  # the attempt gives back what it took
+                assert running.checkpoint(0, depth=1).code == 0
+                running.progress()
+            assert 1 << 20 < told()["bytes"] < told()["bytes_limit"] == 24 << 20
+            assert role("0").code == 0
+            assert told()["bytes_limit"] is None
+    finally:
+        running.directory = was
 
 
 def test_restart_without_image(job, node1, node2):

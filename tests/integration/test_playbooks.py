@@ -332,6 +332,12 @@ def test_store_mode(cluster, mode):
             checkpoint_store_mode=mode)
 
 
+@pytest.mark.parametrize("quota, users", [("plenty", ["alice"]), ("10 GB", ["alice"]), ("-1G", ["alice"]), ("1G", [])])
+def test_quota_that_is_none(cluster, quota, users):
+    refused(cluster, "checkpoint_store_quota (%s) must be a size, as 100G, or 0 for no limit, and checkpoint_store_users must name those "
+            "who have it; nothing was changed." % quota, "head", checkpoint_store_quota=quota, checkpoint_store_users=users)
+
+
 IN_MEMORY = "is on %s, so that images are gone after a reboot; put it on a disk or a shared file system"
 
 
