@@ -481,6 +481,9 @@ def test_quota(cluster, btrfs, job, node1):
             assert 1 << 20 < told()["bytes"] < told()["bytes_limit"] == 24 << 20
             assert role("0").code == 0
             assert told()["bytes_limit"] is None
+            assert list(running.generations()) == [running.name()]  # what was made a moment ago is seen, and the older one goes
+            running.hold()
+            running.move(node1)
     finally:
         running.directory = was
 

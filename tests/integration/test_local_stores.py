@@ -48,15 +48,17 @@ def before(cluster, jobs):
 
 @pytest.fixture(scope="module", autouse=True)
 def local(cluster, before):
-    """The cluster with stores of the nodes' own. What the hosts' containers would lay over each other is a disk's here."""
-    for name in ("node1", "node2"):
-        cluster.nodes[name].ask("mkdir -p /shared/.disks/{0} {1} && mount --bind /shared/.disks/{0} {1}".format(name, OWN))
+    """The cluster with stores of the nodes' own, one of them on btrfs. What the hosts' containers would lay over each other is a disk's
+    here."""
+    cluster.nodes["node1"].ask("mkdir -p /shared/.disks/node1 {0} && mount --bind /shared/.disks/node1 {0}".format(OWN))
+    cluster.nodes["node2"].ask("command -v mkfs.btrfs || apt-get -qq install -y btrfs-progs; truncate -s 1G /var/tmp/own && "
+                               "mkfs.btrfs -fq /var/tmp/own && mkdir -p {0} && mount -o loop /var/tmp/own {0}".format(OWN))
     cluster.nodes["head"].ask("install -d -o alice /shared/work")
     site(cluster, **LOCAL, **BEFORE)
     yield
     site(cluster)
     for name in ("node1", "node2"):
-        cluster.nodes[name].ask("umount %s" % OWN)
+        cluster.nodes[name].ask("umount %s; rm -f /var/tmp/own" % OWN)
     cluster.nodes["head"].ask("systemctl disable --now ckpt-torque-copies; rm -rf /shared/.disks /shared/work")
 
 

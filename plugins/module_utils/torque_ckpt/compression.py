@@ -8,6 +8,7 @@ import resource
 import signal
 
 from . import compressors, digest, manifest, privilege
+from .directory import names_in
 from .admit import shown as shown_size
 from .engines.base import call
 from .errors import HookError, CANNOT_WRITE, REFUSED, TEMPORARY
@@ -72,7 +73,7 @@ def compress(image, holds_memory, program, level, timeout):
     :returns: what the manifest says of the plain files, by the names of the compressed ones (dict)
     :raises HookError: CANNOT_WRITE when that fails, ENGINE when it takes too long; the image is useless then
     """
-    bulky = [name for name in sorted(os.listdir(image))
+    bulky = [name for name in sorted(names_in(image))
              if holds_memory(name) and os.stat(name, dir_fd=image, follow_symlinks=False).st_size >= WORTH]
     made = dict(_compress(image, name, program, level, timeout) for name in bulky)
     made.pop(None, None)

@@ -15,6 +15,7 @@ import subprocess
 import time
 
 from . import config, identity, manifest, phases, report, store
+from .directory import DIRECTORY, names_in
 from .errors import HookError, CANNOT_WRITE, DATA, NO_INPUT, USAGE
 
 SCP = "/usr/bin/scp"
@@ -26,7 +27,6 @@ _REMOTE = re.compile(r"([^@:/]+)@([^:/]+):(/.*)")
 _IMAGE = re.compile(r"(?:.*/)?([A-Za-z0-9_.\[\]-]+\.CK)/+(ckpt\.[A-Za-z0-9_.\[\]-]+)")
 _NUMBERED = re.compile(r"(ckpt\..+)\.([0-9]+)")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 
 
@@ -40,7 +40,7 @@ def outdated(names, name, keep):
 
 def _files(image, shown):
     """Return the names (list of str) in an image (descriptor)."""
-    names = sorted(os.listdir(image))
+    names = sorted(names_in(image))
     strange = [name for name in names if not _PLAIN.fullmatch(name)]
     if strange or manifest.FILE not in names:
         raise HookError(DATA, "%s is not copied: it is no image, %s; nothing was done" % (
@@ -73,14 +73,14 @@ class Mounted(object):
         self.shown = path
 
     def _open(self, job):
-        return os.open(os.path.join(self.path, job), _DIRECTORY)
+        return os.open(os.path.join(self.path, job), DIRECTORY)
 
     def put(self, image, job, name):
         """Lay an image (descriptor) into the directory job (str), under its name (str)."""
         directory = self._open(job)
         try:
             try:
-                there = os.open(name, _DIRECTORY, dir_fd=directory)
+                there = os.open(name, DIRECTORY, dir_fd=directory)
             except FileNotFoundError:
                 there = None
             if there is not None:
@@ -91,7 +91,7 @@ class Mounted(object):
                     os.close(there)
             draft = store.Draft(directory, name)
             try:
-                for entry in os.listdir(image):
+                for entry in names_in(image):
                     _copy(entry, image, draft.descriptor)
                 draft.publish()
             except BaseException:
@@ -104,11 +104,11 @@ class Mounted(object):
         """Copy the files of an image into a directory (descriptor)."""
         directory = self._open(job)
         try:
-            image = os.open(name, _DIRECTORY, dir_fd=directory)
+            image = os.open(name, DIRECTORY, dir_fd=directory)
         finally:
             os.close(directory)
         try:
-            for entry in os.listdir(image):
+            for entry in names_in(image):
                 _copy(entry, image, target)
         finally:
             os.close(image)
@@ -160,7 +160,7 @@ class Server(object):
         go = "cd %s/%s" % (REACHED, job)
         try:
             self._ask([go, "mkdir " + hidden, "chmod 700 " + hidden]
-                      + ["put -pf %s/%s %s/%s" % (source, entry, hidden, entry) for entry in os.listdir(image)]
+                      + ["put -pf %s/%s %s/%s" % (source, entry, hidden, entry) for entry in names_in(image)]
                       + ["rename %s %s" % (hidden, name),
                          "put -f %s/%s %s.flushed" % (source, manifest.FILE, hidden), "rm %s.flushed" % hidden], (image,))
         except OSError as error:
@@ -242,7 +242,7 @@ def put(way, path, job, name, keep):
     :raises HookError: CANNOT_WRITE; the node's image is as it was
     """
     try:
-        image = os.open(path, _DIRECTORY)
+        image = os.open(path, DIRECTORY)
     except OSError as error:
         raise HookError(NO_INPUT, "image %s cannot be copied to %s: %s; nothing was done" % (path, way.shown, error.strerror))
     try:
@@ -268,9 +268,9 @@ def put(way, path, job, name, keep):
 def _thin_out(path, there, name, keep):
     """Remove what this node has of the job's older images (path, str, is the newest), if the server has them (names, list of str), or if
     they are beyond the newest keep: pbs_mom removes the newest alone, and nobody comes back for the others."""
-    directory = os.open(os.path.dirname(path), _DIRECTORY)
+    directory = os.open(os.path.dirname(path), DIRECTORY)
     try:
-        here = os.listdir(directory)
+        here = names_in(directory)
         mine = outdated(here, name, 0)
         for old in mine:
             if old in there or old in outdated(here, name, keep):
@@ -283,7 +283,7 @@ def _thin_out(path, there, name, keep):
 def _is_here(directory, path):
     """Whether the image (path) is in a directory (descriptor), each byte of it; None when there is nothing."""
     try:
-        image = os.open(os.path.basename(path), _DIRECTORY, dir_fd=directory)
+        image = os.open(os.path.basename(path), DIRECTORY, dir_fd=directory)
     except FileNotFoundError:
         return None
     try:
@@ -304,7 +304,7 @@ def get(way, path, job, name):
     """
     where = os.path.dirname(path)
     try:
-        directory = os.open(where, _DIRECTORY)
+        directory = os.open(where, DIRECTORY)
     except OSError as error:
         raise HookError(NO_INPUT, "image %s cannot be fetched from %s: directory %s: %s; let the user have it in this node's store "
                         "(checkpoint_store_mode, checkpoint_store_users)" % (name, way.shown, where, error.strerror))

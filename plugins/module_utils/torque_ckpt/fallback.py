@@ -10,6 +10,7 @@ import os
 import time
 
 from . import identity, key, manifest, records, report, spool, store
+from .directory import names_in
 from .engines.base import call as run
 from .errors import HookError, CANNOT_WRITE, GONE
 
@@ -105,7 +106,7 @@ def _publish(directory, image, shown, found, name):
             manifest.put(draft.descriptor, found, name, key.ask_to_seal)
         except HookError:
             pass  # its restart failed for that, perhaps; its old manifest says what there is to say
-        for entry in set(os.listdir(image)) - set(os.listdir(draft.descriptor)):
+        for entry in set(names_in(image)) - set(names_in(draft.descriptor)):
             os.link(entry, entry, src_dir_fd=image, dst_dir_fd=draft.descriptor, follow_symlinks=False)
         draft.publish()
     except OSError as error:

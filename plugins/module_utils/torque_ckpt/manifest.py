@@ -10,6 +10,7 @@ import stat
 import time
 
 from . import changed, digest, fit, put_back
+from .directory import names_in
 from .errors import HookError, CANNOT_WRITE, DATA, REFUSED, SYSTEM, TEMPORARY
 from .spool import NAMES
 
@@ -69,7 +70,7 @@ def write(directory, call, user, facts, seal, plain=None):
     """
     files, plain = [], plain or {}
     try:
-        for name in sorted(os.listdir(directory)):
+        for name in sorted(names_in(directory)):
             size, tree = digest_of(directory, name)
             entry = {"name": name, "size": size, "sha256_tree": tree}
             files.append(dict(entry, plain=plain[name]) if name in plain else entry)
@@ -211,7 +212,7 @@ def check_files(directory, found, shown, private=None, is_memory=None):
     :raises HookError: DATA when one is not
     """
     data = {entry["name"] for entry in found["spool"] + found["carried"] if "name" in entry}
-    unknown = sorted(set(os.listdir(directory)) - {entry["name"] for entry in found["files"]} - _NOT_LISTED)
+    unknown = sorted(set(names_in(directory)) - {entry["name"] for entry in found["files"]} - _NOT_LISTED)
     if unknown:
         raise damaged(shown, "%s is not in its manifest" % ascii(unknown[0]))
     for entry in found["files"]:

@@ -10,6 +10,7 @@ import stat
 import time
 
 from . import contract, metrics, store, survey
+from .directory import DIRECTORY, names_in
 from .errors import HookError, NO_SERVER, SYSTEM
 
 STATE = "orphans.json"
@@ -18,8 +19,6 @@ PATIENCE = 60
 """How long one of TORQUE's commands may take (seconds)."""
 
 DAY = 86400
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Server(object):
@@ -103,9 +102,9 @@ def _remember(directory, unknown):
 
 def _empty(descriptor):
     """As the owner: remove all that is in a directory (descriptor), never what a link leads to."""
-    for name in os.listdir(descriptor):
+    for name in names_in(descriptor):
         if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
-            inner = os.open(name, _DIRECTORY, dir_fd=descriptor)
+            inner = os.open(name, DIRECTORY, dir_fd=descriptor)
             try:
                 _empty(inner)
             finally:
@@ -120,7 +119,7 @@ def _rmdir(place, path, by_root):
     parent, name = os.path.split(path)
     top = place["path"].rstrip("/")
     try:
-        descriptor = os.open(top, _DIRECTORY) if parent == top else store.open_job_directory(place, parent)
+        descriptor = os.open(top, DIRECTORY) if parent == top else store.open_job_directory(place, parent)
         try:
             there = os.fstat(descriptor)
             if by_root and (there.st_uid != 0 or there.st_mode & 0o022):

@@ -6,9 +6,8 @@ owner of an image could change the image itself at any time.
 import os
 
 from . import identity, records
+from .directory import DIRECTORY, names_in
 from .errors import HookError, SYSTEM
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Place(object):
@@ -30,14 +29,14 @@ class Place(object):
                 os.mkdir(parent, 0o700)
             except FileExistsError:
                 pass
-            self._parent = os.open(parent, _DIRECTORY)
+            self._parent = os.open(parent, DIRECTORY)
             there = os.fstat(self._parent)
             if there.st_uid != os.geteuid() or there.st_mode & 0o077:
                 raise HookError(SYSTEM, "%s must be root's and closed to everybody else; remove it and try again; image kept" % parent)
             self._sweep()
             self._name = "%d.%d" % (os.getpid(), identity.process(os.getpid()).start)
             os.mkdir(self._name, 0o700, dir_fd=self._parent)
-            self.descriptor = os.open(self._name, _DIRECTORY, dir_fd=self._parent)
+            self.descriptor = os.open(self._name, DIRECTORY, dir_fd=self._parent)
             if os.geteuid() == 0:
                 os.fchown(self.descriptor, user.uid, user.gid)
         except OSError as error:
@@ -45,7 +44,7 @@ class Place(object):
 
     def _sweep(self):
         """Remove what hooks that were killed have left."""
-        for name in os.listdir(self._parent):
+        for name in names_in(self._parent):
             pid, _dot, start = name.partition(".")
             there = identity.process(int(pid)) if pid.isdigit() else None
             if there is None or str(there.start) != start:
@@ -53,9 +52,9 @@ class Place(object):
 
     def _remove(self, name):
         try:
-            inner = os.open(name, _DIRECTORY, dir_fd=self._parent)
+            inner = os.open(name, DIRECTORY, dir_fd=self._parent)
             try:
-                for entry in os.listdir(inner):
+                for entry in names_in(inner):
                     os.unlink(entry, dir_fd=inner)
             finally:
                 os.close(inner)

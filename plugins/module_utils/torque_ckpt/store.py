@@ -13,6 +13,7 @@ import stat
 from collections import namedtuple
 
 from . import identity, manifest
+from .directory import DIRECTORY, names_in
 from .errors import HookError, CANNOT_WRITE, CONFIG, NO_INPUT, REFUSED
 
 MARKER = ".ckpt-torque-store"
@@ -21,7 +22,6 @@ MARKER = ".ckpt-torque-store"
 _MUCH = 32 << 20
 """From so many bytes on a draft is flushed while it is hashed."""
 
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 HIDDEN = re.compile(r"\..+@([^:/]+):([0-9]+):([0-9]+)")  # neither an image's nor a node's name holds @ or :
 _RENAME_EXCHANGE = 2
 _PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # needs search permission only
@@ -75,7 +75,7 @@ def give_job_directory(store, directory, user):
         return
     opened = []
     try:
-        opened.append(os.open(parent, _DIRECTORY))
+        opened.append(os.open(parent, DIRECTORY))
         if os.fstat(opened[0]).st_mode & 0o022:  # whoever can write here could put something else in its place
             return
         try:
@@ -85,7 +85,7 @@ def give_job_directory(store, directory, user):
                 os.fsync(opened[0])
             return
         os.fsync(opened[0])
-        opened.append(os.open(name, _DIRECTORY, dir_fd=opened[0]))
+        opened.append(os.open(name, DIRECTORY, dir_fd=opened[0]))
         os.fchmod(opened[1], 0o711)  # pbs_mom must be able to stat the image, also as nobody
         os.fchown(opened[1], user.uid, user.gid)
     except OSError:
@@ -98,7 +98,7 @@ def give_job_directory(store, directory, user):
 def _flush(name, directory):
     """Flush a directory beneath another (descriptor); one that may be passed but not read cannot be."""
     try:
-        flushed = os.open(name, _DIRECTORY, dir_fd=directory)
+        flushed = os.open(name, DIRECTORY, dir_fd=directory)
     except PermissionError:
         return
     try:
@@ -128,7 +128,7 @@ def open_job_directory(store, directory, create=False):
                 except FileExistsError:
                     if _is_new(part, descriptor):
                         _flush(".", descriptor)
-            deeper = os.open(part, _DIRECTORY if last else _PASSAGE, dir_fd=descriptor)
+            deeper = os.open(part, DIRECTORY if last else _PASSAGE, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = deeper
         owner = os.fstat(descriptor).st_uid
@@ -150,7 +150,7 @@ def open_image(job_directory, name, shown):
     :raises HookError: NO_INPUT when it is missing or unreadable
     """
     try:
-        return os.open(name, _DIRECTORY, dir_fd=job_directory)
+        return os.open(name, DIRECTORY, dir_fd=job_directory)
     except OSError as error:
         raise HookError(NO_INPUT, "image %s cannot be opened: %s" % (shown, error.strerror))
 
@@ -182,7 +182,7 @@ def images(job_directory, job_id=None):
     :param job_id: only this job's (str); pbs_mom 2.4 keeps the images of several in one directory
     """
     found = []
-    for name in os.listdir(job_directory):
+    for name in names_in(job_directory):
         if name.startswith("."):
             continue
         try:
@@ -219,11 +219,11 @@ def remove(job_directory, name):
 
     :raises OSError: the rest is still there then
     """
-    directory = os.open(name, _DIRECTORY, dir_fd=job_directory)
+    directory = os.open(name, DIRECTORY, dir_fd=job_directory)
     try:
         if os.fstat(directory).st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "it belongs to somebody else")
-        for entry in os.listdir(directory):
+        for entry in names_in(directory):
             os.unlink(entry, dir_fd=directory)
     finally:
         os.close(directory)
@@ -278,10 +278,10 @@ def _clock(job_directory):
 
 def _age(job_directory, name, now):
     """Return how long before now() something was written to a hidden directory (float, seconds)."""
-    directory = os.open(name, _DIRECTORY, dir_fd=job_directory)
+    directory = os.open(name, DIRECTORY, dir_fd=job_directory)
     try:
         times = [os.fstat(directory).st_mtime]
-        times.extend(os.stat(entry, dir_fd=directory, follow_symlinks=False).st_mtime for entry in os.listdir(directory))
+        times.extend(os.stat(entry, dir_fd=directory, follow_symlinks=False).st_mtime for entry in names_in(directory))
     finally:
         os.close(directory)
     return now() - max(times)
@@ -311,7 +311,7 @@ def sweep(job_directory, patience):
     :param patience: how old what another node left must be, by the store's clock (seconds)
     """
     swept = []
-    for name in os.listdir(job_directory):
+    for name in names_in(job_directory):
         try:
             if is_left_over(job_directory, name, patience, lambda: _clock(job_directory)):
                 remove(job_directory, name)
@@ -334,7 +334,7 @@ class Draft(object):
         self._flushing, self._failure = None, None
         try:
             os.mkdir(self.hidden, 0o700, dir_fd=job_directory)
-            self.descriptor = os.open(self.hidden, _DIRECTORY, dir_fd=job_directory)
+            self.descriptor = os.open(self.hidden, DIRECTORY, dir_fd=job_directory)
         except OSError as error:
             raise HookError(CANNOT_WRITE, "cannot create image %s: %s" % (name, error.strerror))
 
@@ -345,7 +345,7 @@ class Draft(object):
     def flush(self):
         """Start to flush what is in the draft, if that is much, while the caller reads it; publish() raises what went wrong."""
         try:
-            entries = os.listdir(self.descriptor)  # not in the thread: the caller lists the same open directory
+            entries = names_in(self.descriptor)  # not in the thread: the caller lists the same open directory
             if sum(os.stat(entry, dir_fd=self.descriptor).st_size for entry in entries) < _MUCH:
                 return
         except OSError:
@@ -381,7 +381,7 @@ class Draft(object):
             self._wait()
             if self._failure:
                 raise self._failure  # the kernel says it once only
-            self._flush(os.listdir(self.descriptor))
+            self._flush(names_in(self.descriptor))
             os.fsync(self.descriptor)
             superseded = self._rename()
             try:

@@ -9,6 +9,7 @@ import stat
 import time
 
 from . import contract, digest, manifest, privilege, store
+from .directory import DIRECTORY, names_in
 from .errors import HookError, NO_INPUT, REFUSED, SYSTEM
 
 digest.prepare()
@@ -18,8 +19,6 @@ DEPTH = 4
 
 WHOLE, DAMAGED, REFUSED_HERE, WRITING, LEFTOVER = "whole", "damaged", "refused", "writing", "leftover"
 """States of an image; commandline.STATES says what they mean."""
-
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def account_of(uid, gid):
@@ -46,7 +45,7 @@ def as_owner(user, work):
 def _subdirectories(descriptor):
     """Return name and status of each directory in a directory (descriptor), sorted; what vanishes meanwhile is left out."""
     found = []
-    for name in sorted(os.listdir(descriptor)):
+    for name in sorted(names_in(descriptor)):
         try:
             there = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         except OSError:
@@ -71,7 +70,7 @@ def _users_directories(place):
                     found.setdefault((there.st_uid, there.st_gid), []).append(inner)
             elif depth > 1 and contract.job_of(name) is None:
                 try:
-                    deeper = os.open(name, _DIRECTORY, dir_fd=descriptor)
+                    deeper = os.open(name, DIRECTORY, dir_fd=descriptor)
                 except OSError:
                     continue  # closed to us, or not a directory any more
                 try:
@@ -80,7 +79,7 @@ def _users_directories(place):
                     os.close(deeper)
 
     try:
-        top = os.open(place["path"], _DIRECTORY)
+        top = os.open(place["path"], DIRECTORY)
     except OSError as error:
         raise HookError(NO_INPUT, "store %s cannot be read: %s" % (place["path"], error.strerror))
     try:
@@ -140,11 +139,11 @@ def each(place, work, problems, only=None, also=()):
 def size_of(descriptor):
     """Return how many bytes are in a directory (descriptor) and beneath it (int)."""
     total = 0
-    for name in os.listdir(descriptor):
+    for name in names_in(descriptor):
         try:
             there = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             if stat.S_ISDIR(there.st_mode):
-                inner = os.open(name, _DIRECTORY, dir_fd=descriptor)
+                inner = os.open(name, DIRECTORY, dir_fd=descriptor)
                 try:
                     total += size_of(inner)
                 finally:
@@ -159,12 +158,12 @@ def size_of(descriptor):
 def newest(descriptor):
     """Return when something in a directory (descriptor) or beneath it was last changed (float, seconds since the epoch)."""
     latest = os.fstat(descriptor).st_mtime
-    for name in os.listdir(descriptor):
+    for name in names_in(descriptor):
         try:
             there = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             latest = max(latest, there.st_mtime)
             if stat.S_ISDIR(there.st_mode):
-                inner = os.open(name, _DIRECTORY, dir_fd=descriptor)
+                inner = os.open(name, DIRECTORY, dir_fd=descriptor)
                 try:
                     latest = max(latest, newest(inner))
                 finally:
