@@ -32,10 +32,10 @@ def test_converged_nodes_cost(cluster):
         assert done.changed(name) == 0
     if cluster.torque:
         assert executions == {"head": 17, "node1": 10, "node2": 10}
-        assert tasks == {"head": 41, "node1": 25, "node2": 25}
+        assert tasks == {"head": 42, "node1": 25, "node2": 25}
     else:
         assert executions == {"head": 7, "node1": 6, "node2": 6}
-        assert tasks == {"head": 21, "node1": 25, "node2": 25}
+        assert tasks == {"head": 22, "node1": 25, "node2": 25}
 
 
 def test_check_mode_changes_nothing(cluster, node1):
