@@ -479,7 +479,7 @@ def test_quota(cluster, btrfs, job, node1):
                 assert running.checkpoint(0, depth=1).code == 0
                 running.progress()
             assert 1 << 20 < told()["bytes"] < told()["bytes_limit"] == 24 << 20
-            assert role("0").code == 0
+            assert role(0).code == 0
             assert told()["bytes_limit"] is None
             assert list(running.generations()) == [running.name()]  # what was made a moment ago is seen, and the older one goes
             running.hold()
