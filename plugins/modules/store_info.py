@@ -214,15 +214,15 @@ def look(path, directory, user, made):
     """Return what can be seen without making anything (dict)."""
     found = {"store": path, "real_path": os.path.realpath(path), "id": "", "directory": directory, "mode": "", "exposed": "", "mount": {},
              "room": {}, "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
-    real = found["real_path"]
+    real, table = found["real_path"], mounts.table()
     if os.path.isdir(real):
         found.update(id=store_probe.name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=store_probe.exposed(real),
-                     mount=mounts.of(real, mounts.table())._asdict(), room=store_probe.room(real))
+                     mount=mounts.of(real, table)._asdict(), room=store_probe.room(real))
         if user and os.geteuid() == 0:
             place = os.path.realpath(store_probe.nearest(directory))
-            found["quota"] = store_probe.quota(mounts.of(place, mounts.table()), place, user.uid)
+            found["quota"] = store_probe.quota(mounts.of(place, table), place, user.uid)
     elif not made:
-        found.update(exposed=store_probe.exposed(real), mount=mounts.of(store_probe.nearest(real), mounts.table())._asdict())
+        found.update(exposed=store_probe.exposed(real), mount=mounts.of(store_probe.nearest(real), table)._asdict())
     return found
 
 

@@ -8,8 +8,8 @@ import resource
 import signal
 
 from . import compressors, digest, manifest, privilege
-from .directory import names_in
 from .admit import shown as shown_size
+from .directory import names_in
 from .engines.base import call
 from .errors import HookError, CANNOT_WRITE, REFUSED, TEMPORARY
 
