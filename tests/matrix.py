@@ -44,6 +44,8 @@ def insist(condition, sentence):
 class Trial(object):
     """One version on its hosts. Each cell returns what was seen (str) or raises Failed or AssertionError."""
 
+    PREFIX = "matrix"
+
     def __init__(self, version):
         import conftest  # what the integration tests have of hosts, jobs and proofs; not where only the table is wanted
         import jobs
@@ -53,8 +55,8 @@ class Trial(object):
         self.jobs = lambda elsewhere="node2": jobs.Jobs(self.cluster, elsewhere)
         os.environ["TORQUE_VERSION"] = version
         os.environ["TORQUE_SOURCE"] = str(source(version))
-        self.group = "matrix" + re.sub("[^a-z0-9]", "", version)
-        self.log = open(LOGS / ("matrix-%s.log" % version), "w")
+        self.group = self.PREFIX + re.sub("[^a-z0-9]", "", version)
+        self.log = open(LOGS / ("%s-%s.log" % (self.PREFIX, version)), "w")
         if not KEEP:
             self.hosts("down", self.group)
         self.cluster = conftest.Cluster(self.group)

@@ -1,0 +1,86 @@
+"""make torque-releases: which releases it takes, and where it writes what it saw."""
+import json
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / ".cache/checkout"))
+
+import matrix
+import releases
+from ansible_collections.ckpt.torque.plugins.module_utils import torque_patch
+
+
+def test_order():
+    assert sorted(["6.1.3.h5", "4.2.10", "6.1.3", "4.2.9", "2.5.13", "4.2.9.h1", "6.1.3.h1a"], key=releases.key) == [
+        "2.5.13", "4.2.9", "4.2.9.h1", "4.2.10", "6.1.3", "6.1.3.h1a", "6.1.3.h5"]
+
+
+def test_what_no_patch_is_for_is_not_claimed():
+    assert releases.claimed(["6.1.3", "7.0.0", "4.2.8", "1.0"], torque_patch.choose) == ["4.2.8", "6.1.3"]
+
+
+def test_rows():
+    text = "before\n%s\n%s\nafter\n" % (releases.BEGIN, releases.END)
+    text = releases.merged(text, {"4.2.10": ("2026-01-01", "9 s", "both nodes free")})
+    text = releases.merged(text, {"4.2.8": ("2026-01-02", "FAILED: a | b", "not run")})
+    text = releases.merged(text, {"4.2.10": ("2026-01-03", "8 s", "both nodes free")})
+    assert text == "before\n%s\n%s\n%s\nafter\n" % (releases.BEGIN, "\n".join([
+        "| release | run on | built | started |", "|---|---|---|---|",
+        "| 4.2.8 | 2026-01-02 | FAILED: a \\| b | not run |", "| 4.2.10 | 2026-01-03 | 8 s | both nodes free |"]), releases.END)
+
+
+def test_document_of_this_collection_has_its_place():
+    text = matrix.DOCUMENT.read_text()
+    assert text.count(releases.BEGIN) == text.count(releases.END) == 1
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A cache with two sources, a document and a state of its own."""
+    (tmp_path / "sources").mkdir()
+    for version in ("4.2.8", "6.1.3"):
+        (tmp_path / "sources" / ("torque-%s.tar.gz" % version)).touch()
+    (tmp_path / "patches.md").write_text("%s\n%s\n" % (releases.BEGIN, releases.END))
+    monkeypatch.setenv("CKPT_TORQUE_CACHE", str(tmp_path))
+    monkeypatch.delenv("TORQUE_RELEASES", raising=False)
+    monkeypatch.setattr(releases, "environment", dict)
+    monkeypatch.setattr(releases, "STATE", tmp_path / "state.json")
+    monkeypatch.setattr(matrix, "DOCUMENT", tmp_path / "patches.md")
+    return tmp_path
+
+
+def test_broken_run_goes_on(place, monkeypatch, capsys):
+    tried = []
+
+    def try_release(version):
+        tried.append(version)
+        if tried == ["4.2.8", "6.1.3"]:
+            raise KeyboardInterrupt
+        return ["5 s", "both nodes free"]
+
+    monkeypatch.setattr(releases, "try_release", try_release)
+    with pytest.raises(KeyboardInterrupt):
+        releases.main()
+    assert releases.main() == 0
+    assert tried == ["4.2.8", "6.1.3", "6.1.3"]
+    assert capsys.readouterr().out.splitlines()[-1] == "releases: 2, failed: none"
+    assert set(json.loads(releases.STATE.read_text())) == {"4.2.8", "6.1.3"}
+    monkeypatch.setattr(releases, "fingerprint", lambda: "another role")
+    assert releases.main() == 0
+    assert tried[3:] == ["4.2.8", "6.1.3"]
+
+
+def test_failure_is_tried_again(place, monkeypatch, capsys):
+    tried = []
+    monkeypatch.setattr(releases, "try_release", lambda version: tried.append(version) or [matrix.FAILED + "no g++", matrix.NOT_RUN])
+    assert (releases.main(), releases.main(), len(tried)) == (1, 1, 4)
+    assert capsys.readouterr().out.splitlines()[-1] == "releases: 2, failed: 4.2.8 6.1.3"
+
+
+def test_release_without_a_source(place, monkeypatch, capsys):
+    monkeypatch.setenv("TORQUE_RELEASES", "4.2.8 4.2.9")
+    assert releases.main() == 2
+    assert capsys.readouterr().err == "releases.py: there is no source of 4.2.9 in %s\n" % (place / "sources")
