@@ -1,0 +1,117 @@
+"""Reading of CRIU's images what rights they would give to processes.
+
+CRIU gives each restored thread what its core image says, as far as CRIU itself may, and CRIU has capabilities that the job's
+owner does not have. So an image is read first, strictly: what is not as CRIU writes it is refused.
+
+A core image is two magic numbers, the length of an entry, and the entry, in the wire format of Protocol Buffers (images/core.proto
+and images/creds.proto of CRIU; read of version 4.2).
+"""
+import struct
+
+LARGEST = 1 << 20
+"""How long a core image may be (bytes); those of CRIU 4.2.1 have about 1 KiB, and the state of the widest registers adds some."""
+
+_HEADER = struct.Struct("<III")
+_COMMON, _CORE = 0x54564319, 0x55053847
+_TASK, _THREAD, _STATE, _CREDENTIALS = 3, 5, 1, 10
+_DEAD, _ZOMBIE = 2, 6
+_UIDS, _GIDS = {1: "uid", 3: "euid", 5: "suid", 7: "fsuid"}, {2: "gid", 4: "egid", 6: "sgid", 8: "fsgid"}
+_SETS = {9: "inheritable", 10: "permitted", 11: "effective", 19: "ambient"}
+_GROUPS = 14
+_NUMBER, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+class Unreadable(ValueError):
+    """The image is not as CRIU writes it; the text says why."""
+
+
+def _number(data, position):
+    """Return (value, position after it) of a number in data (bytes)."""
+    value = shift = 0
+    while True:
+        if position >= len(data) or shift > 63:
+            raise Unreadable("a number in it does not end")
+        byte = data[position]
+        value |= (byte & 0x7f) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return value, position
+
+
+def _fields(data):
+    """Yield (field's number, its kind, its value as int or bytes) of a message (bytes)."""
+    position = 0
+    while position < len(data):
+        key, position = _number(data, position)
+        field, kind = key >> 3, key & 7
+        if not 0 < field < 1 << 29:
+            raise Unreadable("it has a field %d" % field)
+        if kind == _NUMBER:
+            value, position = _number(data, position)
+        elif kind in (_FIXED64, _BYTES, _FIXED32):
+            length = {_FIXED64: 8, _FIXED32: 4}.get(kind)
+            if length is None:
+                length, position = _number(data, position)
+            value, position = data[position:position + length], position + length
+            if position > len(data):
+                raise Unreadable("a field in it does not end")
+        else:
+            raise Unreadable("it has a field of kind %d" % kind)
+        yield field, kind, value
+
+
+def _only(data, field, kind):
+    """Return the value of a field that a message (bytes) has once, None for one that it has not."""
+    found = [(there, value) for number, there, value in _fields(data) if number == field]
+    if len(found) > 1 or (found and found[0][0] != kind):
+        raise Unreadable("field %d is there %d times or of another kind" % (field, len(found)))
+    return found[0][1] if found else None
+
+
+def _entry(data):
+    """Return the one entry (bytes) of a core image (bytes)."""
+    if len(data) < _HEADER.size:
+        raise Unreadable("it has %d bytes" % len(data))
+    common, core, length = _HEADER.unpack_from(data)
+    if (common, core) != (_COMMON, _CORE) or length != len(data) - _HEADER.size:
+        raise Unreadable("it is not one entry of a core image")
+    return data[_HEADER.size:]
+
+
+def excess(data, uid, gids):
+    """Return what a core image (bytes) would give to its thread beyond what the job's owner has (str), empty if nothing.
+
+    :param uid: the owner's (int)
+    :param gids: those of the owner's groups (set of int)
+    :raises Unreadable: when the image is not as CRIU writes it
+    """
+    if len(data) > LARGEST:
+        raise Unreadable("it has more than %d bytes" % LARGEST)
+    entry = _entry(data)
+    task, thread = _only(entry, _TASK, _BYTES), _only(entry, _THREAD, _BYTES)
+    credentials = _only(thread, _CREDENTIALS, _BYTES) if thread is not None else None
+    if credentials is None:
+        # Such a process ends before it does anything; another one would keep CRIU's own rights.
+        if thread is None and task is not None and _only(task, _STATE, _NUMBER) in (_DEAD, _ZOMBIE):
+            return ""
+        raise Unreadable("it has no credentials")
+    sets, seen = {}, set()
+    for field, kind, value in _fields(credentials):
+        if field not in _UIDS and field not in _GIDS and field not in _SETS and field != _GROUPS:
+            continue
+        if kind != _NUMBER:
+            raise Unreadable("its credentials have a field of another kind")
+        if field in _SETS:
+            words = sets.setdefault(field, [])
+            words.append(value)
+        elif field in _UIDS and value != uid:
+            return "%s %d" % (_UIDS[field], value)
+        elif field not in _UIDS and value not in gids:
+            return "%s %d" % (_GIDS.get(field, "group"), value)
+        seen.add(field)
+    if not seen.issuperset(_UIDS) or not seen.issuperset(_GIDS):
+        raise Unreadable("its credentials lack a field")
+    for field, words in sorted(sets.items()):
+        if any(words):
+            return "%s capabilities 0x%s" % (_SETS[field], "".join("%08x" % word for word in reversed(words)).lstrip("0"))
+    return ""
