@@ -1,0 +1,82 @@
+"""CRIU's sockets, and who is connected to them."""
+import os
+import signal
+import socket
+
+import pytest
+
+from torque_ckpt import privilege
+from torque_ckpt.engines import transport
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: two users")
+
+
+@pytest.fixture
+def listening():
+    """A socket as CRIU makes it: its address (bytes), and the listener."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as found:
+        address = b"\0/crtools-pr-%d-unit" % os.getpid()
+        found.bind(address)
+        found.listen(1)
+        yield address, found
+
+
+def connect(address, user=None):
+    """Have a process connect to an address; return its pid."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if user:
+                privilege.become(user)
+            kept = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            kept.connect(address)
+            os.write(writer, b"x")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(writer)
+    assert os.read(reader, 1) == b"x"
+    os.close(reader)
+    return pid
+
+
+@pytest.mark.parametrize("who", ["stranger", "owner"])
+def test_another_user_is_seen(listening, somebody, who):
+    address, found = listening
+    assert transport.stranger() is None
+    pid = connect(address, somebody if who == "stranger" else None)
+    try:
+        accepted = found.accept()[0]
+        assert transport.stranger() == (somebody.uid if who == "stranger" else None)
+        accepted.close()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    assert transport.stranger() is None
+
+
+def test_other_users_engines_are_not_ours(listening, somebody, in_child):
+    address, found = listening
+    pid = connect(address, somebody)
+    try:
+        accepted = found.accept()[0]  # noqa: F841 stays open
+
+        def work():
+            os.setresuid(somebody.uid + 1, somebody.uid + 1, somebody.uid + 1)
+            return transport.stranger()
+        assert in_child(work).result is None
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_kernel_that_does_not_tell(listening, monkeypatch):
+    monkeypatch.setattr(transport, "_SOCK_DIAG", 31)
+    assert transport.stranger() is None
+
+
+def test_nothing_is_left_open(listening):
+    before = os.listdir("/proc/self/fd")
+    transport.stranger()
+    assert os.listdir("/proc/self/fd") == before
