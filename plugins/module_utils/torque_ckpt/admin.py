@@ -7,8 +7,8 @@ import json
 import os
 import sys
 
-from . import VERSION, commandline, config, contract, fleet, identity, key, manifest, metrics, orphans, records, report, selftest
-from . import store, survey
+from . import VERSION, commandline, config, contract, fleet, identity, key, manifest, metrics, node_down, orphans, records, report
+from . import selftest, start, store, survey
 from .commandline import FOUND_WRONG
 from .engines import registry
 from .errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
@@ -24,10 +24,20 @@ def size(number):
     return "%d B" % number if units[0] == "B" else "%.1f %s" % (number, units[0])
 
 
+CELL, LINE = 80, 1000
+"""How much of a text of a user's is shown in a table, and on a line of its own (characters); --json has all of it."""
+
+
 def table(rows):
     """Return rows (lists of str, the first one the heading) as aligned lines (list of str)."""
+    rows = [[_cut(cell, CELL) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def _cut(text, most):
+    """Return a text (str), or what there is room for of it (int, characters)."""
+    return text if len(text) <= most else text[:most - 3] + "..."
 
 
 def _plain(text):
@@ -35,18 +45,19 @@ def _plain(text):
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))
 
 
+def _print(text, stream):
+    """Write text (str) to sys.stdout or sys.stderr, in whatever encoding; what that does not have is escaped."""
+    stream.write(text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii"))
+
+
 # -- images ----------------------------------------------------------------------------------------------------------
 
-def _describe(place, user, job_id, entry, authentic):
+def describe(place, user, job_id, entry):
     """Return what --json says of an image; commandline.IMAGE_KEYS names the keys."""
-    found = entry["manifest"] or {}
-    engine = found.get("engine", {})
-    packed = found if found.get("format") == manifest.COMPRESSED else {}
-    return {"job": job_id, "owner": user.name, "uid": user.uid, "image": entry["name"], "path": entry["path"], "store": place["id"],
-            "state": entry["state"], "problem": entry["problem"], "generation": found.get("generation"),
-            "created": found.get("created", entry["changed"]), "bytes": entry["bytes"], "compression": packed.get("compression"),
-            "plain_bytes": packed.get("plain_bytes"), "engine": engine.get("name"),
-            "engine_version": engine.get("version"), "node": found.get("node"), "bound": bool(found.get("bound")), "authentic": authentic}
+    found = {name: entry[name] for name in ("path", "state", "problem", "generation", "bytes", "compression", "plain_bytes", "engine",
+                                            "engine_version", "node", "bound", "authentic")}
+    return dict(found, job=job_id, owner=user.name, uid=user.uid, image=entry["name"], store=place["id"],
+                created=entry["created"] or entry["changed"])
 
 
 class Stores(object):
@@ -61,48 +72,40 @@ class Stores(object):
         self.keys = None
         if os.geteuid() == 0:
             try:
-                self.keys = key.load(settings["key_path"]) if os.path.lexists(settings["key_path"]) else None
+                self.keys = key.Keys(settings["key_path"]) if os.path.lexists(settings["key_path"]) else None
             except HookError as error:
                 self.problems.append("images cannot be authenticated: %s" % error.sentence)
 
-    def _prove(self, entry):
-        """Add to an entry of survey.look whether root's hooks made it; return that (bool, None where it cannot be told)."""
-        if self.keys is None or entry["manifest"] is None:
-            return None
-        try:
-            key.check(self.keys, entry["manifest"], entry["path"])
-            return True
-        except HookError as error:
-            if entry["state"] == survey.WHOLE:
-                entry.update(state=survey.REFUSED_HERE, code=error.code, problem=error.sentence)
-            return False
-
-    def images(self, only=None, also=(), wanted=None, thorough=False):
+    def images(self, only=None, also=(), wanted=None, thorough=False, full=False):
         """Return [(what --json says of an image, its entry of survey.look), ...], by job and age.
 
         :param only, also: see survey.each
         :param wanted: names of images (set of str), default all
         :param thorough: read every byte (bool)
+        :param full: with the manifests, for few images (bool)
         """
+        prove = key.ask_to_prove if self.keys is not None else None
+
         def look(path, descriptor):
-            return survey.look(path, descriptor, self.settings, thorough, wanted)
+            return survey.look(path, descriptor, self.settings, thorough, wanted, prove, full)
+
+        def answer(question):
+            _kind, facts, shown = question
+            return key.check(self.keys, facts, shown)
 
         found = []
         for place in self.settings["stores"]:
             try:
                 store.check_mounted(place)
-                jobs = survey.each(place, look, self.problems, only, also)
+                jobs = survey.each(place, look, self.problems, only, also, answer, None if thorough else survey.DEADLINE)
             except HookError as error:
                 self.problems.append(error.sentence)
                 continue
-            for user, job in jobs:
-                for entry in job["images"]:
-                    authentic = self._prove(entry)
-                    found.append((_describe(place, user, job["job"], entry, authentic), entry))
+            found += [(describe(place, user, job["job"], entry), entry) for user, job in jobs for entry in job["images"]]
         return sorted(found, key=lambda pair: (int(orphans.number_of(pair[0]["job"])), pair[0]["job"], pair[0]["generation"] or 0,
                                                pair[0]["created"], pair[0]["image"]))
 
-    def select(self, what, thorough=False):
+    def select(self, what, thorough=False, full=False):
         """Return the images that what (str) means, as images() does: of a job, of a name or at a path.
 
         :raises HookError: NO_INPUT when there is none, USAGE when it means several jobs
@@ -110,7 +113,7 @@ class Stores(object):
         if "/" in what:
             path = os.path.abspath(what)
             directory, name = (path, None) if contract.job_of(os.path.basename(path)) else os.path.split(path)
-            found = self.images(lambda job: job == directory, [os.path.basename(directory)], name and {name}, thorough)
+            found = self.images(lambda job: job == directory, [os.path.basename(directory)], name and {name}, thorough, full)
         elif contract.is_job_id(what):
             def is_meant(job):
                 job_id = contract.job_of(os.path.basename(job))
@@ -128,18 +131,21 @@ class Stores(object):
         return found
 
 
+def row(image):
+    """Return the cells (list of str) of an image (what --json says of it) in the table."""
+    engine = "%s %s" % (image["engine"], image["engine_version"] or "") if image["engine"] else "-"
+    return [image["job"], image["owner"], _plain(image["image"]), str(image["generation"] or "-"), _plain(image["created"]),
+            size(image["bytes"]), size(image["plain_bytes"]) if image["compression"] else "-", _plain(engine).strip(),
+            _plain(image["node"] or "-"), image["state"]]
+
+
 def _list(stores, _arguments, _config_path):
     images = [image for image, _entry in stores.images()]
-    rows = [["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "PLAIN", "ENGINE", "NODE", "STATE"]]
-    for image in images:
-        engine = "%s %s" % (image["engine"], image["engine_version"] or "") if image["engine"] else "-"
-        rows.append([image["job"], image["owner"], _plain(image["image"]), str(image["generation"] or "-"), _plain(image["created"]),
-                     size(image["bytes"]), size(image["plain_bytes"]) if image["compression"] else "-", _plain(engine).strip(),
-                     _plain(image["node"] or "-"), image["state"]])
-    return 0, {"images": images}, table(rows) if images else ["no images"]
+    heading = ["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "PLAIN", "ENGINE", "NODE", "STATE"]
+    return 0, {"images": images}, table([heading] + [row(image) for image in images]) if images else ["no images"]
 
 
-def _facts(image, facts):
+def facts_of(image, facts):
     """Return what a manifest (dict) says, for people: rows of label and text."""
     seal = {True: "made by root's hooks of this site", False: "NOT made by root's hooks of this site",
             None: "cannot be told: " + ("only root may read the key" if os.geteuid() else "no key")}
@@ -166,21 +172,21 @@ def _size(image):
 
 def _show(stores, arguments, config_path):
     found = stores.select(arguments.what)
-    whole = [pair for pair in found if pair[0]["state"] == survey.WHOLE]
-    image, entry = (whole or found)[-1]
+    whole = [image for image, _entry in found if image["state"] == survey.WHOLE]
+    image, entry = stores.select((whole or [image for image, _entry in found])[-1]["path"], full=True)[0]
     lines = [["job", image["job"]], ["owner", "%s (%d)" % (image["owner"], image["uid"])], ["image", _plain(image["path"])],
              ["state", image["state"] + (": " + _plain(image["problem"]) if image["problem"] else "")], ["size", _size(image)]]
-    facts, nodes = entry["manifest"], []
+    facts, nodes = entry.get("manifest"), []
     if facts is not None:
-        lines += _facts(image, facts)
+        lines += facts_of(image, facts)
         for name, record in fleet.nodes(config_path):
             why = fleet.why_not(facts, record, image["store"])
             nodes.append({"node": name, "fits": not why, "why": why})
-    text = ["%-11s %s" % (label, _plain(value)) for label, value in lines]
+    text = ["%-11s %s" % (label, _cut(_plain(value), LINE)) for label, value in lines]
     if facts is not None:
         text += ["", "can be restarted on"] if nodes else ["", "no node is noted beside %s: run site.yml on this host" % config_path]
         text += ["  %s" % " ".join([entry["node"].ljust(max(len(node["node"]) for node in nodes)), "yes" if entry["fits"] else
-                                    "no: " + _plain(entry["why"])]) for entry in nodes]
+                                    "no: " + _cut(_plain(entry["why"]), LINE)]) for entry in nodes]
     return 0, {"image": image, "manifest": facts, "nodes": nodes}, text
 
 
@@ -208,7 +214,7 @@ def _prune(stores, arguments, _config_path):
     settings, dry_run, removed, problems = stores.settings, arguments.dry_run, [], []
     if arguments.orphans and os.geteuid() != 0:
         raise HookError(REFUSED, "prune --orphans is for root: it removes images of all users; nothing was removed")
-    lock = None if dry_run or os.geteuid() else _lock(settings)
+    lock = None if dry_run or os.geteuid() else _lock(settings, "prune", "nothing was removed")
 
     def say(fact):
         removed.append(fact)
@@ -241,18 +247,41 @@ def _count(counters, done):
         counters.add("ckpt_torque_pruned_bytes_total", (fact["kind"],), fact["bytes"])
 
 
-def _lock(settings):
+def _lock(settings, command, nothing):
     try:
         directory = metrics.directory(settings["state_directory"])
         try:
-            lock = metrics.locked(directory, "prune.lock", 0)
+            lock = metrics.locked(directory, command + ".lock", 0)
         finally:
             os.close(directory)
     except OSError as error:
-        raise HookError(SYSTEM, "cannot use %s: %s; nothing was removed" % (settings["state_directory"], error.strerror))
+        raise HookError(SYSTEM, "cannot use %s: %s; %s" % (settings["state_directory"], error.strerror, nothing))
     if lock is None:
-        raise HookError(TEMPORARY, "another torque-ckpt prune is at work on this host; nothing was removed")
+        raise HookError(TEMPORARY, "another torque-ckpt %s is at work on this host; %s" % (command, nothing))
     return lock
+
+
+# -- nodes that are down -----------------------------------------------------------------------------------------------
+
+def _node_down(stores, arguments, _config_path):
+    if os.geteuid() != 0:
+        raise HookError(REFUSED, "node-down is for root: it looks at images of all users; %s" % node_down.NOTHING)
+    lock = None if arguments.dry_run else _lock(stores.settings, "node-down", node_down.NOTHING)
+    found = []
+
+    def say(fact, is_new):
+        found.append(fact)
+        if is_new and not arguments.dry_run:
+            report.log("node_down", **fact)
+
+    try:
+        node_down.look(stores, arguments.dry_run, say)
+    finally:
+        if lock is not None:
+            os.close(lock)
+    stores.problems += ["job %(job)s of %(node)s was %(action)s" % fact for fact in found if fact["action"].startswith("not queued again")]
+    lines = ["%(job)s: %(node)s is down for %(seconds)d s: %(action)s" % fact for fact in found]
+    return SYSTEM if stores.problems else 0, {"jobs": found}, lines or ["no job runs on a node that is down"]
 
 
 # -- this node -------------------------------------------------------------------------------------------------------
@@ -344,7 +373,8 @@ def _selftest(stores, arguments, _config_path):
         sum(phase["seconds"] for phase in found["phases"]))]
 
 
-_WORK = {"list": _list, "show": _show, "verify": _verify, "prune": _prune, "status": _status, "selftest": _selftest}
+_WORK = {"list": _list, "show": _show, "verify": _verify, "prune": _prune, "node-down": _node_down, "status": _status,
+         "selftest": _selftest}
 
 
 def main(argv, config_path):
@@ -356,6 +386,8 @@ def main(argv, config_path):
     top = commandline.parser()
     try:
         os.umask(0o077)
+        if os.geteuid() == 0:  # an engine must find no other configuration by HOME or CRIU_CONFIG_FILE than in a hook
+            start.clear_environment("COLUMNS")
         arguments = top.parse_args(argv[1:])
         if arguments.command is None:
             raise HookError(USAGE, "name a command; see %s --help" % top.prog)
@@ -364,13 +396,13 @@ def main(argv, config_path):
         if arguments.json:
             sys.stdout.write(json.dumps(dict(data, problems=stores.problems), indent=1, sort_keys=True) + "\n")
         else:
-            sys.stdout.write("\n".join(lines) + "\n")
+            _print("\n".join(lines) + "\n", sys.stdout)
             for problem in stores.problems:
-                sys.stderr.write("torque-ckpt: " + _plain(problem) + "\n")
+                _print("torque-ckpt: %s\n" % _plain(problem), sys.stderr)
         sys.stdout.flush()
         return code or (FOUND_WRONG if stores.problems else 0)
     except HookError as error:
-        sys.stderr.write("torque-ckpt: " + _plain(error.sentence) + "\n")
+        _print("torque-ckpt: %s\n" % _plain(error.sentence), sys.stderr)
         return error.code
     except BrokenPipeError:  # torque-ckpt list | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

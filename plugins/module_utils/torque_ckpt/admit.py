@@ -13,6 +13,7 @@ from .errors import HookError, CANNOT_WRITE
 # each thread; a fiftieth is for what the job does until it stops.
 _BASE, _PER_PROCESS, _PER_THREAD, _SHARE = 1 << 20, 48 << 10, 8 << 10, 50
 _FILES, _FILES_PER_PROCESS = 24, 8
+_PER_FILE = 8 << 10  # of those that do not hold memory
 
 _CANNOT_TRY = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EFBIG, errno.EINVAL)
 
@@ -122,6 +123,19 @@ def check(directory, needed, store, reserve, user):
                             % (shown(size), store, error.strerror))
 
 
+def check_private(place, files):
+    """As the user: see whether there is room on this node for what the engine writes beside memory.
+
+    :param place: private.Place
+    :param files: how many files that may be, from need() (int)
+    :raises HookError: CANNOT_WRITE when there is none
+    """
+    size, free = files * _PER_FILE, place.free()
+    if free is not None and size > free:
+        raise HookError(CANNOT_WRITE, "what the engine writes on this node needs %s, %s has %s free; the job runs on; free room there, or "
+                        "name another disk of this node in checkpoint_hooks_private_directory" % (shown(size), place.path, shown(free)))
+
+
 def check_limit(place, size, limit, user):
     """As the user: see whether an image of this size (int, bytes) leaves him within what the site allows him in a store (dict).
 
@@ -134,7 +148,11 @@ def check_limit(place, size, limit, user):
     if not limit:
         return
     from . import survey  # not on the way to an image where nothing is counted
-    used = sum(found for _user, found in survey.each(place, lambda _path, directory: survey.size_of(directory), []))
+    problems = []
+    used = sum(found for _user, found in survey.each(place, lambda _path, directory: survey.size_of(directory), problems))
+    if problems:
+        raise HookError(CANNOT_WRITE, "what the images of %s take in store %s cannot be counted (checkpoint_hooks_user_limit): %s; the "
+                        "job runs on; remove what is in the way" % (user, place["path"], problems[0]))
     if used + size > limit:
         raise HookError(CANNOT_WRITE, "the image needs %s, images of %s in store %s have %s of the %s that checkpoint_hooks_user_limit "
                         "allows; the job runs on; remove some, torque-ckpt list shows them"

@@ -6,17 +6,13 @@ image is then bound to its node. Everything here runs as the job's owner.
 """
 import errno
 import os
-import re
 import resource
 import stat
 
-from . import content, identity, mounts, scratch
+from . import content, identity, mounts, scratch, strict
 from .admit import shown
 from .errors import HookError, CANNOT_WRITE, plain
 from .opened import is_beneath, look, state
-
-_SHARED = re.compile(r"nfs\d?|cifs|smb3|smbfs|lustre|gpfs|beegfs\w*|ceph|pvfs2|orangefs|panfs|afs|9p|ocfs2|gfs2?|glusterfs|fuse\..*")
-"""Types of file systems that other nodes see, too: nothing on them needs to be carried."""
 
 _LEFT_MOST = 1000
 """How many files and trees left on other nodes an image remembers."""
@@ -51,9 +47,9 @@ class Places(object):
         self.trees = sorted({path for path in trees if self._is_local(path) and not any(is_beneath(path, other) for other in trees)})
 
     def _is_local(self, path):
-        """Whether only this node sees what is in the directory path (str)."""
+        """Whether only this node sees what is in the directory path (str): nothing else needs to be carried."""
         there = mounts.of(path, self._mounts)
-        return there is None or not _SHARED.fullmatch(there.type)
+        return there is None or not mounts.is_shared(there)
 
     def beneath(self, path):
         """Return the carried directory (str) that holds path (str), or None: those in a carried tree are in none."""
@@ -149,7 +145,7 @@ def save(image, load, limit):
         for descriptor in opened:
             os.close(descriptor)
         yield
-        return {"carried": [], "bound": True, "bound_reason": reason}
+        return {"carried": [], "bound": True, "bound_reason": reason[:strict.TEXT]}
     entries = [{"kind": "directory", "path": path, "beneath": place, "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid}
                for path, place, status in load.directories]
     later = []

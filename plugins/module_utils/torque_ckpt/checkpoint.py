@@ -8,16 +8,16 @@ import os
 import signal
 import time
 
-from . import admit, carried, changed, compression, compressors, contract, digest, fallback, holding, identity, key, lock, manifest
-from . import opened, phases, preflight, privilege, report, spool, start, store, witness
-from .errors import HookError
+from . import admit, carried, changed, compression, compressors, contract, digest, fallback, holding, identity, incarnation, key, lock
+from . import manifest, opened, phases, preflight, private, privilege, report, spool, start, store, told, witness
+from .errors import HookError, REFUSED
 
 
-def _prune(directory, call, settings):
+def _prune(directory, call, settings, life):
     """Remove the generations that are too many; the image is made, so a failure is only written down."""
     try:
         with phases.measure("prune"):
-            store.prune(directory, call.job_id, call.depth or settings["depth"])
+            store.prune(directory, call.job_id, call.depth or settings["depth"], life)
     except (HookError, OSError) as error:
         report.log("checkpoint", job=call.job_id, outcome="not pruned", sentence=repr(str(error)))
 
@@ -34,8 +34,10 @@ def _companions(image, node, root, places, output, left):
     return dict(facts, left=left, spool=spool.save(image, streams))
 
 
-def _dump(node, root, draft, companions, way):
+def _dump(node, root, draft, place, companions, way):
     """Have the engine write the tree and companions (generator function) copy the rest: by way (witness.Way), or after it, for a hold.
+
+    The tree's memory goes into the draft, which its owner can change; what steers the engine goes to a place (private.Place).
 
     Returns (seconds in the engine, the engine as the manifest calls it (dict), what companions said (dict)).
     """
@@ -46,7 +48,7 @@ def _dump(node, root, draft, companions, way):
     with phases.measure("dump"):
         watching = way and witness.Witness(companions, way)
         try:
-            node.engine.dump(root.pid, draft.path(), not way, way and way.program, meanwhile)
+            node.engine.dump(root.pid, store.engine_path(place.descriptor), not way, way and way.program, meanwhile, draft.path())
         except HookError as error:
             raise watching and watching.fault() or error
     seconds = time.monotonic() - started
@@ -61,9 +63,10 @@ def _compress(node, draft, program):
                                     node.settings["engine_timeout"])
 
 
-def _write(call, node, root, output, left, needed, way):
+def _write(call, node, root, place, output, left, needed, way):
     """As the user: dump, describe, publish. Returns the manifest (dict).
 
+    :param place: where the engine writes (private.Place)
     :param output: paths of the job's files in pbs_mom's spool (list of str)
     :param left: what the job left on other nodes (list of dict)
     :param needed: what the image takes, from admit.need (list)
@@ -74,6 +77,7 @@ def _write(call, node, root, output, left, needed, way):
         directory = store.open_job_directory(node.store, call.directory, create=True)
         store.sweep(directory, 2 * node.settings["engine_timeout"])
         generation = store.next_generation(directory, call.job_id)
+        life = incarnation.Own(directory, call.job_id, generation - 1)
         draft = store.Draft(directory, call.name)
         places = carried.Places(node.settings, root.pid)
 
@@ -81,43 +85,58 @@ def _write(call, node, root, output, left, needed, way):
         return _companions(draft.descriptor, node, root, places, output, left)
     try:
         with phases.measure("admit"):
+            admit.check_private(place, needed[1])
             files = carried.need(places, root.pid, node.settings["carried_bytes"], output, node.user.uid)
             needed = [needed[0] + files[0], needed[1] + files[1]]
             admit.check_limit(node.store, needed[0], node.settings["user_limit"], node.user.name)
             admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
-        frozen, engine, facts = _dump(node, root, draft, companions, way)
+        frozen, engine, facts = _dump(node, root, draft, place, companions, way)
+        excess = node.engine.excess(place.descriptor)
+        if excess:
+            raise HookError(REFUSED, "the image would give a process of the job more than %s has (%s); checkpoint the job when that "
+                            "process has ended; the job runs on" % (node.user.name, excess))
         plain = _compress(node, draft, program) if program else {}
         draft.flush()
-        facts.update(engine=engine, root=root.pid, pids=node.engine.process_ids(draft.descriptor), lost=node.engine.lost(draft.descriptor),
-                     frozen_seconds=round(frozen, 6), generation=generation)
+        with phases.measure("publish"):
+            changed.flush(facts["open_files"])
+            if way is None:
+                changed.note(facts["open_files"])
+        facts.update(engine=engine, root=root.pid, pids=node.engine.process_ids(place.descriptor), lost=node.engine.lost(place.descriptor),
+                     frozen_seconds=round(frozen, 6), generation=generation, incarnation=life.incarnation["id"], held=way is None)
         if call.depth:
             facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
         with phases.measure("manifest"):
-            found = manifest.write(draft.descriptor, call, node.user, facts, key.ask_to_seal, plain)
+            found = manifest.write(draft.descriptor, call, node.user, facts, key.ask_to_seal, plain, place.descriptor,
+                                   node.engine.holds_memory)
         with phases.measure("publish"):
-            changed.flush(facts["open_files"])
-            draft.publish()
+            life.publish(draft)
     except BaseException:
         draft.discard()
         raise
-    _prune(directory, call, node.settings)
+    _prune(directory, call, node.settings, life.incarnation)
     return found
 
 
 def _hold(call, node, root, write, answer, log):
-    """As root: have the image made of a job that is to be held and end the job. Does not return: pbs_mom must hear of success at once.
+    """As root: have the image made of a job that is to be held and end the job.
 
     Whatever fails sets the job going again: here if the user's part dies, there if this one does, else the job's leader (holding.py).
     """
     run_directory = node.settings["run_directory"]
     privilege.become_subreaper()
-    with holding.guarded(run_directory, call.job_id, root.pid, node.engine, node.settings["engine_timeout"]) as suspended:
-        # When it has returned its part of the hook is over: a signal that came late could hit the restarted job, which has the same ids.
-        log(privilege.as_user(node.user, lambda: _or_go_on(root, suspended, write), node.engine.dump_capabilities, answer))
-    holding.kill(root.pid)
+    commands = told.commands()
+    try:
+        with holding.guarded(run_directory, call.job_id, root, node.engine, node.settings["engine_timeout"]) as suspended:
+            # When it has returned its part of the hook is over: a signal that came late could hit the restarted job, with the same ids.
+            found = privilege.as_user(node.user, lambda: _or_go_on(root, suspended, write), node.engine.dump_capabilities, answer)
+            told.insist(commands)
+    except told.Unheard:
+        told.wait(commands, node.settings["engine_timeout"])
+        raise
+    log(found)
+    holding.kill(root, node.user)
     holding.end(run_directory, call.job_id)
     lock.forget(run_directory, call.job_id)
-    os._exit(0)
 
 
 def _go_on_after(call, node, hook, root, work):
@@ -126,7 +145,7 @@ def _go_on_after(call, node, hook, root, work):
     with contextlib.ExitStack() as stack:
         if node.engine.stops:
             privilege.become_subreaper()
-            stack.enter_context(holding.guarded(run_directory, call.job_id, root.pid, node.engine, node.settings["engine_timeout"]))
+            stack.enter_context(holding.guarded(run_directory, call.job_id, root, node.engine, node.settings["engine_timeout"]))
         work(stack.enter_context(witness.way(hook, run_directory, call.job_id, node.user, "the job runs on")))
     if node.engine.stops:
         holding.end(run_directory, call.job_id)
@@ -137,7 +156,7 @@ def _or_go_on(root, suspended, write):
     try:
         return write()
     except BaseException:
-        holding.go_on(root.pid, suspended)
+        holding.go_on(root, suspended)
         raise
 
 
@@ -147,9 +166,11 @@ def _checkpoint(call, node, hook, started):
     answer = key.answer(node.keys, call, node.user)
     failed = fallback.note(node.settings["run_directory"], call.job_id)
     if failed:
+        commands = told.commands()
         privilege.as_user(node.user, lambda: fallback.present(call, node, failed["name"]), answer=answer)
+        told.insist(commands)
         fallback.drop_note(node.settings["run_directory"], call.job_id)
-        holding.signal_all([failed["hook"][0]], signal.SIGKILL)
+        identity.send(failed["hook"], signal.SIGKILL)
         report.log("checkpoint", job=call.job_id, outcome="held", image=failed["name"])
         return
     with phases.measure("admit"):
@@ -160,18 +181,26 @@ def _checkpoint(call, node, hook, started):
         output = output or spool.find(root.ppid, spool.directory())
         needed = admit.need(identity.tree(root.pid), sum(spool.lengths(output).values()))
         store.give_job_directory(node.store, call.directory, node.user)
+        answer = incarnation.checkpointed(node, call, root, answer)
 
     def write(way=None):
-        return _write(call, node, root, output, left, needed, way)
+        return _write(call, node, root, place, output, left, needed, way)
 
     def log(found):
         report.done("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
                     bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
                     **report.about(found))
+    place = private.Place(node.settings["private_directory"] or node.settings["state_directory"], node.user, "the job runs on")
+    try:
+        if call.signal == contract.HOLD:
+            _hold(call, node, root, write, answer, log)
+        else:
+            _go_on_after(call, node, hook, root,
+                         lambda way: log(privilege.as_user(node.user, lambda: write(way), node.engine.dump_capabilities, answer)))
+    finally:
+        place.remove()
     if call.signal == contract.HOLD:
-        _hold(call, node, root, write, answer, log)
-    _go_on_after(call, node, hook, root,
-                 lambda way: log(privilege.as_user(node.user, lambda: write(way), node.engine.dump_capabilities, answer)))
+        os._exit(0)  # pbs_mom must hear of success at once
 
 
 def main(argv, config_path):
@@ -184,6 +213,7 @@ def main(argv, config_path):
         started = time.monotonic()
         call = contract.checkpoint(argv[1:])
         start.settle()
+        privilege.be_spared()
         with phases.measure("admit"):
             node = preflight.check(call, config_path)
         with lock.held(node.settings["run_directory"], call.job_id, "checkpoint", node.settings["lock_timeout"], "the job runs on"):

@@ -14,9 +14,9 @@ CODES = (
     (USAGE, "The arguments are not understood."),
     (DATA, "verify: an image is not whole."),
     (NO_INPUT, "There is no such job or image, or it cannot be read."),
-    (errors.NO_SERVER, "prune: pbs_server does not answer; nothing was removed."),
-    (SYSTEM, "The operating system refused something; prune: something was not removed."),
-    (TEMPORARY, "prune: another one is at work; try again later."),
+    (errors.NO_SERVER, "prune, node-down: pbs_server does not answer; nothing was done."),
+    (SYSTEM, "The operating system refused something; prune: something was not removed; node-down: a job was not queued again."),
+    (TEMPORARY, "prune, node-down: another one is at work; try again later. node-down: too many nodes are down."),
     (REFUSED, "Only root may do that; verify: the image is of another format, or root's hooks of this site did not make it."),
     (CONFIG, "This host is not set up for it (configuration, store not mounted; verify: root has no key)."),
 )
@@ -24,7 +24,7 @@ CODES = (
 
 STATES = (
     (survey.WHOLE, "every file is there in its size; after verify, with its content"),
-    (survey.DAMAGED, "a file is missing, of another size or (verify) of another content, or the manifest is not readable"),
+    (survey.DAMAGED, "a file is missing, of another size or (verify) of another content, or the manifest is not one that hooks write"),
     (survey.REFUSED_HERE, "of a format that the hooks of this host do not read, of another job or name than its place, or not sealed "
      "with a key of this site"),
     (survey.WRITING, "a hook is at work on it"),
@@ -58,6 +58,11 @@ COMMANDS = (
      "The newest image of a job that is whole is never removed, and nothing that a hook is working on. Root does it for all users, "
      "as them; a user for himself.",
      ("orphans", "dry_run"), "removed: list of {kind, job, owner, path, bytes, action}, kind being leftover, image or orphan; problems"),
+    ("node-down", "report the jobs of nodes that are down, or queue them again, to continue from their images on other nodes",
+     "The setting node_down_action decides. A job counts when its first node has been down for node_down_seconds, as seen by this "
+     "program, which a timer starts each minute, and when its image is whole. Needs root, and asks the server first; nothing is done "
+     "without its answer, nor while more than node_down_share percent of the nodes are down.",
+     ("dry_run",), "jobs: list of {job, node, seconds, image, action}; problems"),
     ("status", "say how this node is set up, which jobs were restarted on it and what failed last",
      "The last failures and the key are shown to root only.",
      (), "node, versions, engine, stores, key, jobs, failures, problems"),
@@ -71,7 +76,7 @@ ARGUMENTS = {
     "image": (("what",), {"metavar": "JOB|IMAGE", "help": "a job's id (12.head, or 12 where that is clear), an image's name or its path"}),
     "orphans": (("--orphans",), {"action": "store_true", "help": "remove the images of jobs, too, that the server has not known for longer "
                                  "than the grace time; needs root, and asks the server first"}),
-    "dry_run": (("--dry-run",), {"action": "store_true", "help": "say what would be removed, and remove nothing"}),
+    "dry_run": (("--dry-run",), {"action": "store_true", "help": "say what would be done, and do nothing"}),
     "user": (("--user",), {"default": "nobody", "help": "whom to be (default: nobody)"}),
     "directory": (("--directory",), {"default": "/var/tmp", "help": "where the image is made (default: /var/tmp)"}),
     "timeout": (("--timeout",), {"type": int, "default": 30, "metavar": "SECONDS", "help": "for each step (default: 30)"}),

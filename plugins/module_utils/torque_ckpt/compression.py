@@ -3,15 +3,20 @@
 Programs do that, because Python's library knows neither zstd nor lz4. They are called as an engine is, by the job's owner and with
 a time-out, but without its capabilities: they read what the owner can write. None writes more than the plain file has.
 """
+import fcntl
 import os
 import resource
+import select
 import signal
+import time
 
 from . import compressors, digest, manifest, privilege
 from .admit import shown as shown_size
 from .directory import names_in
 from .engines.base import call
-from .errors import HookError, CANNOT_WRITE, REFUSED, TEMPORARY
+from .errors import HookError, CANNOT_WRITE, ENGINE, REFUSED, TEMPORARY
+
+_F_SETPIPE_SZ, _PIECE = 1031, 1 << 20
 
 WORTH = 64 << 10
 """Files that are smaller stay as they are (bytes): they are not worth a process."""
@@ -86,12 +91,13 @@ def _packed(found):
     return [entry for entry in found["files"] if "plain" in entry]
 
 
-def check(found, shown, place):
-    """Prove that an image can be decompressed on this node.
+def check(found, shown, place, linked):
+    """Prove that what an image has of memory can be decompressed, or copied, on this node.
 
     :param found: its manifest (dict)
     :param shown: its path, for the sentences (str)
     :param place: private.Place
+    :param linked: says of a file's name whether it stays in the store; manifest.check_files copies the others
     :raises HookError: REFUSED for want of the program, TEMPORARY for want of room
     """
     for name in sorted({entry["plain"]["program"] for entry in _packed(found)}):
@@ -101,13 +107,62 @@ def check(found, shown, place):
         if compressors.find(name) is None:
             raise HookError(REFUSED, "image %s was compressed by %s, which is not in %s on this node; install the package %s here or "
                             "restart the job on another node; image kept" % (shown, name, compressors.looked_for(), name))
-    needed = sum(entry["plain"]["size"] for entry in _packed(found))
-    there = os.fstatvfs(place.descriptor)
-    free = there.f_bavail * there.f_frsize
-    if needed > free and there.f_blocks:  # a file system that does not know its size says 0
-        raise HookError(TEMPORARY, "image %s needs %s to be decompressed, %s has %s free; free room there, name a larger disk of this node "
+    packed, free = sum(entry["plain"]["size"] for entry in _packed(found)), place.free()
+    data = {entry.get("name") for entry in found["spool"] + found["carried"]}
+    copied = sum(entry["size"] for entry in found["files"]
+                 if "plain" not in entry and entry["name"] not in data and not linked(entry["name"]))
+    if free is not None and packed + copied > free:
+        raise HookError(TEMPORARY, "image %s needs %s to be %s, %s has %s free; free room there, name a larger disk of this node "
                         "in checkpoint_hooks_private_directory or restart the job on another node; image kept"
-                        % (shown, shown_size(needed), place.path, shown_size(free)))
+                        % (shown, shown_size(packed + copied), "decompressed" if packed else "copied", place.path, shown_size(free)))
+
+
+class _Receiver(object):
+    """Writes what a program sends through a pipe into a file.
+
+    The program is the owner's to take over. It has this end of nothing but the pipe, so nobody can write into the file behind the hash.
+
+    writer   int: the program's end of the pipe
+    seen     digest.Stream
+    failure  OSError: why the file could not be written, or None
+    late     bool: whether the time was over
+
+    :param target: the file (descriptor)
+    :param most: how many bytes it may get (int)
+    :param timeout: seconds until nothing more is read (int)
+    """
+
+    def __init__(self, target, most, timeout):
+        self._target, self._most, self._end = target, most, time.monotonic() + timeout
+        self._reader, self.writer = os.pipe()
+        self.seen, self.failure, self.late = digest.Stream(), None, False
+        try:
+            fcntl.fcntl(self.writer, _F_SETPIPE_SZ, _PIECE)
+        except OSError:
+            pass  # its owner has many pipes; it takes longer then
+
+    def receive(self):
+        """Read until the program ends, or sends too much; it cannot send more then. To be called while it runs, and once more."""
+        if self.writer is None:
+            return
+        os.close(self.writer)
+        self.writer = None
+        try:
+            with os.fdopen(self._reader, "rb", buffering=0) as stream:
+                self._read(stream)
+        except OSError as error:
+            self.failure = error
+
+    def _read(self, stream):
+        while self.seen.size <= self._most:
+            self.late = not select.select([stream], [], [], max(0, self._end - time.monotonic()))[0]
+            piece = b"" if self.late else stream.read(min(_PIECE, self._most + 1 - self.seen.size))
+            if not piece:
+                return
+            wanted = memoryview(piece)[:self._most - self.seen.size]
+            self.seen.add(piece)
+            while wanted:
+                wanted = wanted[os.write(self._target, wanted):]
 
 
 def _decompress(image, entry, shown, place, timeout):
@@ -115,17 +170,25 @@ def _decompress(image, entry, shown, place, timeout):
     try:
         opened.append(manifest.open_file(image, name))
         opened.append(manifest.open_copy(place.descriptor, plain["name"]))
-        status, output = _run(compressors.decompressing(plain["program"]), opened[0], opened[1], plain["size"], timeout)
-        if status not in (0, -signal.SIGXFSZ):
+        receiver = _Receiver(opened[1], plain["size"], timeout)
+        try:
+            command = compressors.decompressing(plain["program"])
+            status, output = _run(command, opened[0], receiver.writer, plain["size"], timeout, receiver.receive)
+        finally:
+            receiver.receive()
+        if receiver.late:
+            raise HookError(ENGINE, "%s took longer than %d seconds" % (command[0], timeout))
+        if receiver.failure or (status != 0 and receiver.seen.size <= plain["size"]):
+            why = receiver.failure.strerror if receiver.failure else _ended(plain["program"], status, output)
             raise HookError(TEMPORARY, "cannot decompress %s of the image to %s: %s; try again later or on another node; image kept"
-                            % (name, place.path, _ended(plain["program"], status, output)))
-        same = status == 0 and manifest.digest_of(place.descriptor, plain["name"]) == (plain["size"], plain["sha256_tree"])
+                            % (name, place.path, why))
     except OSError as error:
         raise manifest.damaged(shown, "%s: %s" % (name, error.strerror))
     finally:
         for descriptor in opened:
             os.close(descriptor)
-    if not same:  # its owner has changed it since it was verified
+    seen = receiver.seen.size, receiver.seen.hash()
+    if seen != (plain["size"], plain["sha256_tree"]):  # its owner has changed it since it was verified
         raise manifest.damaged(shown, "%s has another content than was written" % name)
 
 

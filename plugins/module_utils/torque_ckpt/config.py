@@ -9,6 +9,7 @@ keys (all optional but "stores"):
   blcr_dump_options     list of str, []; appended to every cr_checkpoint
   blcr_restore_options  list of str, []; appended to every cr_restart
   engine_timeout  int, seconds, 3600; a slower engine call is killed
+  engine_stall    int, seconds, 30, at most 60; so is CRIU when it neither works nor reads or writes for so long
   compression     str, "none"; the program that compresses what holds memory in an image: "zstd", "lz4", "gzip", or "auto", the first of
                   them that the node has
   compression_level  int, 0; of that program, 0 for its own default
@@ -26,19 +27,25 @@ keys (all optional but "stores"):
   metrics_directory str, ""; where the hooks lay their counters for Prometheus, nowhere if empty
   torque_path     str, "/opt/torque/current/bin"; TORQUE's commands, which torque-ckpt asks
   orphan_grace_days int, days, 7; images of a job that the server does not know are kept so much longer
+  node_down_action  str, "none"; what torque-ckpt node-down does with jobs of a node that is down: "none", "report" or "restart"
+  node_down_seconds int, seconds, 900; so long a node must have been down before
+  node_down_share   int, percent, 25; nothing is done while more of the nodes are down; one always may be, if another is up
   carried_directories  list of str; open files beneath these travel with the image
   carried_trees   list of str, []; directories that travel whole
   carried_bytes   int, 1 GiB; most that travels with one image
   copies_directory  str, ""; where this node has the server's checkpoint directory mounted; empty: images are copied there by sftp
   copies_ssh_config str, "/etc/ckpt-torque/copies/ssh_config"; how sftp reaches it
+  changed_files   str, "refuse"; what a restart does about a file of unchanged size that the job had open and that was written to or
+                  replaced since: "refuse"; "report" and go on, unless the job was held; "ignore"
   cut_back_appended  bool, false; whether a restart cuts back files that were open for appending only and have grown
+  copy_memory        bool, false; whether a restart copies memory, too, to a private place of the node before it uses it
 Names of carried directories and trees may begin with $TMPDIR, the job's own.
 """
 import json
 import os
 import stat
 
-from . import compressors
+from . import changed, compressors
 from .errors import HookError, CONFIG
 
 DEFAULTS = {
@@ -50,6 +57,7 @@ DEFAULTS = {
     "blcr_dump_options": [],
     "blcr_restore_options": [],
     "engine_timeout": 3600,
+    "engine_stall": 30,
     "compression": "none",
     "compression_level": 0,
     "run_directory": "/run/ckpt-torque",
@@ -65,18 +73,30 @@ DEFAULTS = {
     "metrics_directory": "",
     "torque_path": "/opt/torque/current/bin",
     "orphan_grace_days": 7,
+    "node_down_action": "none",
+    "node_down_seconds": 900,
+    "node_down_share": 25,
     "carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"],
     "carried_trees": [],
     "carried_bytes": 1 << 30,
     "copies_directory": "",
     "copies_ssh_config": "/etc/ckpt-torque/copies/ssh_config",
+    "changed_files": "refuse",
     "cut_back_appended": False,
+    "copy_memory": False,
 }
 
-_LEAST = {"engine_timeout": (1, "seconds"), "compression_level": (0, "levels"), "restart_attempts": (1, "attempts"),
-          "restart_backoff": (0, "seconds"), "depth": (1, "images"), "reserve": (0, "bytes"), "user_limit": (0, "bytes"),
-          "lock_timeout": (1, "seconds"), "orphan_grace_days": (0, "days"), "carried_bytes": (0, "bytes")}
+NODE_DOWN_ACTIONS = NONE, REPORT, RESTART = "none", "report", "restart"
+"""What torque-ckpt node-down may do for the jobs of a node that is down."""
+
+_LEAST = {"engine_timeout": (1, "seconds"), "engine_stall": (1, "seconds"), "compression_level": (0, "levels"),
+          "restart_attempts": (1, "attempts"), "restart_backoff": (0, "seconds"), "depth": (1, "images"), "reserve": (0, "bytes"),
+          "user_limit": (0, "bytes"), "lock_timeout": (1, "seconds"), "orphan_grace_days": (0, "days"), "node_down_seconds": (0, "seconds"),
+          "node_down_share": (0, "percent"), "carried_bytes": (0, "bytes")}
 """The smallest value of each number, and what it counts."""
+
+_LONGEST_STALL = 60
+"""So long at most may another user of the node have a job stand still (seconds)."""
 
 _PATHS = ("criu_path", "blcr_path", "run_directory", "private_directory", "key_path", "state_directory", "metrics_directory", "torque_path",
           "copies_directory", "copies_ssh_config")
@@ -120,9 +140,16 @@ def load(path, owner=0):
             raise _wrong(path, "sets %s to something that is not text" % key)
     if values["compression"] not in ("none", "auto") + compressors.ORDER:
         raise _wrong(path, "sets compression to %s, which these hooks do not know" % ascii(values["compression"]))
+    if values["node_down_action"] not in NODE_DOWN_ACTIONS:
+        raise _wrong(path, "sets node_down_action to %s, which is none of %s"
+                     % (ascii(values["node_down_action"]), ", ".join(NODE_DOWN_ACTIONS)))
+    if values["changed_files"] not in (changed.REFUSE, changed.REPORT, changed.IGNORE):
+        raise _wrong(path, "sets changed_files to %s, which these hooks do not know" % ascii(values["changed_files"]))
     for key, (least, unit) in _LEAST.items():
         if isinstance(values[key], bool) or values[key] < least:
             raise _wrong(path, "sets %s to something that is not a number of %s" % (key, unit))
+    if values["engine_stall"] > _LONGEST_STALL:
+        raise _wrong(path, "sets engine_stall to more than %d seconds" % _LONGEST_STALL)
     for key in ("carried_directories", "carried_trees"):
         for name in values[key]:
             if not isinstance(name, str) or not (name == "$TMPDIR" or name.startswith(("$TMPDIR/", "/"))) or ".." in name.split("/"):

@@ -27,6 +27,9 @@ depth       int or None: generations to keep (None for restart)
 
 CONTINUE, HOLD = 0, 15
 
+REPEATED = "PBS_HOLD_REPEATED"
+"""Variable of the checkpoint hook: this pbs_mom (patch hold-told) tells pbs_server of a hold until it has heard."""
+
 _JOB_ID = re.compile(r"[0-9]+(\[[0-9]*\])?(-[0-9]+)?(\.[A-Za-z0-9][A-Za-z0-9.-]*)?")
 _ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*\$?")
 _NUMBER = re.compile(r"[0-9]{1,10}")

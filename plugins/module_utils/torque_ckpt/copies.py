@@ -11,14 +11,19 @@ import errno
 import os
 import re
 import shutil
+import signal
+import stat
 import subprocess
 import time
 
-from . import config, identity, manifest, phases, report, store
-from .directory import DIRECTORY, names_in
+from . import config, identity, manifest, phases, progress, report, store, strict
+from .directory import DIRECTORY, names_in, open_file
 from .errors import HookError, CANNOT_WRITE, DATA, NO_INPUT, USAGE
 
 SCP = "/usr/bin/scp"
+
+PATIENCE = 300
+"""How long sftp may neither read nor write (seconds)."""
 
 REACHED = "/checkpoint"
 """The server's checkpoint directory as its second sshd shows it."""
@@ -30,33 +35,39 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 
 
-def outdated(names, name, keep):
-    """Return which of the names (iterable of str) are images of the same job as name (str) beyond the newest keep (int)."""
+def outdated(generations, name, keep):
+    """Return which images of the same job as name (str) are beyond the newest keep (int).
+
+    :param generations: of the images that are there (dict of int, by name); what has none is not touched
+    """
     job = _NUMBERED.fullmatch(name)
-    mine = [found for found in map(_NUMBERED.fullmatch, names) if found and job and found.group(1) == job.group(1)]
-    mine.sort(key=lambda found: int(found.group(2)), reverse=True)
+    mine = [found for found in map(_NUMBERED.fullmatch, generations) if found and job and found.group(1) == job.group(1)]
+    mine.sort(key=lambda found: (generations[found.group()], int(found.group(2))), reverse=True)
     return [found.group() for found in mine[keep:] if found.group() != name]
 
 
 def _files(image, shown):
-    """Return the names (list of str) in an image (descriptor)."""
+    """Return the names (list of str) in an image (descriptor): files, each of which can be read without waiting for anybody."""
     names = sorted(names_in(image))
     strange = [name for name in names if not _PLAIN.fullmatch(name)]
     if strange or manifest.FILE not in names:
         raise HookError(DATA, "%s is not copied: it is no image, %s; nothing was done" % (
             shown, "it holds %s" % ascii(strange[0]) if strange else "it has no %s" % manifest.FILE))
+    for name in names:
+        if not stat.S_ISREG(os.stat(name, dir_fd=image, follow_symlinks=False).st_mode):
+            raise HookError(DATA, "%s is not copied: it is no image, its %s is not a regular file; nothing was done" % (shown, name))
     return names
 
 
 def _facts(image):
     """Return the text of an image's manifest (bytes), by the image's descriptor."""
-    with open(os.open(manifest.FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=image), "rb") as stream:
-        return stream.read()
+    with open(open_file(image, manifest.FILE), "rb") as stream:
+        return stream.read(strict.LARGEST + 1)
 
 
 def _copy(name, source, target):
     """Copy a file from one directory (descriptor) to another, with mode and times."""
-    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=source), "rb") as read, \
+    with open(open_file(source, name), "rb") as read, \
             open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=target), "wb") as written:
         shutil.copyfileobj(read, written, 1 << 20)
         written.flush()
@@ -73,7 +84,12 @@ class Mounted(object):
         self.shown = path
 
     def _open(self, job):
-        return os.open(os.path.join(self.path, job), DIRECTORY)
+        directory = os.open(os.path.join(self.path, job), DIRECTORY)
+        owner = os.fstat(directory).st_uid
+        if owner not in (0, os.geteuid()):  # who could take away what is put there
+            os.close(directory)
+            raise OSError(errno.EPERM, "its directory %s is another user's (%d); remove it" % (job, owner))
+        return directory
 
     def put(self, image, job, name):
         """Lay an image (descriptor) into the directory job (str), under its name (str)."""
@@ -117,6 +133,14 @@ class Mounted(object):
         """Return the names (list of str) in the directory job, hidden ones too."""
         return os.listdir(os.path.join(self.path, job))
 
+    def generations(self, job, _names):
+        """Return the generations (dict of int, by name) of those images in the directory job, of these names (list of str), that tell."""
+        directory = self._open(job)
+        try:
+            return {image.name: image.generation for image in store.images(directory)}
+        finally:
+            os.close(directory)
+
     def remove(self, job, names):
         """Remove images, or hidden directories, from the directory job."""
         directory = self._open(job)
@@ -147,7 +171,7 @@ class Server(object):
         """
         done = subprocess.Popen(["sftp", "-F", self.ssh_config, "-b", "-", self.account], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=inherited, env=_ENVIRONMENT)
-        printed, said = (text.decode("utf-8", "replace").splitlines() for text in done.communicate("\n".join(commands + [""]).encode()))
+        printed, said = (text.decode("utf-8", "replace").splitlines() for text in _listen(done, "\n".join(commands + [""]).encode()))
         if done.returncode:
             # ssh closes with "Connection closed", the reason is before that.
             reasons = [line.strip() for line in said if line.strip() and not line.startswith(("Connection closed", "Couldn't read", "@"))]
@@ -155,7 +179,10 @@ class Server(object):
         return [line for line in printed if not line.startswith("sftp>")]
 
     def put(self, image, job, name):
-        """See Mounted. The last small file is for the new name: what a file system must have on the disk for it comes after that."""
+        """See Mounted. The last small file is for the new name: what a file system must have on the disk for it comes after that.
+
+        So it is with ext4, XFS and btrfs; without that file each of them still had the hidden name on the disk.
+        """
         source, hidden = store.engine_path(image), store.hidden(name)
         go = "cd %s/%s" % (REACHED, job)
         try:
@@ -164,6 +191,8 @@ class Server(object):
                       + ["rename %s %s" % (hidden, name),
                          "put -f %s/%s %s.flushed" % (source, manifest.FILE, hidden), "rm %s.flushed" % hidden], (image,))
         except OSError as error:
+            if error.errno == errno.ETIMEDOUT:  # no use in asking more
+                raise
             there, free = self._has(image, job, name), self._free()
             self._tidy(job, hidden)
             if not there:  # by a try before this one, whose answer was lost
@@ -203,6 +232,25 @@ class Server(object):
         """See Mounted."""
         return [name for name in self._ask(["cd %s/%s" % (REACHED, job), "ls -1a"]) if name not in (".", "..")]
 
+    def generations(self, job, names):
+        """See Mounted."""
+        import tempfile
+        found, images = {}, [name for name in names if _NUMBERED.fullmatch(name)]
+        with tempfile.TemporaryDirectory() as place:
+            self._ask(["cd %s/%s" % (REACHED, job)] + ["-get %s/%s %s/%d" % (name, manifest.FILE, place, number)
+                                                       for number, name in enumerate(images)])
+            directory = os.open(place, DIRECTORY)
+            try:
+                for number, name in enumerate(images):
+                    try:
+                        found[name] = strict.read(str(number), directory)["generation"]
+                        strict.check(found[name], strict.number())
+                    except (OSError, ValueError, KeyError, TypeError):
+                        found.pop(name, None)
+            finally:
+                os.close(directory)
+        return found
+
     def remove(self, job, names):
         """See Mounted."""
         commands = ["cd %s/%s" % (REACHED, job)]
@@ -211,6 +259,24 @@ class Server(object):
             commands += ["rename %s %s" % (name, doomed)] if doomed != name else []
             commands += ["-rm %s/*" % doomed, "rmdir " + doomed]
         self._ask(commands)
+
+
+def _listen(process, told):
+    """Tell a process (subprocess.Popen) what to do (bytes); return what it writes to both streams.
+
+    :raises OSError: when it does nothing for PATIENCE seconds and was killed
+    """
+    watch = progress.Watch(process.pid, PATIENCE)
+    while True:
+        try:
+            return process.communicate(told, timeout=progress.PAUSE)
+        except subprocess.TimeoutExpired:
+            told = None
+        if watch.fault():
+            for pid in reversed(identity.tree(process.pid)):
+                os.kill(pid, signal.SIGKILL)
+            process.communicate()
+            raise OSError(errno.ETIMEDOUT, "sftp %s and was ended" % watch.fault())
 
 
 def place(directory, ssh_config, account):
@@ -256,7 +322,8 @@ def put(way, path, job, name, keep):
         os.close(image)
     try:
         there = way.names(job)
-        doomed = outdated(there, name, keep) + _left_over(there)
+        generations = way.generations(job, there) if sum(map(bool, map(_NUMBERED.fullmatch, there))) > keep else {}
+        doomed = outdated(generations, name, keep) + _left_over(there)
         if doomed:
             way.remove(job, doomed)
         _thin_out(path, there, name, keep)
@@ -270,9 +337,8 @@ def _thin_out(path, there, name, keep):
     they are beyond the newest keep: pbs_mom removes the newest alone, and nobody comes back for the others."""
     directory = os.open(os.path.dirname(path), DIRECTORY)
     try:
-        here = names_in(directory)
-        mine = outdated(here, name, 0)
-        for old in mine:
+        here = {image.name: image.generation for image in store.images(directory)}
+        for old in outdated(here, name, 0):
             if old in there or old in outdated(here, name, keep):
                 os.rename(old, store.hidden(old), src_dir_fd=directory, dst_dir_fd=directory)
                 store.remove(directory, store.hidden(old))

@@ -63,6 +63,33 @@ def _all_leaves(count, work):
     return found
 
 
+class Stream(object):
+    """A file that comes in pieces.
+
+    size  int: how many bytes came
+    """
+
+    def __init__(self):
+        self.size, self._leaves = 0, []
+
+    def add(self, piece):
+        """Take the file's next piece (bytes-like)."""
+        import hashlib
+        rest = memoryview(piece)
+        while rest:
+            room = CHUNK - self.size % CHUNK
+            if room == CHUNK:
+                self._leaves.append(hashlib.sha256())
+            self._leaves[-1].update(rest[:room])
+            self.size += len(rest[:room])
+            rest = rest[room:]
+
+    def hash(self):
+        """Return the hexadecimal hash (str) of what came, as of() does."""
+        import hashlib
+        return hashlib.sha256(b"".join(leaf.digest() for leaf in self._leaves)).hexdigest()
+
+
 def of(source, target=None):
     """Return (size, hexadecimal hash) of a file.
 

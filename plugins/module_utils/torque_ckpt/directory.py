@@ -1,5 +1,6 @@
 """Directories by their descriptors."""
 import os
+import stat
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags with which a directory is opened, and a link is not."""
@@ -14,3 +15,15 @@ def names_in(directory):
     """
     os.lseek(directory, 0, os.SEEK_SET)
     return os.listdir(directory)
+
+
+def open_file(directory, name):
+    """Return a descriptor (int) of a file in directory (descriptor), to be read.
+
+    :raises OSError: when it is not a file, or not there
+    """
+    opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise OSError(0, "Not a regular file")
+    return opened

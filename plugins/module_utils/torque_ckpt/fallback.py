@@ -21,19 +21,23 @@ PAUSE = 10
 """How long to wait before looking at the preconditions again (seconds)."""
 
 
-def _commands():
-    """Return the directory of TORQUE's commands (str), or None when our parent is no pbs_mom beside which they are."""
-    try:
-        mom = os.readlink("/proc/%d/exe" % os.getppid())
-    except OSError:
-        return None
-    found = os.path.join(os.path.dirname(os.path.dirname(mom)), "bin")
-    return found if os.path.basename(mom) == "pbs_mom" and os.access(os.path.join(found, "qhold"), os.X_OK) else None
+def find_commands():
+    """Return the directory of TORQUE's commands (str), or None when it was no pbs_mom beside which they are that called this hook."""
+    caller = identity.process(os.getppid())
+    for pid in (caller.pid, caller.ppid) if caller else ():  # an unpatched one calls the checkpoint hook by a shell
+        try:
+            mom = os.readlink("/proc/%d/exe" % pid)
+        except OSError:
+            continue
+        found = os.path.join(os.path.dirname(os.path.dirname(mom)), "bin")
+        if os.path.basename(mom) == "pbs_mom" and os.access(os.path.join(found, "qhold"), os.X_OK):
+            return found
+    return None
 
 
 def is_needed():
     """Whether this restart hook belongs to a pbs_mom without the patch."""
-    return report.STATUS not in os.environ and _commands() is not None
+    return report.STATUS not in os.environ and find_commands() is not None
 
 
 def insist(check):
@@ -72,13 +76,24 @@ def _explain(commands, job_id, sentence, temporary):
             return
 
 
+def comment(job_id, sentence):
+    """Have the sentence (str) in the comment of a restarted job, in the place of pbs_mom's own; as far as the server lets root here."""
+    commands = find_commands()
+    if commands and os.fork() == 0:
+        try:
+            os.setsid()  # its end is not the job's
+            run([os.path.join(commands, "qalter"), "-W", 'comment="%s"' % sentence.replace('"', "'"), job_id], PATIENCE)
+        finally:
+            os._exit(0)
+
+
 def keep(run_directory, call, error):
     """Have the job of this restart hook held. Returns only when the server refuses that; held, the hook is killed.
 
     :param call: contract.Call
     :param error: why the restart failed (HookError); if that is temporary, the job is queued again then
     """
-    commands = _commands()
+    commands = find_commands()
     report.failed("restart", call.job_id, error.code, error.sentence)
     error.told = True
     records.write(run_directory, call.job_id, records.FAILED, {"hook": identity.mark(), "name": call.name})

@@ -9,20 +9,22 @@ import os
 import signal
 import time
 
-from . import identity, records
+from . import identity, privilege, records
 from .errors import HookError, SYSTEM
 
 PAUSE = 2
 """How often a leader looks whether its stopped job was left behind (seconds)."""
 
 
-def signal_all(pids, number):
-    """Send a signal to processes (pids), as far as they are there."""
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            pass
+def signal_all(processes, number):
+    """Send a signal to processes (iterable of Process), as far as they are there."""
+    for found in processes:
+        identity.send(identity.mark(found), number)
+
+
+def _members(root):
+    """Return the tree under root (Process) as far as it is its user's (list of Process), parents first."""
+    return [found for found in identity.family(root) if found.uid == root.uid]
 
 
 def stopped(root):
@@ -49,8 +51,8 @@ def end(run_directory, job_id):
 
 
 def go_on(root, suspended):
-    """Set the tree under root (pid) going again, but for what had been suspended (pids)."""
-    signal_all([pid for pid in identity.tree(root) if pid not in suspended], signal.SIGCONT)
+    """Set the tree under root (Process) going again, but for what had been suspended (pids)."""
+    signal_all([found for found in _members(root) if found.pid not in suspended], signal.SIGCONT)
 
 
 def wait_for_engine(timeout):
@@ -66,7 +68,7 @@ def wait_for_engine(timeout):
             return
         if pid == 0:
             if time.monotonic() > late:
-                signal_all(identity.tree(os.getpid())[1:], signal.SIGKILL)
+                signal_all(identity.family(identity.process(os.getpid()))[1:], signal.SIGKILL)
             time.sleep(0.01)
 
 
@@ -77,10 +79,11 @@ def guarded(run_directory, job_id, root, engine, timeout):
     To be used by a child subreaper. Root's record stays until end(): that of an engine which was too slow for good if it may stop the
     job later still.
 
+    :param root: its root Process
     :param engine: engines.base.Engine
     :param timeout: how long it may take (seconds)
     """
-    suspended, started = stopped(root), time.monotonic()  # by qsig -s suspend, say
+    suspended, started = stopped(root.pid), time.monotonic()  # by qsig -s suspend, say
     try:
         begin(run_directory, job_id, suspended)
         yield suspended
@@ -92,13 +95,18 @@ def guarded(run_directory, job_id, root, engine, timeout):
         raise
 
 
-def kill(root):
-    """Kill the stopped tree under root (pid), children first.
+def kill(root, user):
+    """Kill the stopped tree under root (Process) of a job's owner (privilege.User), children first. As root.
 
     Where a parent dies first the kernel sets its stopped children going (SIGHUP, SIGCONT), and who ignores SIGHUP does things that
     are not in the image.
     """
-    signal_all(reversed(identity.tree(root)), signal.SIGKILL)
+    def work():
+        signal_all(reversed(_members(root)), signal.SIGKILL)
+    if identity.has_handles():
+        work()
+    else:  # a number may be another process's at the very moment; the user can harm nobody but himself
+        privilege.as_user(user, work)
 
 
 def heal(run_directory, job_id, root, healed=None):
@@ -109,7 +117,8 @@ def heal(run_directory, job_id, root, healed=None):
     :returns: the dead hook ([pid, start]) or what was given
     """
     found = records.read(run_directory, job_id, records.HOLDING)
-    if not found or found["hook"] == healed or identity.marked(found["hook"]):
+    process = identity.process(root)
+    if not found or found["hook"] == healed or identity.marked(found["hook"]) or process is None:
         return healed
-    go_on(root, found["suspended"])
+    go_on(process, found["suspended"])
     return found["hook"]

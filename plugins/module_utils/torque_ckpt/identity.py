@@ -6,14 +6,18 @@ root process is proven by uid, start time and PBS_JOBID; after a restart it is
 found by the record that the restart hook, as root, left on this node.
 """
 import os
+import signal
 import time
 from collections import namedtuple
 
 from . import records
-from .errors import HookError, GONE, REFUSED
+from .errors import HookError, GONE, REFUSED, shown
 
 EXECVE_SECONDS = 1
 """How long a process may be on its way from one program to the next before it is taken as it is."""
+
+LONGEST_ENVIRONMENT = 256 << 10
+"""So much of a process's environment is looked at (bytes); a process may say that any part of its memory is its environment."""
 
 Process = namedtuple("Process", "pid ppid group session start state uid name alien")
 """start is in clock ticks since boot; a pid and its start time name one process for good.
@@ -71,6 +75,64 @@ def tree(root):
     return found
 
 
+def family(root):
+    """Return root (Process) and all its descendants (list of Process), parents first; nobody else's, though numbers are given again."""
+    found = [root]
+    for parent in found:
+        mine = [child for child in map(process, children(parent.pid)) if child and child.ppid == parent.pid]
+        if marked(mark(parent)):  # it was there all the time
+            found.extend(mine)
+    return found
+
+
+_PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # the same on every architecture
+
+
+def _system_call(*arguments):
+    import ctypes  # Python before 3.9 knows none of them
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = libc.syscall(*[ctypes.c_long(value) for value in arguments])
+    if found < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return found
+
+
+def _handle(pid):
+    """Return a descriptor (int) that means this very process for good, or None: the kernel has none (before 5.3)."""
+    try:
+        return getattr(os, "pidfd_open", lambda pid: _system_call(_PIDFD_OPEN, pid, 0))(pid)
+    except ProcessLookupError:
+        raise
+    except OSError:
+        return None
+
+
+def has_handles():
+    """Return whether send() cannot hit another process, not even one that has just been given the number (bool)."""
+    handle = _handle(os.getpid())
+    if handle is not None:
+        os.close(handle)
+    return handle is not None
+
+
+def send(pair, number):
+    """Send a signal (int) to the process that mark() told of; to nobody when it is gone, whoever has its pid by now."""
+    handle = None
+    try:
+        handle = _handle(pair[0])
+        if marked(pair) is None:
+            return
+        if handle is None:
+            os.kill(pair[0], number)
+        else:
+            getattr(signal, "pidfd_send_signal", lambda *found: _system_call(_PIDFD_SEND_SIGNAL, *found + (0, 0)))(handle, number)
+    except ProcessLookupError:
+        pass
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
 def _has_environment(pid):
     """Whether a process has an environment, or will have: in the midst of an execve its code (proc(5), stat) has no place yet."""
     with open("/proc/%d/stat" % pid, "rb") as stream:
@@ -83,36 +145,53 @@ def _environment(pid):
     deadline = time.monotonic() + EXECVE_SECONDS
     while True:
         with open("/proc/%d/environ" % pid, "rb") as stream:
-            found = stream.read()  # nothing when the program was replaced since the open
+            found = stream.read(LONGEST_ENVIRONMENT + 1)  # nothing when the program was replaced since the open
         if found or not _has_environment(pid) or time.monotonic() > deadline:
             return found
         time.sleep(0.001)
 
 
 def variable(pid, name):
-    """Return a variable (bytes) from the environment pid was started with, or None."""
+    """Return a variable (bytes) from the environment pid was started with, or None.
+
+    :raises HookError: REFUSED when it is not in the first LONGEST_ENVIRONMENT bytes, but there are more
+    """
     try:
-        for entry in _environment(pid).split(b"\0"):
-            if entry.startswith(name.encode() + b"="):
-                return entry[len(name) + 1:]
+        text = _environment(pid)
     except OSError:
-        pass
-    return None
+        return None
+    _before, found, after = (b"\0" + text).partition(b"\0" + name.encode() + b"=")
+    value, end, _rest = after.partition(b"\0")
+    if len(text) > LONGEST_ENVIRONMENT and not (found and end):
+        raise HookError(REFUSED, "process %d was started with more than %d KiB of environment, and %s is not in the first of them; start "
+                        "the job with a smaller one; it was left alone" % (pid, LONGEST_ENVIRONMENT >> 10, name))
+    return value if found else None
 
 
 def job_of(pid):
-    """Return PBS_JOBID (str) from the environment pid was started with, or None."""
+    """Return PBS_JOBID (str) from the environment pid was started with, or None.
+
+    :raises HookError: as variable()
+    """
     found = variable(pid, "PBS_JOBID")
     return None if found is None else found.decode("utf-8", "replace")
 
 
-def write_record(run_directory, job_id, leader, root, output=(), left=()):
+def started(found):
+    """Return when a Process started (float, seconds since the epoch by this node's clock)."""
+    boottime = 7  # CLOCK_BOOTTIME has no name before Python 3.7
+    return time.time() - time.clock_gettime(boottime) + found.start / os.sysconf("SC_CLK_TCK")
+
+
+def write_record(run_directory, job_id, leader, root, output=(), left=(), incarnation=None):
     """Leave root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str).
 
     :param left: what it left on nodes it was on, from carried.left (list of dict)
+    :param incarnation: of this life of the job (dict, incarnation.py)
     """
     records.write(run_directory, job_id, records.JOB,
-                  {"leader": mark(leader), "root": mark(root), "output": list(output), "left": list(left)})
+                  {"leader": mark(leader), "root": mark(root), "output": list(output), "left": list(left),
+                   "incarnation": incarnation})
 
 
 def _recorded(run_directory, job_id):
@@ -124,9 +203,9 @@ def _recorded(run_directory, job_id):
 
 
 def recorded_of(run_directory, job_id, root, key):
-    """Return what was recorded under key ("output" or "left", a list) of a restarted job with this root (Process)."""
+    """Return what was recorded under key ("output", "left", "incarnation") of a restarted job with this root (Process); [] for nothing."""
     record = records.read(run_directory, job_id, records.JOB)
-    return record.get(key, []) if record is not None and record["root"] == mark(root) else []
+    return record.get(key) or [] if record is not None and record["root"] == mark(root) else []
 
 
 def _hinted(session_id):
@@ -153,9 +232,9 @@ def root_of(run_directory, call, uid):
     owner = job_of(root.pid)
     if root.uid != uid or owner != call.job_id:
         raise HookError(REFUSED, "process %d is not job %s of %s (its uid is %d, its PBS_JOBID is %s); it was left alone"
-                        % (root.pid, call.job_id, call.user, root.uid, owner or "not set"))
+                        % (root.pid, call.job_id, call.user, root.uid, shown(owner) if owner else "not set"))
     for member in filter(None, map(process, tree(root.pid))):
         if member.uid != uid or member.alien:
             raise HookError(REFUSED, "process %d (%s) of job %s runs with another user's rights; its memory must not become the user's: "
-                            "checkpoint the job when it has ended" % (member.pid, member.name, call.job_id))
+                            "checkpoint the job when it has ended" % (member.pid, shown(member.name), call.job_id))
     return root

@@ -6,13 +6,14 @@ it with a key that only root has, so that nobody else can write one or change it
 import errno
 import json
 import os
-import stat
 import time
 
-from . import changed, digest, fit, put_back
-from .directory import names_in
+from . import changed, digest, fit, put_back, strict
+from .directory import names_in, open_file
 from .errors import HookError, CANNOT_WRITE, DATA, REFUSED, SYSTEM, TEMPORARY
+from .errors import plain as plain_name
 from .spool import NAMES
+from .strict import FLAG, NAME, SECONDS, number, text
 
 FILE = "manifest.json"
 FORMAT, COMPRESSED = 3, 4
@@ -23,27 +24,27 @@ READ = (FORMAT, COMPRESSED)
 KNOWN = (1, 2) + READ
 """Formats whose images are ours to list and to remove."""
 
-_DEFAULTS = {"carried": [], "left": [], "open_files": [], "bound": False, "bound_reason": "", "lost": []}
-"""What the manifest says of files where the facts say nothing."""
+_DEFAULTS = {"carried": [], "left": [], "open_files": [], "bound": False, "bound_reason": "", "lost": [], "incarnation": ""}
+"""What the manifest says where the facts say nothing."""
 
 _NOT_LISTED = {FILE, "stats-restore"}  # the second is CRIU's note of an earlier restart; it reads it never
 
-LARGEST = 64 << 20
-"""How long a manifest may be (bytes); a user could have root read more than there is memory."""
+_MOST = 100
+"""How many fields a manifest may have."""
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-def open_file(directory, name):
-    """Return a descriptor (int) of a file of the image in directory (descriptor).
-
-    :raises OSError: when it is not a file, or not there
-    """
-    source = os.open(name, _READ, dir_fd=directory)
-    if not stat.S_ISREG(os.fstat(source).st_mode):
-        os.close(source)
-        raise OSError(0, "Not a regular file")
-    return source
+_FIELDS = {
+    "job_id": text(NAME), "user": text(NAME), "uid": number(0, 2 ** 32 - 1), "name": text(NAME), "created": text(NAME), "bytes": number(),
+    "generation?": number(), "depth?": number(), "incarnation?": text(NAME), "held?": FLAG,
+    "frozen_seconds": SECONDS, "root": number(1, 2 ** 22), "pids": [number(1, 2 ** 22)],
+    "engine": {"name": text(NAME), "version?": text()}, "lost?": [text()],
+    "node": text(NAME), "kernel": text(NAME), "kernel_version": text(NAME), "arch": text(NAME), "libc": text(NAME), "cpu": [text(NAME)],
+    "files": [{"name": text(NAME), "size": number(), "sha256_tree": text(NAME),
+               "plain?": {"program": text(NAME), "name": text(NAME), "size": number(), "sha256_tree": text(NAME)}}],
+    "spool": [{"name": text(NAME), "path": text(), "mode": number(0, 0o7777)}],
+}
+_FIELDS_COMPRESSED = dict(_FIELDS, compression=text(NAME), plain_bytes=number())
+"""What a manifest says (strict.check), beside what put_back.check_fields and changed.check_fields look at. What it says besides, as newer
+hooks may have it, is left alone."""
 
 
 def digest_of(directory, name, target=None):
@@ -55,7 +56,30 @@ def digest_of(directory, name, target=None):
         os.close(source)
 
 
-def write(directory, call, user, facts, seal, plain=None):
+def _collect(private, directory, expected):
+    """Copy the engine's files from a private place into the image (descriptors); return what the manifest says of them (list of dict).
+
+    They are hashed while they are copied: their owner can change the image from now on, but not what the manifest says of it.
+
+    :param expected: says of a file's name whether it may be in the image already
+    :raises HookError: REFUSED when something else is
+    """
+    there, files = names_in(directory), []
+    strange = sorted(name for name in there if not expected(name))
+    if strange:
+        raise HookError(REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job runs on"
+                        % plain_name(strange[0]))
+    for name in names_in(private):
+        target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+        try:
+            size, tree = digest_of(private, name, target)
+        finally:
+            os.close(target)
+        files.append({"name": name, "size": size, "sha256_tree": tree})
+    return files
+
+
+def write(directory, call, user, facts, seal, plain=None, private=None, holds_memory=None):
     """Write the manifest of the image in directory (descriptor) and return it (dict).
 
     :param facts: what else it says (dict): at least
@@ -67,13 +91,20 @@ def write(directory, call, user, facts, seal, plain=None):
         and what carried.save, carried.left and changed.record say
     :param seal: called with the manifest (dict), returns it with the fields that prove it (key.ask_to_seal)
     :param plain: what compression.compress said (dict)
+    :param private: where the engine wrote what steers it (descriptor); it is copied into the image. None if that is in the image
+    :param holds_memory: says of a file's name whether the engine wrote it into the image itself; needed with private
+    :raises HookError: CANNOT_WRITE, REFUSED when there is something in the image that nobody of these wrote
     """
     files, plain = [], plain or {}
+    own = set(plain).union(entry.get("name") for entry in facts["spool"] + facts.get("carried", []))
     try:
-        for name in sorted(names_in(directory)):
+        if private is not None:
+            files = _collect(private, directory, lambda name: name in own or holds_memory(name))
+        for name in sorted(set(names_in(directory)).difference(entry["name"] for entry in files)):
             size, tree = digest_of(directory, name)
             entry = {"name": name, "size": size, "sha256_tree": tree}
             files.append(dict(entry, plain=plain[name]) if name in plain else entry)
+        files.sort(key=lambda entry: entry["name"])
         found = dict(
             dict(_DEFAULTS, **facts), format=FORMAT, job_id=call.job_id, user=user.name, uid=user.uid, name=call.name,
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), bytes=sum(entry["size"] for entry in files), files=files,
@@ -93,57 +124,42 @@ def _unwritten(name, error):
 def put(directory, found, name, seal):
     """Seal a manifest (dict) for an image of this name (str) and lay it into directory (descriptor); return it as it was sealed."""
     found = seal(dict(found, name=name))
+    said = json.dumps(found, indent=1, sort_keys=True).encode("ascii") + b"\n"
     try:
-        with open(os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory), "w") as stream:
-            json.dump(found, stream, indent=1, sort_keys=True)
-            stream.write("\n")
+        strict.parse(said)  # nobody would read it again
+        with open(os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory), "wb") as stream:
+            stream.write(said)
+    except strict.Wrong as error:
+        raise HookError(CANNOT_WRITE, "cannot write the manifest of image %s: %s, so that no hook would read it; the job has too many "
+                        "processes, threads or files for an image" % (name, error))
     except OSError as error:
         raise _unwritten(name, error)
     return found
 
 
-def _check_plain(plain):
-    """Raise an exception as _check_fields does when it is nonsense what the manifest says of the plain file of a compressed one."""
-    if not (isinstance(plain["size"], int) and all(isinstance(plain[key], str) for key in ("program", "name", "sha256_tree"))):
-        raise TypeError("plain")
-    if "/" in plain["name"]:
-        raise ValueError(plain["name"])
-
-
 def _check_fields(found):
-    """Raise KeyError or TypeError when a manifest (dict) lacks a field or has one of another type."""
-    kinds = {"job_id": str, "user": str, "uid": int, "name": str, "arch": str, "node": str, "root": int, "bytes": int, "pids": list,
-             "files": list, "spool": list, "cpu": list}
-    if found["format"] == COMPRESSED:
-        kinds.update(compression=str, plain_bytes=int)
-    for key, kind in kinds.items():
-        if not isinstance(found[key], kind):
-            raise TypeError(key)
-    if not all(isinstance(pid, int) for pid in found["pids"]) or not isinstance(found["engine"]["name"], str):
-        raise TypeError("pids or engine")
+    """Raise KeyError, TypeError, ValueError or AttributeError when a manifest (dict) lacks a field or has one of another kind."""
+    strict.check(found, _FIELDS_COMPRESSED if found["format"] == COMPRESSED else _FIELDS)
     for entry in found["files"]:
-        if not (isinstance(entry["name"], str) and isinstance(entry["size"], int) and isinstance(entry["sha256_tree"], str)):
-            raise TypeError("files")
-        if "/" in entry["name"] or entry["name"] in _NOT_LISTED:
-            raise ValueError(entry["name"])
-        if "plain" in entry:
-            _check_plain(entry["plain"])
+        names = [entry["name"]] + ([entry["plain"]["name"]] if "plain" in entry else [])
+        if any("/" in name or name in _NOT_LISTED for name in names):
+            raise strict.Wrong("files has %s" % ascii(entry["name"]))
     for entry in found["spool"]:
-        if entry["name"] not in NAMES or not isinstance(entry["path"], str) or not isinstance(entry["mode"], int):
-            raise TypeError("spool")
+        if entry["name"] not in NAMES:
+            raise strict.Wrong("spool has %s" % ascii(entry["name"]))
     put_back.check_fields(found)
     changed.check_fields(found)
 
 
 def load(directory):
-    """Return what the manifest of the image in directory (descriptor) says, whoever wrote it and in whatever format.
+    """Return what the manifest of the image in directory (descriptor) says (dict), whoever wrote it and in whatever format.
 
     :raises OSError, ValueError: when it says nothing
     """
-    with open(os.open(FILE, _READ, dir_fd=directory), "rb") as stream:
-        if os.fstat(stream.fileno()).st_size > LARGEST:
-            raise ValueError("larger than any that the hooks write")
-        return json.loads(stream.read().decode("utf-8"))
+    found = strict.read(FILE, directory)
+    if not isinstance(found, dict) or len(found) > _MOST:
+        raise strict.Wrong("it is not an object of at most %d fields" % _MOST)
+    return found
 
 
 def read(directory, shown):
@@ -159,12 +175,20 @@ def read(directory, shown):
             _check_fields(found)
     except OSError as error:
         raise HookError(DATA, "image %s has no readable manifest (%s); it is kept but cannot be restarted" % (shown, error.strerror))
-    except (ValueError, KeyError, TypeError):
-        raise HookError(DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % shown)
+    except strict.Wrong as error:
+        raise _not_ours(shown, str(error))
+    except KeyError as error:
+        raise _not_ours(shown, "%s is missing" % error.args)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _not_ours(shown, "a field is of another kind (%s)" % ascii(str(error))[1:-1][:100])
     if version not in READ:
         raise HookError(REFUSED, "image %s has manifest format %s, these hooks read %s; restart it on a node whose hooks made it; "
-                        "image kept" % (shown, ascii(version), " and ".join(map(str, READ))))
+                        "image kept" % (shown, ascii(version)[:100], " and ".join(map(str, READ))))
     return found
+
+
+def _not_ours(shown, why):
+    return HookError(DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (shown, why))
 
 
 def check_place(found, job_id, user, name, shown):

@@ -6,6 +6,13 @@ from collections import namedtuple
 Mount = namedtuple("Mount", "point source type options")
 """point, source, type: str; options: sorted list of str, of the mount and of its file system."""
 
+_SHARED = re.compile(r"nfs\d?|cifs|smb3|smbfs|lustre|gpfs|beegfs\w*|ceph|pvfs2|orangefs|panfs|afs|9p|ocfs2|gfs2?|glusterfs|fuse\..*")
+
+
+def is_shared(mount):
+    """Whether other nodes see what is on a Mount, too, by the type of its file system."""
+    return _SHARED.fullmatch(mount.type) is not None
+
 
 def _plain(field):
     """Return a field (bytes) as str with its escapes undone."""

@@ -11,17 +11,15 @@ import time
 
 from . import contract, metrics, store, survey
 from .directory import DIRECTORY, names_in
-from .errors import HookError, NO_SERVER, SYSTEM
+from .errors import HookError, SYSTEM
+from .server import Commands
 
 STATE = "orphans.json"
-
-PATIENCE = 60
-"""How long one of TORQUE's commands may take (seconds)."""
 
 DAY = 86400
 
 
-class Server(object):
+class Server(Commands):
     """pbs_server, asked by TORQUE's commands.
 
     name     str: what its job ids end in
@@ -32,34 +30,16 @@ class Server(object):
     """
 
     def __init__(self, commands):
-        self.commands = commands
-        status, said, error = self._run("qstat", "-B", "-f")
+        super(Server, self).__init__(commands, "nothing was removed")
+        status, said, error = self.run("qstat", "-B", "-f")
         names = [line.partition(":")[2].strip() for line in said.splitlines() if line.startswith("Server:")]
         if status != 0 or len(names) != 1 or not names[0]:
-            raise self._silent("qstat -B -f", status, error)
+            raise self.silent("qstat -B -f", status, error)
         self.name = names[0]
-        status, said, error = self._run("qselect")
+        status, said, error = self.run("qselect")
         if status != 0:
-            raise self._silent("qselect", status, error)
+            raise self.silent("qselect", status, error)
         self.numbers = {number_of(line.strip()) for line in said.splitlines() if line.strip()}
-
-    def _run(self, command, *arguments):
-        import subprocess
-        path = os.path.join(self.commands, command)
-        try:
-            done = subprocess.run([path] + list(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                  env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}, cwd="/", timeout=PATIENCE, check=False)
-        except OSError as error:
-            raise HookError(NO_SERVER, "%s cannot be started: %s; set checkpoint_hooks_torque_path to the directory of TORQUE's commands; "
-                            "nothing was removed" % (path, os.strerror(error.errno)))
-        except subprocess.TimeoutExpired:
-            raise HookError(NO_SERVER, "%s did not answer within %d seconds; nothing was removed" % (path, PATIENCE))
-        return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-
-    @staticmethod
-    def _silent(command, status, error):
-        return HookError(NO_SERVER, "pbs_server does not answer (%s exited %d: %s); nothing was removed"
-                         % (command, status, " ".join(error.split()) or "it said nothing"))
 
     def lists(self, job_id):
         """Whether the job (str), or one that it is a part of, is among those the server lists."""
@@ -70,9 +50,9 @@ class Server(object):
 
         :raises HookError: NO_SERVER when it says something else than yes or no
         """
-        status, _said, error = self._run("qstat", "-f", job_id)
+        status, _said, error = self.run("qstat", "-f", job_id)
         if status != 0 and "Unknown Job Id" not in error:
-            raise self._silent("qstat -f " + job_id, status, error)
+            raise self.silent("qstat -f " + job_id, status, error)
         return status != 0
 
 

@@ -6,7 +6,7 @@ from .engines import registry
 
 Node = namedtuple("Node", "settings user store engine keys")
 """settings: dict from config.load; user: privilege.User; store: its entry in the settings; engine: engines.base.Engine;
-keys: list from key.load"""
+keys: key.Keys"""
 
 
 def check(call, config_path):
@@ -21,4 +21,4 @@ def check(call, config_path):
     user = privilege.account(call.user, call.group)
     place = store.configured(settings["stores"], call.directory)
     store.check_mounted(place)
-    return Node(settings, user, place, registry.get(settings), key.load(settings["key_path"]))
+    return Node(settings, user, place, registry.get(settings), key.Keys(settings["key_path"]))

@@ -8,11 +8,13 @@ import os
 import pwd
 import grp
 import json
+import select
 import signal
+import time
 from collections import namedtuple
 
-from . import phases
-from .errors import HookError, NO_USER, SYSTEM
+from . import identity, phases, progress
+from .errors import HookError, NO_USER, SYSTEM, TEMPORARY
 
 User = namedtuple("User", "name uid gid home")
 
@@ -68,6 +70,29 @@ def _keep(capabilities):
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability)
 
 
+_SCORE = "/proc/self/oom_score_adj"
+
+
+def be_spared():
+    """Have the kernel end other processes when memory runs out: with a hook of root's its job would end. Not what becomes a user's."""
+    try:
+        with open(_SCORE, "w") as stream:
+            stream.write("-1000")
+    except OSError:
+        pass  # root of a container may not
+
+
+def _be_spared_no_more():
+    """As root still: so the user cannot go back to it."""
+    try:
+        with open(_SCORE, "r+") as stream:
+            if int(stream.read()) < 0:
+                stream.seek(0)
+                stream.write("0")
+    except OSError as error:
+        raise HookError(SYSTEM, "cannot write %s: %s" % (_SCORE, error.strerror))
+
+
 def become(user, capabilities=()):
     """Turn this process into the user's for good; keep only these capabilities (ints), across exec too.
 
@@ -75,6 +100,7 @@ def become(user, capabilities=()):
     """
     try:
         if os.geteuid() == 0:
+            _be_spared_no_more()
             if capabilities:
                 _prctl(_PR_SET_KEEPCAPS, 1)
             os.initgroups(user.name, user.gid)
@@ -143,12 +169,125 @@ def _unpack(found):
     return found["result"]
 
 
-def as_user(user, work, capabilities=(), answer=None):
+def apart(work):
+    """Run work() in a child that is what we are; return what it returns (must fit into JSON). Nothing else of it is in our memory.
+
+    :raises HookError: the one that work raised, or SYSTEM when the child died
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reader)
+            with os.fdopen(writer, "w") as said:
+                said.write(json.dumps(_pack(work)))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as heard:
+        text = heard.read()
+    status = os.waitpid(pid, 0)[1]
+    if not text.endswith("}"):
+        raise HookError(SYSTEM, "a part of the hook died with wait status %d" % status)
+    return _unpack(json.loads(text))
+
+
+PATIENCE = 3600
+"""How long a part of a hook that is the user's may wait for a file system that does not answer (seconds)."""
+
+_ENDING = 5
+"""How long a killed part may take to end (seconds); one that hangs in a file system does not."""
+
+
+class _Part(object):
+    """A child that has become a user, as root sees it: its user may stop it at any time, and must not keep root waiting.
+
+    :param pid: the child (int)
+    :param reader, writer: descriptors of the pipes from it and to it (int); closed by end()
+    :param user: User; patience, deadline: see as_user
+    """
+
+    def __init__(self, pid, reader, writer, user, patience, deadline):
+        self._pid, self._reader, self._writer, self._user = pid, reader, writer, user
+        self._watch = progress.Watch(pid, patience)
+        self._late = deadline and time.monotonic() + deadline
+        self._deadline = deadline
+        os.set_blocking(writer, False)
+
+    def _wait(self, reading, writing):
+        """Wait until a descriptor can be used.
+
+        :raises HookError: TEMPORARY when the child was given up
+        """
+        while True:
+            ready = any(select.select(reading, writing, [], progress.PAUSE)[:2])
+            if self._late and time.monotonic() > self._late:
+                fault = "took longer than %d seconds" % self._deadline
+            elif ready:
+                return
+            else:
+                fault = self._watch.fault()
+            if fault:
+                self._kill()
+                raise HookError(TEMPORARY, "the part of the hook that runs as %s %s and was killed; try again" % (self._user.name, fault))
+
+    def _kill(self):
+        """Kill the child and what it has started."""
+        for member in reversed(identity.family(identity.process(self._pid))):
+            identity.send(identity.mark(member), signal.SIGKILL)
+
+    def lines(self):
+        """Yield each line (bytes) that it says."""
+        kept = []
+        while True:
+            self._wait([self._reader], [])
+            chunk = os.read(self._reader, 1 << 16)
+            *ended, rest = chunk.split(b"\n")
+            for line in ended:
+                yield b"".join(kept) + line
+                kept = []
+            kept.append(rest)
+            if not chunk:
+                yield b"".join(kept)
+                return
+
+    def tell(self, text):
+        """Write bytes to it; whether it reads them is for lines() to find out."""
+        try:
+            while text:
+                self._wait([], [self._writer])
+                text = text[os.write(self._writer, text):]
+        except BrokenPipeError:
+            pass
+
+    def end(self):
+        """Close the pipes; return the child's wait status (int), None when not even SIGKILL ends it."""
+        os.close(self._reader)
+        os.close(self._writer)
+        for last in (False, True):
+            late = time.monotonic() + _ENDING
+            while time.monotonic() < late:
+                pid, status = os.waitpid(self._pid, os.WNOHANG)
+                if pid:
+                    return status
+                time.sleep(0.001)
+            if not last:
+                self._kill()  # it was stopped with its last breath
+        return None
+
+
+def as_user(user, work, capabilities=(), answer=None, patience=PATIENCE, deadline=None):
     """Run work() in a child that is the user's; return what it returns.
+
+    Its user can stop the child or have it wait: it is killed, with all that it has started, when it was stopped for progress.STOPPED
+    seconds.
 
     :param work: callable without arguments; its result must fit into JSON
     :param answer: called here with what work passes to ask(), for what only root can know
-    :raises HookError: the one that work raised, or SYSTEM when the child died
+    :param patience: for how long it may neither use a processor nor read or write (seconds); then it is killed, too
+    :param deadline: how long it may take in all (seconds), None for as long as it gets on; then it is killed, too
+    :raises HookError: the one that work raised, TEMPORARY when the child was killed here, or SYSTEM when it died
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # inherited as ignored, it would take the child's status away
     from_child, to_parent = os.pipe()
@@ -171,19 +310,19 @@ def as_user(user, work, capabilities=(), answer=None):
             os._exit(status)
     os.close(to_parent)
     os.close(from_parent)
-    found = {}
-    with os.fdopen(from_child) as said, os.fdopen(to_child, "w") as told:
-        for line in said:
+    part, found, status = _Part(pid, from_child, to_child, user, patience, deadline), {}, None
+    try:
+        for line in part.lines():
             try:
-                found = json.loads(line)
+                found = json.loads(line.decode("ascii"))
             except ValueError:  # it was killed while it spoke
                 break
             if "question" in found:
                 phases.load(found["phases"])
-                told.write(json.dumps(_pack(lambda asked=found["question"]: answer(asked))) + "\n")
-                told.flush()
-    status = os.waitpid(pid, 0)[1]
+                part.tell((json.dumps(_pack(lambda asked=found["question"]: answer(asked))) + "\n").encode("ascii"))
+    finally:
+        status = part.end()
     if "result" not in found and "sentence" not in found:
-        raise HookError(SYSTEM, "the part of the hook that runs as %s died with wait status %d" % (user.name, status))
+        raise HookError(SYSTEM, "the part of the hook that runs as %s died with wait status %s" % (user.name, status))
     phases.load(found["phases"])
     return _unpack(found)

@@ -5,6 +5,8 @@ ATTEMPTS  how often its restart has failed here (attempts.py)
 HOLDING   that a hook has stopped it (holding.py)
 FAILED    that its restart hook waits to have it held (fallback.py)
 
+HOLDING is for the job's leader, too, which is the user's; the others name files in users' directories and are root's alone.
+
 CALL and ANSWER are named pipes of the job owner's instead, between engine and hook (witness.py).
 """
 import json
@@ -66,7 +68,7 @@ def write(run_directory, job_id, kind, found):
     directory(run_directory)
     place = path(run_directory, job_id, kind)
     with open(place + ".new", "w") as stream:
-        os.fchmod(stream.fileno(), 0o644)  # whatever the umask
+        os.fchmod(stream.fileno(), 0o644 if kind == HOLDING else 0o600)  # whatever the umask
         json.dump(found, stream)
     os.rename(place + ".new", place)
 

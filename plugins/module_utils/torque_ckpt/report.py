@@ -4,7 +4,7 @@ import sys
 import syslog
 
 from . import phases
-from .errors import HookError, CONFIG, SYSTEM, TEMPORARY
+from .errors import HookError, CONFIG, SYSTEM, TEMPORARY, plain
 
 STATUS = "PBS_RESTART_STATUS"
 """Variable of the restart hook: the file in which a pbs_mom with the patch restart-status looks, when the hook has ended,
@@ -47,7 +47,7 @@ def done(hook, **facts):
 
 def about(found):
     """Return what a line says of an image (its manifest, dict) where there is something: what it does not bring back, how it is packed."""
-    said = {name: found[name] for name in ("compression", "plain_bytes") if name in found}
+    said = {name: found[name] for name in ("compression", "plain_bytes", "remarks") if found.get(name)}
     return dict(said, lost=", ".join(found["lost"])) if found.get("lost") else said
 
 
@@ -99,7 +99,8 @@ def guard(hook, work, job=None, tell=None):
         code, sentence, told = error.code, error.sentence, error.told
     except Exception as error:  # pylint: disable=broad-except
         code, sentence = SYSTEM, "unexpected %s: %s (line %d of %s)" % ((type(error).__name__, error) + _where(error))
-    sentence = " ".join(sentence.split())
+    # What a job or a program chose may be in it; it becomes the job's comment, which root looks at in a terminal.
+    sentence = "".join(char if char.isprintable() else plain(char) for char in " ".join(sentence.split()))
     sys.stderr.write(sentence + "\n")
     sys.stderr.flush()
     if not told:

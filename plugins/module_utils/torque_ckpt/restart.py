@@ -7,8 +7,8 @@ import os
 import signal
 import time
 
-from . import attempts, carried, changed, compression, config, contract, digest, fallback, identity, key, lock, manifest, phases
-from . import preflight, private, privilege, put_back, records, report, spool, start, store, supervisor, witness
+from . import attempts, carried, changed, choice, compression, config, contract, digest, fallback, identity, incarnation, key, lock
+from . import manifest, phases, preflight, private, privilege, put_back, records, report, spool, start, store, supervisor, witness
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
@@ -27,13 +27,14 @@ def _engine(node, place, cuts, way):
 def _restore(call, node, place, way):
     """As the user: open and verify the image, restore what was verified, from a place (private.Place) where nobody can change it.
 
-    Returns the manifest (dict), and what was put back on this node (list of dict).
+    Returns the manifest (dict), what was put back on this node (list of dict), and what to give incarnation.put_back.
 
     :param way: how the engine reaches this hook (witness.Way)
     """
-    shown = os.path.join(call.directory, call.name)
     with phases.measure("verify"):
         directory = store.open_job_directory(node.store, call.directory)
+        call, instead = choice.choose(call, node, directory, key.ask_to_prove)
+        shown = os.path.join(call.directory, call.name)
         image = store.open_image(directory, call.name, shown)
         found = manifest.verify(image, call, node.user, shown, key.ask_to_prove)
         if found["engine"]["name"] != node.engine.name:
@@ -42,23 +43,36 @@ def _restore(call, node, place, way):
         put_back.check_node(found, shown)
         if node.engine.keeps_ids:
             manifest.check_pids_free(found)
-        compression.check(found, shown, place)
-        manifest.check_files(image, found, shown, place.descriptor, node.engine.is_memory)
-        cuts = changed.check(found["open_files"], node.settings["cut_back_appended"])
+        linked = (lambda _name: False) if node.settings["copy_memory"] else node.engine.is_memory
+        compression.check(found, shown, place, linked)
+        manifest.check_files(image, found, shown, place.descriptor, linked)
+        rewritten = node.settings["changed_files"]
+        if found.get("held") and rewritten == changed.REPORT:
+            rewritten = changed.REFUSE  # the job has not touched them since
+        cuts, remarks = changed.check(found["open_files"], node.settings["cut_back_appended"], rewritten)
     if found["format"] == manifest.COMPRESSED:
         with phases.measure("decompress"):
             compression.decompress(image, found, shown, place, node.settings["engine_timeout"])
+    excess = node.engine.excess(place.descriptor)
+    if excess:
+        raise manifest.damaged(shown, "it would give a process more than %s has (%s)" % (node.user.name, excess))
+    private.ask_to_take_over()
     files = put_back.PutBack(image, found, node.settings, node.user.uid)
     try:
         with phases.measure("output"):  # before anything has the files open
             files.do()
             spool.put_back(image, found["spool"], node.user.uid)
         with phases.measure("restore"):
-            _engine(node, place.descriptor, cuts, way)
+            before = incarnation.begin(directory, call.job_id, found.get("generation", 0))
+            try:
+                _engine(node, place.descriptor, cuts, way)
+            except BaseException:
+                incarnation.put_back(directory, call.job_id, before)
+                raise
     except BaseException:
         files.undo()
         raise
-    return found, files.made
+    return dict(found, remarks="; ".join([instead] * bool(instead) + remarks)), files.made, before
 
 
 def _end_descendants():
@@ -67,11 +81,8 @@ def _end_descendants():
         left = identity.children(os.getpid())
         if not left:
             return
-        for pid in identity.tree(os.getpid())[1:]:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        for member in identity.family(identity.process(os.getpid()))[1:]:
+            identity.send(identity.mark(member), signal.SIGKILL)
         for pid in left:
             try:
                 os.waitpid(pid, 0)
@@ -79,10 +90,11 @@ def _end_descendants():
                 pass
 
 
-def _adopt(call, node, found):
+def _adopt(call, node, found, life):
     """Return the restored root Process, our child, of which root's record is written by now.
 
     :param found: the manifest (dict)
+    :param life: its incarnation (dict)
     """
     came = [found["root"]] if node.engine.keeps_ids else identity.children(os.getpid())
     root = identity.process(came[0]) if came else None
@@ -90,7 +102,7 @@ def _adopt(call, node, found):
         raise HookError(ENGINE, "%s said it restored job %s, but its process %d is not there; image kept"
                         % (node.engine.name, call.job_id, found["root"]))
     identity.write_record(node.settings["run_directory"], call.job_id, identity.process(os.getpid()), root,
-                          [entry["path"] for entry in found["spool"]], carried.left(found))
+                          [entry["path"] for entry in found["spool"]], carried.left(found), life)
     return root
 
 
@@ -98,17 +110,23 @@ def _bring_back(call, node, hook):
     """Restore the job and write root's record of it. Returns the manifest (dict) and the job's root process."""
     digest.prepare()
     place = private.Place(node.settings["private_directory"] or node.settings["state_directory"], node.user)
+    begun = []
+    answer = incarnation.restarted(node, call, begun, place.answer(key.answer(node.keys, call, node.user)))
     try:
         with witness.way(hook, node.settings["run_directory"], call.job_id, node.user, "image kept") as way:
-            found, made = privilege.as_user(node.user, lambda: _restore(call, node, place, way),
-                                            node.engine.restore_capabilities, key.answer(node.keys, call, node.user))
+            found, made, before = privilege.as_user(node.user, lambda: _restore(call, node, place, way),
+                                                    node.engine.restore_capabilities, answer)
     finally:
         place.remove()
     try:
-        return found, _adopt(call, node, found)
+        return found, _adopt(call, node, found, begun[0])
     except BaseException:
         _end_descendants()
-        privilege.as_user(node.user, lambda: put_back.undo(made, node.settings, node.user.uid))
+
+        def undo():
+            put_back.undo(made, node.settings, node.user.uid)
+            incarnation.put_back(store.open_job_directory(node.store, call.directory), call.job_id, before)
+        privilege.as_user(node.user, undo)
         raise
 
 
@@ -117,9 +135,11 @@ def _continue(call, node, started, hook):
     with lock.held(node.settings["run_directory"], call.job_id, "restart", node.settings["lock_timeout"], "image kept"):
         found, root = _bring_back(call, node, hook)
     report.restart_succeeded()
+    if found["remarks"]:
+        fallback.comment(call.job_id, found["remarks"])
     attempts.forget(node.settings["run_directory"], call.job_id)
     report.done("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
-                bytes=found["bytes"], seconds=round(time.monotonic() - started, 3), **report.about(found))
+                image=found["name"], bytes=found["bytes"], seconds=round(time.monotonic() - started, 3), **report.about(found))
     status = supervisor.supervise(root.pid, node.settings["run_directory"], call.job_id)
     records.drop(node.settings["run_directory"], call.job_id, records.JOB)
     supervisor.end_as(status)
@@ -160,6 +180,7 @@ def main(argv, config_path):
         report.restart_failed(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
         call = contract.restart(argv[1:])
         start.settle()
+        privilege.be_spared()
         try:
             _try(call, config_path, started, argv[0])
         except HookError as error:

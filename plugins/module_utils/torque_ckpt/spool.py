@@ -45,6 +45,11 @@ def directory():
     return os.path.join(os.path.dirname(os.getcwd()), "spool")
 
 
+def scripts():
+    """Return the directory (str) into which pbs_mom writes a job's script, anew each time that it starts the job; see directory()."""
+    return os.path.join(os.getcwd(), "jobs")
+
+
 def lengths(paths):
     """Return the sizes (dict of int, by path) of files (list of str)."""
     found = {}

@@ -3,11 +3,11 @@ import os
 import resource
 import stat
 
-from . import report
+from . import contract, report
 from .errors import HookError, CONFIG
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
-"""All that the root hooks, and what they start, have; beside the variable that is addressed to them."""
+"""All that the root hooks, and what they start, have; beside the variables that are addressed to them."""
 
 
 def _beneath(directory):
@@ -78,11 +78,16 @@ def no_core_dumps():
     resource.setrlimit(resource.RLIMIT_CORE, (1 if hard else 0, hard))
 
 
-def settle():
-    """Give a root hook its own environment, umask, limits and descriptors, whoever called it."""
-    kept = {name: os.environ[name] for name in (report.STATUS,) if name in os.environ}
+def clear_environment(*names):
+    """Have no variables but ENVIRONMENT from now on, and those of these names (str), if they are set."""
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     os.environ.clear()
     os.environ.update(ENVIRONMENT, **kept)
+
+
+def settle():
+    """Give a root hook its own environment, umask, limits and descriptors, whoever called it."""
+    clear_environment(report.STATUS, contract.REPEATED)
     os.umask(0o077)
     close_descriptors()
     no_core_dumps()

@@ -107,6 +107,23 @@ def _flush(name, directory):
         os.close(flushed)
 
 
+def _reason(error, path, descriptor=None):
+    """Return why something cannot be opened (str): a user whose uid is another on this node has no right to what is his.
+
+    :param error: OSError
+    :param path: it (str), beneath a directory (descriptor)
+    """
+    if error.errno == errno.EACCES:
+        try:
+            owner = os.stat(path, dir_fd=descriptor, follow_symlinks=False).st_uid
+        except OSError:
+            owner = 0
+        if owner not in (0, os.geteuid()):
+            return "%s; it belongs to uid %d, and the job's user has uid %d on this node; give the user one uid on all nodes" % (
+                error.strerror, owner, os.geteuid())
+    return error.strerror
+
+
 def open_job_directory(store, directory, create=False):
     """Return a descriptor (int) of a job's directory beneath store (dict); the caller closes it.
 
@@ -135,10 +152,11 @@ def open_job_directory(store, directory, create=False):
         if create and owner not in (0, os.geteuid()):  # where all may make directories, somebody may have made this one first
             raise OSError(errno.EPERM, "it is another user's (%d); remove it" % owner)
     except OSError as error:
+        reason = _reason(error, walked)
         if descriptor is not None:
             os.close(descriptor)
         raise HookError(CANNOT_WRITE if create else NO_INPUT, "%s of job images %s: %s"
-                        % ("cannot use the directory" if create else "cannot open the directory", walked, error.strerror))
+                        % ("cannot use the directory" if create else "cannot open the directory", walked, reason))
     return descriptor
 
 
@@ -152,7 +170,7 @@ def open_image(job_directory, name, shown):
     try:
         return os.open(name, DIRECTORY, dir_fd=job_directory)
     except OSError as error:
-        raise HookError(NO_INPUT, "image %s cannot be opened: %s" % (shown, error.strerror))
+        raise HookError(NO_INPUT, "image %s cannot be opened: %s" % (shown, _reason(error, name, job_directory)))
 
 
 def engine_path(descriptor):
@@ -163,7 +181,7 @@ def engine_path(descriptor):
 
 Image = namedtuple("Image", "name generation epoch whole manifest")
 """A published image. generation: int from 1, 0 for images from before there were any; epoch: the number at the name's end (int);
-whole: whether all files are there with their sizes (bool); manifest: what it says of itself, not proven (dict)."""
+whole: whether all files are there with their sizes (bool); manifest: what it says of itself, not proven, without lists (dict)."""
 
 
 def _is_whole(image, files):
@@ -173,6 +191,11 @@ def _is_whole(image, files):
     except OSError:
         return False
     return all(stat.S_ISREG(there.st_mode) and there.st_size == size for there, size in found)
+
+
+def epoch_of(name):
+    """Return the number (int) at the end of an image's name (str), 0 for none."""
+    return int(re.search("[0-9]*$", name).group() or 0)
 
 
 def images(job_directory, job_id=None):
@@ -194,8 +217,8 @@ def images(job_directory, job_id=None):
             generation = facts.get("generation", 0)
             known = facts["format"] in manifest.KNOWN and isinstance(generation, int) and generation is not True and generation >= 0
             if known and job_id in (None, facts["job_id"]):
-                epoch = re.search("[0-9]*$", name).group()
-                found.append(Image(name, generation, int(epoch or 0), _is_whole(image, facts["files"]), facts))
+                brief = {field: value for field, value in facts.items() if not isinstance(value, (dict, list))}
+                found.append(Image(name, generation, epoch_of(name), _is_whole(image, facts["files"]), brief))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
         finally:
@@ -230,30 +253,40 @@ def remove(job_directory, name):
     os.rmdir(name, dir_fd=job_directory)
 
 
-def superfluous(job_directory, job_id, keep):
+def belongs(image, life):
+    """Whether an Image is of a life of the job (incarnation, dict): made by it, or not after the image that it continues from.
+
+    Without an incarnation all images are.
+    """
+    return life is None or image.manifest.get("incarnation") == life["id"] or image.generation <= life["generation"]
+
+
+def superfluous(job_directory, job_id, keep, life=None):
     """Return the names (list of str) of a job's images that are older than the newest whole ones that are to be kept.
 
-    What is not an image of the job's is not among them, and neither is the newest one, whole or not.
+    What is not an image of the job's is not among them, and neither is the newest one, whole or not. What another life of the
+    job made meanwhile does not count as kept.
 
     :param keep: generations to keep (int, at least 1)
+    :param life: the job's incarnation (dict), None for all images
     """
     kept, doomed = set(), []
     for number, image in enumerate(images(job_directory, job_id)):
         generation = image.generation or image.name  # an image may have two names
         if number and len(kept) >= keep and generation not in kept:
             doomed.append(image.name)
-        elif image.whole:
+        elif image.whole and belongs(image, life):
             kept.add(generation)
     return doomed
 
 
-def prune(job_directory, job_id, keep):
+def prune(job_directory, job_id, keep, life=None):
     """Remove the superfluous images of a job; return their names (list of str).
 
-    :param keep: generations to keep (int, at least 1)
+    :param keep, life: see superfluous
     :raises HookError: CANNOT_WRITE when one cannot be removed; it is then as it was, or hidden
     """
-    doomed = superfluous(job_directory, job_id, keep)
+    doomed = superfluous(job_directory, job_id, keep, life)
     try:
         for name in doomed:
             os.rename(name, hidden(name), src_dir_fd=job_directory, dst_dir_fd=job_directory)

@@ -5,10 +5,11 @@ from directory descriptors and without following links. What an image says of it
 """
 import os
 import pwd
+import resource
 import stat
 import time
 
-from . import contract, digest, manifest, privilege, store
+from . import contract, digest, incarnation, manifest, privilege, store
 from .directory import DIRECTORY, names_in
 from .errors import HookError, NO_INPUT, REFUSED, SYSTEM
 
@@ -16,6 +17,15 @@ digest.prepare()
 
 DEPTH = 4
 """A job's directory is found if there are fewer directories than this between it and its store."""
+
+MEMORY = 512 << 20
+"""How much memory the part that looks at one user's images as him may take (bytes)."""
+
+PATIENCE, DEADLINE = 120, 300
+"""How long it may wait for a file system that does not answer, and how long it may take in all (seconds)."""
+
+MOST = 50000
+"""How many images of one user are looked at in a store."""
 
 WHOLE, DAMAGED, REFUSED_HERE, WRITING, LEFTOVER = "whole", "damaged", "refused", "writing", "leftover"
 """States of an image; commandline.STATES says what they mean."""
@@ -30,13 +40,24 @@ def account_of(uid, gid):
     return privilege.User(entry.pw_name, uid, entry.pw_gid, entry.pw_dir)
 
 
-def as_owner(user, work):
+def as_owner(user, work, answer=None, deadline=DEADLINE):
     """Run work() as the user: in a child when we are root, here when we are the user; return what it returns.
 
-    :raises HookError: REFUSED when we are somebody else
+    :param answer, deadline: see privilege.as_user
+    :raises HookError: REFUSED when we are somebody else, SYSTEM when it takes more memory than it may, TEMPORARY when it takes too long or
+        its user has stopped it
     """
+    def limited():
+        allowed = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = MEMORY if allowed == resource.RLIM_INFINITY else min(allowed, MEMORY)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        try:
+            return work()
+        except MemoryError:
+            raise HookError(SYSTEM, "there is more than fits into %d MiB of memory" % (most >> 20))
+
     if os.geteuid() == 0 and user.uid != 0:
-        return privilege.as_user(user, work)
+        return privilege.as_user(user, limited, (), answer, PATIENCE, deadline)
     if os.geteuid() == user.uid and user.uid != 0:
         return work()
     raise HookError(REFUSED, "images of %s are shown to root and to their owner only" % user.name)
@@ -108,7 +129,7 @@ def _job_directories(place, path, uid, depth=DEPTH):
         os.close(descriptor)
 
 
-def each(place, work, problems, only=None, also=()):
+def each(place, work, problems, only=None, also=(), answer=None, deadline=DEADLINE):
     """Call work(path, descriptor) as its owner for every job's directory in a store; return [(User, what it returned), ...].
 
     :param place: the store (dict)
@@ -116,6 +137,7 @@ def each(place, work, problems, only=None, also=()):
     :param problems: list to which a sentence is added for each user whose images cannot be looked at
     :param only: called with a path (str), says whether work is wanted for it; default: for all
     :param also: names in the store (list of str) to look for where a user cannot list it
+    :param answer, deadline: see privilege.as_user
     """
     if os.geteuid() and not os.access(place["path"], os.R_OK):  # a user may know his own place in a store that he cannot list
         me = account_of(os.geteuid(), os.getegid())
@@ -127,10 +149,20 @@ def each(place, work, problems, only=None, also=()):
         user = account_of(uid, gid)
 
         def look(paths=paths, uid=uid):
-            return [work(path, descriptor) for top in paths for path, descriptor in _job_directories(place, top, uid)
-                    if only is None or only(path)]
+            results, wrong = [], []
+            for path, descriptor in (pair for top in paths for pair in _job_directories(place, top, uid)):
+                if only is None or only(path):
+                    try:
+                        results.append(work(path, descriptor))
+                    except RecursionError:
+                        wrong.append("%s cannot be looked at: its directories are nested too deep" % path)
+                    if len(results) + len(wrong) > MOST:
+                        raise HookError(SYSTEM, "there are more than %d directories of jobs" % MOST)
+            return [results, wrong]
         try:
-            found += [(user, result) for result in as_owner(user, look)]
+            results, wrong = as_owner(user, look, answer, deadline)
+            found += [(user, result) for result in results]
+            problems += wrong
         except HookError as error:
             problems.append("the images of %s in %s cannot be looked at: %s" % (user.name, place["path"], error.sentence))
     return found
@@ -185,32 +217,68 @@ def _check_sizes(image, found, shown):
                             % (shown, entry["name"], size, entry["size"]))
 
 
-def _image(path, descriptor, name, changed, settings, thorough):
+_BRIEF = {"generation": None, "created": None, "node": None, "bound": False, "compression": None, "plain_bytes": None}
+
+
+def _describe(found, facts):
+    """Add to what there is to say of an image (dict) what its manifest (dict) says."""
+    found.update({name: facts.get(name, default) for name, default in _BRIEF.items()}, engine=facts["engine"]["name"],
+                 engine_version=facts["engine"].get("version"))
+    if facts["format"] != manifest.COMPRESSED:
+        found.update(compression=None, plain_bytes=None)
+
+
+def _examine(image, found, path, descriptor, settings, thorough, prove, full):
+    """Add to what there is to say of an image (dict, see look) what is in it (image, descriptor).
+
+    :raises HookError: with what is wrong with it
+    """
+    name, shown = found["name"], found["path"]
+    found["bytes"] = size_of(image)
+    if name.startswith("."):
+        over = store.is_left_over(descriptor, name, patience(settings), time.time)
+        found["state"] = LEFTOVER if over else WRITING
+        return
+    facts, wrong = manifest.read(image, shown), None
+    _describe(found, facts)
+    if full:
+        found["manifest"] = facts
+    if prove is not None:
+        try:
+            prove(facts, shown)
+            found["authentic"] = True
+        except HookError as error:
+            found["authentic"], wrong = False, (REFUSED, error.sentence)  # itself it would keep the manifest in memory
+    there = os.fstat(descriptor)
+    owner, job_id = account_of(there.st_uid, there.st_gid), contract.job_of(os.path.basename(path))
+    manifest.check_place(facts, job_id, owner, name, shown)
+    _check_sizes(image, facts, shown)
+    if thorough:
+        manifest.check_files(image, facts, shown)
+    if wrong:
+        raise HookError(*wrong)
+
+
+def _image(path, descriptor, name, changed, settings, thorough, prove, full):
     """Return what there is to say of one image (dict, see look)."""
     shown = os.path.join(path, name)
-    found = {"name": name, "path": shown, "state": WHOLE, "code": 0, "problem": "", "manifest": None, "bytes": 0,
-             "changed": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(changed))}
+    found = dict(_BRIEF, name=name, path=shown, state=WHOLE, code=0, problem="", bytes=0, engine=None, engine_version=None, authentic=None,
+                 changed=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(changed)))
     try:
         image = store.open_image(descriptor, name, shown)
         try:
-            found["bytes"] = size_of(image)
-            if name.startswith("."):
-                over = store.is_left_over(descriptor, name, patience(settings), time.time)
-                found.update(state=LEFTOVER if over else WRITING)
-                return found
-            found["manifest"] = manifest.read(image, shown)
-            there = os.fstat(descriptor)
-            owner, job_id = account_of(there.st_uid, there.st_gid), contract.job_of(os.path.basename(path))
-            manifest.check_place(found["manifest"], job_id, owner, name, shown)
-            _check_sizes(image, found["manifest"], shown)
-            if thorough:
-                manifest.check_files(image, found["manifest"], shown)
+            _examine(image, found, path, descriptor, settings, thorough, prove, full)
         finally:
             os.close(image)
     except OSError as error:
         found.update(state=DAMAGED, code=SYSTEM, problem="image %s cannot be looked at: %s" % (shown, error.strerror))
     except HookError as error:
         found.update(state=REFUSED_HERE if error.code == REFUSED else DAMAGED, code=error.code, problem=error.sentence)
+    except MemoryError:
+        raise
+    except Exception as error:  # pylint: disable=broad-except; one image must not hide the others
+        found.update(state=DAMAGED, code=SYSTEM, problem="image %s cannot be looked at: %s: %s"
+                     % (shown, type(error).__name__, ascii(str(error))[1:-1][:200]))
     return found
 
 
@@ -219,7 +287,7 @@ def patience(settings):
     return 2 * settings["engine_timeout"]
 
 
-def look(path, descriptor, settings, thorough=False, wanted=None):
+def look(path, descriptor, settings, thorough=False, wanted=None, prove=None, full=False):
     """As the owner: return what is in a job's directory.
 
     :param path: the directory (str)
@@ -227,11 +295,17 @@ def look(path, descriptor, settings, thorough=False, wanted=None):
     :param settings: dict from config.load
     :param thorough: read every byte (bool)
     :param wanted: names of images (set of str), default all
-    :returns: {"job": str, "path": str, "images": [{"name", "path", "state", "code", "problem", "manifest", "bytes", "changed"}]}
+    :param prove: called with a manifest and its image's path; raises HookError when root did not seal it; None where that cannot be told
+    :param full: with the manifests, for few images (bool)
+    :returns: {"job": str, "path": str, "images": list of {"name", "path", "state", "code", "problem", "bytes", "changed", "authentic",
+        and of the manifest, or None: "generation", "created", "node", "bound", "compression", "plain_bytes", "engine", "engine_version";
+        with full "manifest", if it can be read}}
     """
+    names = [(name, there) for name, there in _subdirectories(descriptor) if wanted is None or name in wanted]
+    if len(names) > MOST:
+        raise HookError(SYSTEM, "there are more than %d images in %s" % (MOST, path))
     return {"job": contract.job_of(os.path.basename(path)), "path": path,
-            "images": [_image(path, descriptor, name, there.st_mtime, settings, thorough) for name, there in _subdirectories(descriptor)
-                       if wanted is None or name in wanted]}
+            "images": [_image(path, descriptor, name, there.st_mtime, settings, thorough, prove, full) for name, there in names]}
 
 
 def tidy(path, descriptor, settings, dry_run):
@@ -247,8 +321,9 @@ def tidy(path, descriptor, settings, dry_run):
     # As many as the job itself asked for with qsub -c depth=N.
     wanted = found[0].manifest.get("depth") if found else None
     keep = wanted if isinstance(wanted, int) and wanted > 0 else settings["depth"]
+    life = incarnation.read(descriptor, job_id)
     doomed = {"leftover": [entry["name"] for entry in entries if entry["state"] == LEFTOVER],
-              "image": store.superfluous(descriptor, job_id, keep)}
+              "image": store.superfluous(descriptor, job_id, keep, life)}
     sizes = {entry["name"]: entry["bytes"] for entry in entries}
     action = dict.fromkeys(doomed["leftover"] + doomed["image"], "would be removed")
     if not dry_run:
@@ -256,7 +331,7 @@ def tidy(path, descriptor, settings, dry_run):
         action.update({name: "removed" if name in gone else "not removed: it could not be, or a hook is at work on it"
                        for name in doomed["leftover"]})
         try:
-            gone = set(store.prune(descriptor, job_id, keep))
+            gone = set(store.prune(descriptor, job_id, keep, life))
             action.update(dict.fromkeys(gone, "removed"))
         except HookError as error:
             action.update(dict.fromkeys(doomed["image"], "not removed: " + error.sentence))

@@ -9,7 +9,7 @@ import time
 import pytest
 from conftest import HOOKS, LIMIT
 
-from torque_ckpt import commandline, compression, contract, errors, fit, key, manifest, privilege, store
+from torque_ckpt import commandline, compression, contract, errors, fit, key, manifest, privilege, store, strict
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: images of several users are looked at")
 
@@ -105,21 +105,25 @@ class Fleet(object):
         for command, text in texts.items():
             self.program(text, "bin/" + command)
 
-    def call(self, *arguments, user=None):
-        """Run torque-ckpt as root or another user, who may not be able to read this interpreter; return the finished process."""
+    def call(self, *arguments, user=None, before="pass", options=(), locale="C.UTF-8", variables=()):
+        """Run torque-ckpt as root or another user, who may not be able to read this interpreter; return the finished process.
+
+        :param before: code (str); options: of the interpreter (list of str); variables: of the environment (dict)
+        """
         # What argparse imports late is imported before.
         become = "admin.commandline.parser().format_help(); privilege.become(privilege.account(%r))" % user if user else "pass"
-        code = ("import sys; sys.path.insert(0, %r)\nfrom torque_ckpt import admin, privilege\nfrom torque_ckpt.engines import criu\n"
-                "%s\nsys.exit(admin.main(sys.argv, %r))" % (HOOKS, become, self.config))
-        environment = {"PATH": "/bin:/usr/bin", "LC_ALL": "C.UTF-8"}
+        code = ("import resource, sys; sys.path.insert(0, %r)\nfrom torque_ckpt import admin, privilege\n"
+                "from torque_ckpt.engines import criu\n%s\n%s\nsys.exit(admin.main(sys.argv, %r))" % (HOOKS, before, become, self.config))
+        environment = dict({"PATH": "/bin:/usr/bin", "LC_ALL": locale}, **dict(variables))
         if "LD_LIBRARY_PATH" in os.environ:
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        return subprocess.run([sys.executable, "-IS", "-c", code] + list(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, universal_newlines=True, env=environment, cwd="/", timeout=LIMIT, check=False)
+        return subprocess.run([sys.executable, "-IS"] + list(options) + ["-c", code] + list(arguments),
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              universal_newlines=True, env=environment, cwd="/", timeout=LIMIT, check=False)
 
-    def ask(self, *arguments, user=None, code=0):
+    def ask(self, *arguments, user=None, code=0, before="pass"):
         """Run torque-ckpt --json, which must end with this code; return what it said (dict)."""
-        done = self.call(*(arguments + ("--json",)), user=user)
+        done = self.call(*(arguments + ("--json",)), user=user, before=before)
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout)
 
@@ -271,7 +275,7 @@ def test_image_without_a_manifest(fleet):
 
 @pytest.mark.parametrize("make", [
     os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path),
-    lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), manifest.LARGEST + 1)])
+    lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), strict.LARGEST + 1)])
 def test_manifest_that_would_keep_root_busy(fleet, make):
     path = os.path.join(fleet.image(), "manifest.json")
     fleet.image("13.head")
@@ -282,6 +286,142 @@ def test_manifest_that_would_keep_root_busy(fleet, make):
     assert [(image["job"], image["state"]) for image in fleet.ask("list")["images"]] == [("12.head", "damaged"), ("13.head", "whole")]
 
 
+def deface(path, said):
+    """Let the owner of an image have its manifest say something else: bytes, or fields that are changed (dict)."""
+    there = os.path.join(path, "manifest.json")
+    if isinstance(said, dict):
+        with open(there) as stream:
+            said = json.dumps(dict(json.load(stream), **said)).encode()
+    with open(there, "wb") as stream:  # still his
+        stream.write(said)
+
+
+HOSTILE = [
+    ({"generation": "x"}, "generation is not a whole number from 0 to 9223372036854775807"),
+    ({"frozen_seconds": "long"}, "frozen_seconds is not a number of seconds"),
+    ({"format": 4, "compression": "zstd", "plain_bytes": 10 ** 400}, "it holds a number of more than 64 bits"),
+    ({"node": "n" * (10 << 20)}, "it holds a text of more than 4096 characters"),
+    ({"node": "n" * 4096}, "node is not a text of at most 255 characters"),
+    ({"files": [7]}, "files[0] is not an object"),
+    ({"engine": ["criu"]}, "engine is not an object"),
+    (b"[" * 200000, "it is nested more than 8 deep"),
+    (b'{"a":' * 200000, "it is nested more than 8 deep"),
+    (b'{"format": 3}' + b" " * (60 << 20), "it is larger than 16777216 bytes"),
+]
+
+
+@pytest.mark.parametrize("said, why", HOSTILE, ids=[str(list(said)[0] if isinstance(said, dict) else said[:6]) for said, _why in HOSTILE])
+def test_one_users_manifest_is_damaged_and_all_others_are_looked_at(fleet, said, why):
+    other = fleet.image("13.head", user="daemon")
+    good, bad = fleet.image(generation=1), fleet.image(generation=2)
+    deface(bad, said)
+    found = fleet.ask("list")
+    assert found["problems"] == []
+    assert {image["path"]: image["state"] for image in found["images"]} == {good: "whole", bad: "damaged", other: "whole"}
+    assert [image["problem"] for image in found["images"] if image["path"] == bad] == [
+        "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (bad, why)]
+    done = fleet.call("list")
+    assert (done.returncode, done.stderr) == (0, "") and max(map(len, done.stdout.splitlines())) < 300
+    for command in (["show", bad], ["show", "12.head"], ["show", "13"], ["prune"], ["prune", "--dry-run"], ["status"], ["verify", "13"]):
+        done = fleet.call(*command)
+        assert (done.returncode, done.stderr) == (0, ""), command
+        assert len(done.stdout) < 5000
+    assert fleet.call("verify", "12").returncode == errors.DATA
+    mine = [dict(image, authentic=None) for image in found["images"] if image["owner"] == "nobody"]
+    assert fleet.ask("list", user="nobody")["images"] == mine
+
+
+def test_long_texts_are_cut_in_tables(fleet):
+    path = fleet.image()
+    deface(path, {"node": "n" * 255, "engine": {"name": "e" * 255, "version": "v" * 4096}, "lost": ["l" * 4096] * 1000})
+    done = fleet.call("list")
+    assert "n" * 77 + "..." in done.stdout and "n" * 78 not in done.stdout and len(done.stdout) < 1000
+    assert max(map(len, fleet.call("show", path).stdout.splitlines())) < 1100
+    assert fleet.ask("show", path)["manifest"]["node"] == "n" * 255
+
+
+@pytest.mark.parametrize("command", ["list", "show", "verify"])
+def test_text_that_the_terminal_cannot_show(fleet, command):
+    path = fleet.image()
+    deface(path, {"node": "n\u00f6de \ud800"})
+    done = fleet.call(*[command] + [path] * (command != "list"), options=["-X", "utf8=0"], locale="POSIX")
+    assert done.stderr == ""
+    assert command == "verify" or "n\\xf6de ?" in done.stdout
+
+
+def test_many_large_manifests_do_not_pile_up(fleet):
+    """Root has one in memory at a time, and the part that is the user has no more than it is allowed."""
+    for generation in range(1, 17):
+        path = fleet.image(generation=generation)
+        deface(path, {"carried": [], "open_files": [], "later": ["x" * 4096] * 3900})  # 15 MiB
+    limit = "resource.setrlimit(resource.RLIMIT_DATA, (%d << 20,) * 2)"
+    found = fleet.ask("list", before=limit % 170)
+    assert [image["state"] for image in found["images"]] == ["refused"] * 16
+    found = fleet.ask("list", before="from torque_ckpt import survey; survey.MEMORY = 40 << 20", code=1)
+    assert found["images"] == []
+    assert found["problems"] == ["the images of nobody in %s cannot be looked at: there is more than fits into 40 MiB of memory"
+                                 % fleet.store]
+
+
+STOPPER = """
+import os, signal, time
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/status" % pid) as stream:
+                text = stream.read()
+            with open("/proc/%s/cmdline" % pid) as stream:
+                mine = STORE in stream.read()
+            if mine and "Uid:\\t65534\\t" in text and int(pid) != os.getpid():
+                os.kill(int(pid), signal.SIGSTOP)
+        except OSError:
+            pass
+"""
+
+
+@pytest.mark.parametrize("command", ["list", "prune"])
+def test_user_who_stops_what_looks_at_his_images(fleet, command):
+    """He is given up, root goes on with the others."""
+    fleet.image()
+    for generation in (1, 2, 3):
+        fleet.image("13.head", user="daemon", generation=generation)
+    # He sees the part for a second, however busy this machine is.
+    before = ("import time; from torque_ckpt import progress, survey; progress.STOPPED = 2; right = survey.store.open_job_directory; "
+              "survey.store.open_job_directory = lambda *arguments: time.sleep(1) or right(*arguments)")
+    stopper = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                                "/usr/bin/python3", "-c", STOPPER.replace("STORE", repr(fleet.top))])
+    try:
+        found = fleet.ask(command, before=before, code={"list": 1, "prune": errors.SYSTEM}[command])
+    finally:
+        stopper.kill()
+        stopper.wait()
+    assert [fact["job"] for fact in found.get("images", found.get("removed"))] == ["13.head"] * {"list": 3, "prune": 1}[command]
+    assert found["problems"] == ["the images of nobody in %s cannot be looked at: the part of the hook that runs as nobody was stopped for "
+                                 "2 seconds and was killed; try again" % fleet.store]
+
+
+def test_more_images_than_are_looked_at(fleet):
+    fleet.image("13.head", user="daemon")
+    for generation in range(1, 5):
+        fleet.image(generation=generation)
+    found = fleet.ask("list", before="from torque_ckpt import survey; survey.MOST = 3", code=1)
+    assert [image["job"] for image in found["images"]] == ["13.head"]
+    assert found["problems"] == ["the images of nobody in %s cannot be looked at: there are more than 3 images in %s/12.head.CK"
+                                 % (fleet.store, fleet.store)]
+
+
+def test_image_that_shows_a_mistake_of_ours_hides_no_other(fleet):
+    for generation in (1, 2):
+        fleet.image(generation=generation)
+    before = ("from torque_ckpt import manifest, survey; right = manifest.read; "
+              "survey.manifest.read = lambda image, shown: right(image, shown) if shown.endswith('2') else 1 / 0")
+    found = fleet.ask("list", before=before)
+    assert [(image["state"], image["problem"]) for image in found["images"]] == [
+        ("damaged", "image %s/12.head.CK/ckpt.12.head.1001 cannot be looked at: ZeroDivisionError: division by zero" % fleet.store),
+        ("whole", "")]
+
+
 def test_directories_without_end(fleet):
     """Nested so deep that a program could run out of descriptors or of stack."""
     directory = os.path.dirname(fleet.image())
@@ -290,10 +430,26 @@ def test_directories_without_end(fleet):
     subprocess.run([sys.executable, "-c", code], cwd=directory, check=True)
     done = fleet.call("list", "--json")
     subprocess.run(["rm", "-rf", directory], check=True)
-    assert done.returncode == 1
+    assert done.returncode == 0
     found = json.loads(done.stdout)
-    assert [image["job"] for image in found["images"]] == ["13.head"]
-    assert len(found["problems"]) == 1 and found["problems"][0].startswith("the images of nobody in %s cannot be looked at: " % fleet.store)
+    assert [(image["job"], image["image"], image["state"]) for image in found["images"]] == [
+        ("12.head", "d", "damaged"), ("12.head", "ckpt.12.head.1001", "whole"), ("13.head", "ckpt.13.head.1001", "whole")]
+    assert "cannot be looked at: " in [image["problem"] for image in found["images"] if image["image"] == "d"][0]
+
+
+def test_directories_without_end_save_no_other_orphan(fleet):
+    fleet.configure(orphan_grace_days=0)
+    deep = os.path.dirname(fleet.image())
+    fleet.image("13.head")
+    fleet.server()
+    code = "import os\nfor _ in range(3000):\n os.mkdir('d'); os.chdir('d')"
+    subprocess.run([sys.executable, "-c", code], cwd=deep, check=True)
+    done = fleet.call("prune", "--orphans", "--json")
+    subprocess.run(["rm", "-rf", deep], check=True)
+    assert done.returncode == errors.SYSTEM
+    found = json.loads(done.stdout)
+    assert [(fact["job"], fact["action"]) for fact in found["removed"]] == [("13.head", "removed")]
+    assert found["problems"] == ["%s cannot be looked at: its directories are nested too deep" % deep]
 
 
 def test_image_that_root_did_not_make(fleet):
@@ -735,6 +891,19 @@ def test_status(fleet):
     assert found["versions"]["manifest"] == manifest.COMPRESSED
 
 
+@pytest.mark.parametrize("command", ["status", "selftest"])
+def test_engine_of_root_finds_nothing_in_the_callers_environment(fleet, command):
+    """Its configuration, and what CRIU remembers of the kernel, would be found by these."""
+    said = os.path.join(fleet.top, "said")
+    open(said, "w").close()
+    os.chmod(said, 0o666)
+    fleet.program("env >> %s\necho 'Version: 9.9'\n" % said)
+    strange = {"HOME": "/home/alice", "XDG_RUNTIME_DIR": "/run/user/1000", "CRIU_CONFIG_FILE": "/home/alice/criu.conf", "LD_PRELOAD": ""}
+    fleet.call(command, *["--timeout", "2"] * (command == "selftest"), variables=strange)
+    found = {line.partition("=")[0] for line in open(said).read().splitlines()}
+    assert "PATH" in found and not found.intersection(strange)
+
+
 def test_status_of_a_node_that_is_set_up_wrongly(fleet):
     os.unlink(fleet.settings["criu_path"])
     os.unlink(os.path.join(fleet.store, store.MARKER))
@@ -775,6 +944,198 @@ def test_status_for_users(fleet):
     done = fleet.call("status", user="nobody")
     assert done.returncode == 0, done.stderr
     assert "keys    only root may read them\n" in done.stdout
+
+
+# -- nodes that are down -----------------------------------------------------------------------------------------------
+
+class Batch(object):
+    """TORQUE's commands, for nodes with states and jobs that run there; what qrerun is asked is in the file asked."""
+
+    def __init__(self, fleet, nodes, jobs, rerun):
+        self.place = os.path.join(fleet.top, "bin")
+        for node, job in jobs.items():
+            with open(os.path.join(self.place, job + ".R"), "w") as stream:
+                stream.write("Job Id: %s\n    Job_Owner = nobody@head\n    job_state = R\n    exec_host = %s/0+other/1\n"
+                             "    Variable_List = PATH=/bin,X=1\n    job_state = Q\n    checkpoint_name = ckpt.%s.1001\n"
+                             % (job, node, job))
+            with open(os.path.join(self.place, job + ".Q"), "w") as stream:
+                stream.write("Job Id: %s\n    job_state = Q\n    exec_host = %s/0\n" % (job, node))
+        listed = "".join("<Node><name>%s</name><state>%s</state>%s</Node>" % (
+            name, state, "<jobs>0/%s, 1/99.head</jobs>" % jobs[name] if name in jobs else "") for name, state in nodes.items())
+        known = "BIN=%s; " % self.place
+        fleet.program("echo '<Data>%s</Data>'\n" % listed, "bin/pbsnodes")
+        fleet.program(known + "if [ -e $BIN/$2.R ]; then cat $BIN/$2.R; elif [ -e $BIN/$2.Q ]; then cat $BIN/$2.Q; else "
+                      "echo \"qstat: Unknown Job Id Error $2\" >&2; exit 153; fi\n", "bin/qstat")
+        fleet.program(known + "echo $* >> $BIN/asked; %s\n" % rerun, "bin/qrerun")
+
+    def asked(self):
+        path = os.path.join(self.place, "asked")
+        return open(path).read().splitlines() if os.path.exists(path) else []
+
+
+UP = {"node2": "free", "node3": "job-exclusive", "node4": "free"}
+
+
+@pytest.fixture
+def down(fleet):
+    """A host with an image of job 12.head, whose node has been down for two hours and was seen so a minute ago."""
+    fleet.configure(node_down_action="restart")
+    fleet.image()
+    remember(fleet, 7200, 60)
+    return fleet
+
+
+def remember(fleet, first, last):
+    now = time.time()
+    os.makedirs(fleet.settings["state_directory"], exist_ok=True)
+    with open(os.path.join(fleet.settings["state_directory"], "node_down.json"), "w") as stream:
+        json.dump({"nodes": {"node1": [now - first, now - last]}, "told": []}, stream)
+
+
+def actions(fleet, *arguments, code=0):
+    return [(fact["job"], fact["node"], fact["action"]) for fact in fleet.ask("node-down", *arguments, code=code)["jobs"]]
+
+
+RERUN = "rm $BIN/$2.R"
+"""What qrerun does: the job is queued."""
+
+
+@pytest.mark.parametrize("state", ["down", "down,job-exclusive", "down,offline"])
+def test_job_of_a_node_that_is_down_is_queued_again_once(down, state):
+    batch = Batch(down, dict(UP, node1=state), {"node1": "12.head"}, RERUN)
+    (fact,) = down.ask("node-down")["jobs"]
+    assert (fact["job"], fact["node"], fact["action"]) == ("12.head", "node1", "queued again")
+    assert fact["image"] == os.path.join(down.store, "12.head.CK/ckpt.12.head.1001") and 7200 <= fact["seconds"] < 7300
+    assert batch.asked() == ["-f 12.head"]
+    assert actions(down) == [] and batch.asked() == ["-f 12.head"]
+
+
+def test_dry_run_queues_nothing_and_remembers_nothing(down):
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    before = open(os.path.join(down.settings["state_directory"], "node_down.json")).read()
+    assert actions(down, "--dry-run") == [("12.head", "node1", "would be queued again")]
+    assert batch.asked() == [] and open(os.path.join(down.settings["state_directory"], "node_down.json")).read() == before
+
+
+@pytest.mark.parametrize("action", ["report", "none"])
+def test_job_is_only_reported(down, action):
+    down.configure(node_down_action=action)
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    assert actions(down) == [("12.head", "node1", "reported")] and batch.asked() == []
+
+
+@pytest.mark.parametrize("first, last, why", [
+    (800, 60, "down for less than node_down_seconds"),
+    (7200, 700, "not looked at for so long that it may have been up meanwhile"),
+    (7200, -60, "seen in the future: the clock was put back"),
+])
+def test_node_that_is_not_down_for_long(down, first, last, why):
+    remember(down, first, last)
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    ((_job, _node, action),) = actions(down)
+    assert action.startswith("waits until ") and batch.asked() == [], why
+
+
+def test_node_that_was_up_between(down):
+    Batch(down, dict(UP, node1="free"), {"node1": "12.head"}, RERUN)
+    assert actions(down) == []
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    ((_job, _node, action),) = actions(down)
+    assert action.startswith("waits until ") and batch.asked() == []
+
+
+@pytest.mark.parametrize("harm", ["no image", "a file of it is missing", "sealed with another key", "of another user"])
+def test_job_without_a_whole_image_is_left_alone(down, harm):
+    path = os.path.join(down.store, "12.head.CK", "ckpt.12.head.1001")
+    if harm == "no image":
+        os.rename(path, os.path.join(down.store, "12.head.CK", "ckpt.12.head.1000"))
+    elif harm == "a file of it is missing":
+        os.unlink(os.path.join(path, "pages-1.img"))
+    elif harm == "sealed with another key":
+        down.seal([("other", b"o" * 32)])
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    if harm == "of another user":
+        text = open(os.path.join(batch.place, "12.head.R")).read()
+        with open(os.path.join(batch.place, "12.head.R"), "w") as stream:
+            stream.write(text.replace("nobody@", "games@"))
+    assert actions(down) == [("12.head", "node1", "left alone: the image that the server names is not whole here, or there is none")]
+    assert batch.asked() == []
+
+
+def test_job_whose_sister_is_down_is_left_alone(down):
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    text = open(os.path.join(batch.place, "12.head.R")).read()
+    with open(os.path.join(batch.place, "12.head.R"), "w") as stream:
+        stream.write(text.replace("node1/0+other/1", "node2/0+node1/0"))
+    assert actions(down) == [] and batch.asked() == []
+
+
+@pytest.mark.parametrize("nodes, share, counts", [
+    (dict(UP, node1="down", node2="down"), 25, (2, 4)),
+    (dict(UP, node1="down", node2="down,offline", node3="down"), 50, (2, 3)),
+    ({"node1": "down"}, 100, (1, 1)),
+    ({"node1": "down", "node2": "free,offline"}, 100, (1, 1)),
+])
+def test_too_many_nodes_are_down(down, nodes, share, counts):
+    down.configure(node_down_share=share)
+    batch = Batch(down, nodes, {"node1": "12.head"}, RERUN)
+    done = down.call("node-down")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        errors.TEMPORARY, "", "torque-ckpt: %d of %d nodes are down, more than node_down_share (%d percent) allows: look at the network, "
+        "and at pbs_server's; nothing was done\n" % (counts + (share,)))
+    assert batch.asked() == []
+
+
+def test_one_node_of_two_may_be_down(down):
+    Batch(down, {"node1": "down", "node2": "free"}, {"node1": "12.head"}, RERUN)
+    assert actions(down) == [("12.head", "node1", "queued again")]
+
+
+def test_qrerun_that_fails(down):
+    Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, "echo 'qrerun: Unauthorized Request' >&2; exit 159")
+    done = down.call("node-down")
+    why = "not queued again: qrerun -f exited 159: qrerun: Unauthorized Request"
+    assert (done.returncode, done.stderr) == (errors.SYSTEM, "torque-ckpt: job 12.head of node1 was %s\n" % why)
+    assert done.stdout.startswith("12.head: node1 is down for ") and done.stdout.endswith(" s: %s\n" % why)
+
+
+def test_qrerun_that_does_nothing(down):
+    Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, "true")
+    assert actions(down, code=errors.SYSTEM) == [
+        ("12.head", "node1", "not queued again: pbs_server has accepted qrerun -f, and the job is still there")]
+
+
+@pytest.mark.parametrize("command, text, sentence", [
+    ("pbsnodes", "echo 'cannot connect to server head' >&2; exit 111",
+     "pbs_server does not answer (pbsnodes -x exited 111: cannot connect to server head); nothing was done"),
+    ("pbsnodes", "echo '<Data><Node>'",
+     "pbs_server does not answer (pbsnodes -x exited 0: no element found: line 2, column 0); nothing was done"),
+    ("qstat", "echo 'Connection refused' >&2; exit 111",
+     "pbs_server does not answer (qstat -f 12.head exited 111: Connection refused); nothing was done"),
+])
+def test_nothing_is_done_while_the_server_does_not_answer(down, command, text, sentence):
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    down.program(text + "\n", "bin/" + command)
+    done = down.call("node-down")
+    assert (done.returncode, done.stdout, done.stderr) == (errors.NO_SERVER, "", "torque-ckpt: %s\n" % sentence)
+    assert batch.asked() == []
+
+
+def test_node_down_is_roots(down):
+    done = down.call("node-down", user="nobody")
+    assert (done.returncode, done.stderr) == (
+        errors.REFUSED, "torque-ckpt: node-down is for root: it looks at images of all users; nothing was done\n")
+
+
+def test_two_node_downs_at_once(down):
+    import fcntl
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    with open(os.path.join(down.settings["state_directory"], "node-down.lock"), "w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        done = down.call("node-down")
+    assert (done.returncode, done.stderr) == (
+        errors.TEMPORARY, "torque-ckpt: another torque-ckpt node-down is at work on this host; nothing was done\n")
+    assert batch.asked() == []
 
 
 def test_selftest_is_roots(fleet):

@@ -2,12 +2,15 @@ import mmap
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 
 import pytest
 
 from torque_ckpt import admit, errors, privilege
+from torque_ckpt import survey  # noqa: F401 pylint: disable=unused-import; by root: users may not be able to read this interpreter
+from torque_ckpt import private as private_place
 from torque_ckpt.errors import HookError
 
 MIB = 1 << 20
@@ -217,6 +220,20 @@ def test_attempt_really_asks_for_the_room(mounted):
     assert caught.value.errno == 28
 
 
+def test_private_place_without_room(open_directory, somebody, monkeypatch):
+    place = private_place.Place(open_directory + "/run", somebody)
+    monkeypatch.setattr(place, "free", lambda: 32 << 13)
+    admit.check_private(place, 32)
+    with pytest.raises(HookError) as caught:
+        admit.check_private(place, 33)
+    assert (caught.value.code, str(caught.value)) == (
+        errors.CANNOT_WRITE, "what the engine writes on this node needs 264.0 KiB, %s/run/private has 256.0 KiB free; the job runs on; "
+        "free room there, or name another disk of this node in checkpoint_hooks_private_directory" % open_directory)
+    monkeypatch.setattr(place, "free", lambda: None)  # of a file system that does not know its size
+    admit.check_private(place, 33)
+    place.remove()
+
+
 def test_directory_of_another_user(open_directory, somebody):
     if os.geteuid() != 0:
         pytest.skip("needs root: becomes another user")
@@ -226,3 +243,26 @@ def test_directory_of_another_user(open_directory, somebody):
     os.close(directory)
     assert str(caught.value) == ("the image needs 1.0 MiB, store /shared/ckpt does not give it: Permission denied; the job runs on; "
                                  "free room there")
+
+
+def test_limit_where_it_cannot_be_counted_what_there_is(in_child, open_directory, somebody):
+    """Directories without end would otherwise count for nothing."""
+    deep = os.path.join(open_directory, "12.head.CK")
+    os.mkdir(deep)
+    code = "import os\nfor _ in range(3000):\n os.mkdir('d'); os.chdir('d')"
+    subprocess.run([sys.executable, "-c", code], cwd=deep, check=True)
+    os.chown(deep, somebody.uid, somebody.gid)
+
+    def work():
+        privilege.become(somebody)
+        try:
+            admit.check_limit({"path": open_directory, "id": "main"}, 1, 1000, "alice")
+        except HookError as error:
+            return error.code, error.sentence
+    try:
+        assert tuple(in_child(work).result) == (
+            errors.CANNOT_WRITE, "what the images of alice take in store {0} cannot be counted (checkpoint_hooks_user_limit): "
+            "{0}/12.head.CK cannot be looked at: its directories are nested too deep; the job runs on; remove what is in the way"
+            .format(open_directory))
+    finally:
+        subprocess.run(["rm", "-rf", deep], check=True)

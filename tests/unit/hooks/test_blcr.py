@@ -119,6 +119,13 @@ def test_dump_leaves_the_job_as_it_is_told(engine, image, job, wait_until, stop,
     assert all(os.path.isfile(path) for path in mapped)
 
 
+def test_memory_goes_elsewhere(engine, image, job, tmp_path):
+    (tmp_path / "store").mkdir()
+    engine.dump(job.pid, str(image), False, memory=str(tmp_path / "store"))
+    assert os.listdir(str(image)) == ["context.json"]
+    assert os.listdir(str(tmp_path / "store")) == ["context"]
+
+
 def test_what_the_user_had_suspended_stays_so(engine, image, job, wait_until):
     suspended = identity.tree(job.pid)[1]
     os.kill(suspended, signal.SIGSTOP)

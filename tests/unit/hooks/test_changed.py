@@ -1,8 +1,11 @@
 import os
+import shutil
+import subprocess
+import time
 
 import pytest
 
-from torque_ckpt import changed, errors, opened, witness
+from torque_ckpt import changed, errors, mounts, opened, witness
 from torque_ckpt.errors import HookError
 
 
@@ -24,10 +27,20 @@ def record(keep, tmp_path):
 APPEND = os.O_WRONLY | os.O_APPEND
 
 
+def file_system_of(path):
+    """What is noted of the file system here, which is the node's own: by its id, which Python 3.6 does not tell."""
+    found = getattr(os.statvfs(path), "f_fsid", 0)
+    return "%x" % found if found else ""
+
+
 def test_record(record, tmp_path):
     found = {os.path.basename(entry.pop("path")): entry for entry in record({"log": APPEND, "data": os.O_RDWR})}
     assert {name: entry.pop("inode") for name, entry in found.items()} == {
         name: os.stat(str(tmp_path / name)).st_ino for name in ("log", "data")}
+    status = {name: os.stat(str(tmp_path / name)) for name in found}
+    assert {name: (entry.pop("mtime_ns"), entry.pop("ctime_ns")) for name, entry in found.items()} == {
+        name: (there.st_mtime_ns, there.st_ctime_ns) for name, there in status.items()}
+    assert {entry.pop("filesystem") for entry in found.values()} == {file_system_of(str(tmp_path))}
     assert found == {"log": {"size": 5, "writable": True, "append": True}, "data": {"size": 5, "writable": True, "append": False}}
 
 
@@ -35,6 +48,16 @@ def test_files_that_travel_are_left_out(record, tmp_path):
     top = os.path.realpath(str(tmp_path))
     assert record({"log": APPEND}, left_out={os.path.join(top, "log")}) == []
     assert record({"log": APPEND}, trees=[top]) == []
+
+
+def test_script_that_pbs_mom_writes_anew_when_the_job_comes_back(record, tmp_path, monkeypatch):
+    """The hook's directory is pbs_mom's mom_priv."""
+    (tmp_path / "jobs").mkdir()
+    monkeypatch.chdir(str(tmp_path))
+    found, = record({"jobs/12.head.SC": os.O_RDWR})
+    assert found["filesystem"] == ""
+    os.utime(str(tmp_path / "jobs/12.head.SC"), (1, 1))
+    assert changed.check([found], False) == ([], [])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a file that is another's")
@@ -49,7 +72,9 @@ def test_read_only_files_of_root_are_the_engines(record, tmp_path):
 def entry(tmp_path):
     (tmp_path / "a file").write_text("12345")
     path = str(tmp_path / "a file")
-    return {"path": path, "size": 5, "writable": True, "append": True, "inode": os.stat(path).st_ino}
+    there = os.stat(path)
+    return {"path": path, "size": 5, "writable": True, "append": True, "inode": there.st_ino, "mtime_ns": there.st_mtime_ns,
+            "ctime_ns": there.st_ctime_ns, "filesystem": file_system_of(path)}
 
 
 def refused(entry, allowed=True):
@@ -60,7 +85,7 @@ def refused(entry, allowed=True):
 
 
 def test_unchanged(entry):
-    assert changed.check([entry], False) == []
+    assert changed.check([entry], False) == ([], [])
 
 
 def test_missing(entry):
@@ -75,9 +100,13 @@ def test_shorter(entry):
                               "restart the job from another image; image kept" % entry["path"])
 
 
-GROWN = ("file %s, which the job has open, has grown since the image was made (9 bytes, had 5); cut it back with \"truncate -s 5 '%s'\"%s "
-         "or restart the job from another image; image kept")
+GROWN = ("file %s, which the job has open, has grown since the image was made (9 bytes, had 5); cut it back with \"truncate -s 5 '%s'%s\""
+         "%s or restart the job from another image; image kept")
 BY_SETTING = ", set checkpoint_hooks_cut_back_appended"
+
+
+def touch_of(entry):
+    return "touch -d @%d.%09d '%s'" % (entry["mtime_ns"] // 10**9, entry["mtime_ns"] % 10**9, entry["path"])
 
 
 @pytest.mark.parametrize("change, allowed, setting", [
@@ -87,14 +116,17 @@ BY_SETTING = ", set checkpoint_hooks_cut_back_appended"
 ])
 def test_grown(entry, change, allowed, setting):
     os.truncate(entry["path"], 9)
-    assert refused(dict(entry, **change), allowed) == GROWN % (entry["path"], entry["path"], setting)
+    touch = "" if setting or not entry["filesystem"] else " && " + touch_of(entry)
+    assert refused(dict(entry, **change), allowed) == GROWN % (entry["path"], entry["path"], touch, setting)
+    del entry["mtime_ns"], entry["ctime_ns"], entry["filesystem"]  # of older hooks
+    assert refused(dict(entry, **change), allowed) == GROWN % (entry["path"], entry["path"], "", setting)
     assert os.path.getsize(entry["path"]) == 9
 
 
 def test_cut_back(entry):
     with open(entry["path"], "a") as stream:
         stream.write("6789")
-    assert changed.check([entry], True) == [entry]
+    assert changed.check([entry], True) == ([entry], [])
     assert witness.to_the_end(changed.cut_back([entry])) is None
     with open(entry["path"]) as stream:
         assert stream.read() == "12345"
@@ -113,7 +145,8 @@ def test_cut_back_in_vain(entry, spoil, reason):
                                  % (entry["path"], reason))
 
 
-@pytest.mark.parametrize("key, value", [("path", 1), ("size", "5"), ("writable", 1), ("append", None), ("inode", "x")])
+@pytest.mark.parametrize("key, value", [("path", 1), ("size", "5"), ("writable", 1), ("append", None), ("inode", "x"),
+                                        ("mtime_ns", 1.5), ("filesystem", None)])
 def test_nonsense(entry, key, value):
     changed.check_fields({"open_files": [entry]})
     with pytest.raises(TypeError):
@@ -130,7 +163,7 @@ def test_status_of_the_file_not_what_the_node_remembers_of_it(entry, monkeypatch
         return os.stat_result(found)
     monkeypatch.setattr(changed.os, "stat", stale)
     assert os.stat(entry["path"]).st_size == 3
-    assert changed.check([entry], False) == []
+    assert changed.check([entry], False) == ([], [])
 
 
 def test_file_that_may_only_be_written(entry, monkeypatch):
@@ -141,7 +174,7 @@ def test_file_that_may_only_be_written(entry, monkeypatch):
             raise PermissionError(13, os.strerror(13))
         return real(path, flags)
     monkeypatch.setattr(changed.os, "open", closed)
-    assert changed.check([entry], False) == []
+    assert changed.check([entry], False) == ([], [])
 
 
 def test_fifo_in_the_place_of_a_file(entry):
@@ -168,3 +201,109 @@ def test_what_cannot_be_flushed(entry, monkeypatch):
         changed.flush([entry])
     assert (caught.value.code, str(caught.value)) == (errors.CANNOT_WRITE, (
         "what the job wrote to %s could not be flushed: No space left on device; the job runs on; see to that file system" % entry["path"]))
+
+
+# The same size
+
+told = pytest.mark.skipif(not file_system_of("/"), reason="needs to know file systems apart: Python 3.7")
+
+
+def write(path):
+    with open(path, "r+") as stream:
+        stream.write("54321")
+    os.utime(path, (7, 7))
+
+
+def replace(path):
+    with open(path + ".new", "w") as stream:
+        stream.write("54321")
+    os.utime(path + ".new", (7, 7))
+    os.rename(path + ".new", path)
+
+
+def shown(nanoseconds):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(nanoseconds // 10**9))
+
+
+@told
+@pytest.mark.parametrize("change, append, how", [(write, False, "written to"), (replace, False, "replaced"), (replace, True, "replaced")])
+def test_rewritten(entry, change, append, how):
+    change(entry["path"])
+    entry["append"] = append
+    said = "file %s, which the job has open, was %s after the image was made (its time is 1970-01-01T00:00:07Z, was %s)" % (
+        entry["path"], how, shown(entry["mtime_ns"]))
+    assert refused(entry) == ("%s; if it is as the job needs it, give it its time back with \"%s\", or restart the job from another image; "
+                              "image kept" % (said, touch_of(entry)))
+    assert changed.check([entry], False, changed.REPORT) == ([], [said])
+    assert changed.check([entry], False, changed.IGNORE) == ([], [])
+    subprocess.check_call(touch_of(entry), shell=True)
+    assert changed.check([entry], False) == ([], [])
+
+
+@told
+def test_moment_is_told_apart(entry):
+    """Nanoseconds count."""
+    entry["append"] = False
+    os.utime(entry["path"], ns=(entry["mtime_ns"] + 1,) * 2)
+    assert "was written to after" in refused(entry)
+
+
+@told
+def test_what_the_job_cannot_have_read(entry):
+    """Who opened it for appending only."""
+    write(entry["path"])
+    assert changed.check([entry], False) == ([], [])
+
+
+def test_file_of_another_file_system(entry):
+    """Here is another node's own: its times tell nothing."""
+    write(entry["path"])
+    entry["append"] = False
+    assert changed.check([dict(entry, filesystem="nfs4")], False) == ([], [])
+    assert changed.check([dict(entry, filesystem="")], False) == ([], [])
+
+
+def test_image_of_older_hooks(entry):
+    write(entry["path"])
+    entry["append"] = False
+    del entry["mtime_ns"], entry["ctime_ns"], entry["filesystem"]
+    changed.check_fields({"open_files": [entry]})
+    assert changed.check([entry], False) == ([], [])
+
+
+@pytest.mark.parametrize("harmless", [lambda path: os.chmod(path, 0o600), lambda path: os.link(path, path + ".link"),
+                                      lambda path: (shutil.copy2(path, path + ".new"), os.rename(path + ".new", path))])
+def test_change_that_costs_no_job(entry, harmless):
+    """Another mode, another name, a copy with its times."""
+    harmless(entry["path"])
+    assert os.stat(entry["path"]).st_ctime_ns != entry["ctime_ns"]
+    entry["append"] = False
+    assert changed.check([entry], False) == ([], [])
+
+
+@pytest.mark.parametrize("kind, shared", [("nfs4", True), ("lustre", True), ("ext4", False)])
+def test_shared_file_system_is_known_by_its_type(record, monkeypatch, tmp_path, kind, shared):
+    monkeypatch.setattr(changed.mounts, "table", lambda: {"/": mounts.Mount("/", "server:/home", kind, [])})
+    found, = record({"data": os.O_RDWR})
+    assert found["filesystem"] == (kind if shared else file_system_of(str(tmp_path)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a file that is another's")
+@pytest.mark.parametrize("kind, noted", [("nfs4", "nfs4"), ("ext4", "")])
+def test_what_others_write_on_the_node(keep, monkeypatch, tmp_path, kind, noted):
+    """Caches of accounts, say, which processes have open: only on a shared file system is such a file the job's input."""
+    path = os.path.realpath(str(tmp_path / "cache"))
+    open(path, "w").close()
+    os.chown(path, 1234, -1)
+    monkeypatch.setattr(changed.mounts, "table", lambda: {"/": mounts.Mount("/", "x", kind, [])})
+    pid = keep(lambda: os.open(path, os.O_RDONLY))
+    assert [entry["filesystem"] for entry in changed.record(opened.look(pid, []), set()) if entry["path"] == path] == [noted]
+
+
+def test_times_are_noted_after_the_flush(entry):
+    write(entry["path"])
+    there = os.stat(entry["path"])
+    other = dict(entry, inode=0)
+    changed.note([entry, other, dict(entry, path=entry["path"] + ".gone")])
+    assert (entry["mtime_ns"], entry["ctime_ns"]) == (there.st_mtime_ns, there.st_ctime_ns)
+    assert other["mtime_ns"] != there.st_mtime_ns

@@ -331,7 +331,7 @@ def test_depth(hook, site, program, start_job, depth, configured, left):
     os.mkdir(site.directory + "/mine")
     assert checkpoint(hook, site, job.leader, "0", name="ckpt.12.head.4", depth=depth) == (0, "", "")
     assert generations(site) == {"ckpt.12.head.%d" % number: number for number in left}
-    assert sorted(os.listdir(site.directory)) == ["ckpt.12.head.%d" % number for number in left] + ["mine"]
+    assert sorted(os.listdir(site.directory)) == [".incarnation.12.head"] + ["ckpt.12.head.%d" % number for number in left] + ["mine"]
 
 
 @needs_root
@@ -361,18 +361,18 @@ def test_two_images_of_one_second(hook, site, program, start_job):
     for generation in (1, 2):
         assert checkpoint(hook, site, job.leader, "0") == (0, "", "")
         assert generations(site) == {"ckpt.12.head.2": generation}
-        assert os.listdir(site.directory) == ["ckpt.12.head.2"]
+        assert sorted(os.listdir(site.directory)) == [".incarnation.12.head", "ckpt.12.head.2"]
 
 
 @needs_root
 def test_engine_that_outlives_its_caller(hook, site, program, start_job, state_of):
     """It stops the job when nobody waits for it any more."""
     job = start_job(user=site.user)
-    program('[ "$1" = dump ] || exit 0\nkill -KILL $PPID\nsleep 0.5\nkill -STOP "$3"\n: > $5/stopped\n')
+    program('[ "$1" = dump ] || exit 0\nkill -KILL $PPID\nsleep 0.5\nkill -STOP "$3"\n: > $5/pages-1.img\n')
     assert checkpoint(hook, site, job.leader, "15") == (
         errors.SYSTEM, "", "the part of the hook that runs as nobody died with wait status 9\n")
     assert [state_of(pid) for pid in job.pids] == ["S"]
-    assert [name for name in site.content() if name.endswith("/stopped")]  # by now
+    assert [name for name in site.content() if name.endswith("/pages-1.img")]  # by now
     assert not [name for name in os.listdir(site.run_directory + "/jobs") if name.endswith(".holding")]
 
 
@@ -380,10 +380,10 @@ def test_engine_that_outlives_its_caller(hook, site, program, start_job, state_o
 def test_engine_that_outlives_its_caller_for_too_long(hook, site, program, start_job, state_of):
     job = start_job(user=site.user)
     site.configure(engine_timeout=1)
-    program('[ "$1" = dump ] || exit 0\nkill -KILL $PPID\nkill -STOP "$3"\necho $$ > $5/pid\nexec sleep 60\n')
+    program('[ "$1" = dump ] || exit 0\nkill -KILL $PPID\nkill -STOP "$3"\necho $$ > $5/pages-1.img\nexec sleep 60\n')
     assert checkpoint(hook, site, job.leader, "15").code == errors.SYSTEM
     assert [state_of(pid) for pid in job.pids] == ["S"]
-    pid, = glob.glob(os.path.join(site.store, "*", ".*", "pid"))
+    pid, = glob.glob(os.path.join(site.store, "*", ".*", "pages-1.img"))
     with open(pid) as stream:
         assert identity.process(int(stream.read())) is None
 
@@ -398,7 +398,7 @@ def test_leftover_of_a_hook_that_was_killed(hook, site, program, start_job, free
         stream.write("half")
     os.chown(left, site.user.uid, -1)
     assert checkpoint(hook, site, job.leader) == (0, "", "")
-    assert os.listdir(site.directory) == ["ckpt.12.head.2"]
+    assert sorted(os.listdir(site.directory)) == [".incarnation.12.head", "ckpt.12.head.2"]
 
 
 # One at a time

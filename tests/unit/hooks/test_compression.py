@@ -1,13 +1,14 @@
 """Images that are compressed, by the real programs; those that fail are scripts."""
+import errno
 import json
 import os
 import random
 import re
 
 import pytest
-from conftest import LIMIT
+from conftest import LIMIT, core_image
 
-from torque_ckpt import compression, compressors, contract, digest, errors, identity, key, manifest, private, privilege
+from torque_ckpt import admit, compression, compressors, contract, digest, errors, identity, key, manifest, private, privilege
 from torque_ckpt.engines import blcr, criu
 from torque_ckpt.errors import HookError
 
@@ -51,7 +52,7 @@ class Image(object):
     def decompress(self, meanwhile=None, timeout=LIMIT):
         found = manifest.read(self.descriptor, SHOWN)
         assert found == self.found
-        compression.check(found, SHOWN, self.place)
+        compression.check(found, SHOWN, self.place, is_pages)
         manifest.check_files(self.descriptor, found, SHOWN, self.place.descriptor, is_pages)
         if meanwhile:
             meanwhile()
@@ -272,6 +273,61 @@ def test_plain_file_that_is_another(image, change):
     assert failure(image.decompress)[0] == errors.DATA
 
 
+def test_decompressing_program_has_nothing_of_the_private_place(image, instead, tmp_path):
+    """Its owner could take a descriptor of it, and write what nobody hashes."""
+    seen = str(tmp_path / "seen")
+    image.put(pages_1=TEXT)
+    image.compress()
+    instead("found=$(ls -l /proc/$$/fd)\necho \"$found\" > %s\nexec {} \"$@\"\n" % seen)
+    image.decompress()
+    with open(seen) as stream:
+        targets = {line.split()[-3]: line.split()[-1] for line in stream if " -> " in line}
+    assert targets["0"] == str(image.path / "pages-1.img.zst") and targets["1"].startswith("pipe:") and targets["2"].startswith("pipe:")
+    assert not [target for target in targets.values() if image.place.path in target]
+
+
+def test_decompressing_program_that_takes_too_long(image, instead):
+    image.put(pages_1=TEXT)
+    image.compress()
+    path = instead("exec sleep 60\n")
+    assert failure(image.decompress, timeout=1) == (errors.ENGINE, "%s took longer than 1 seconds and was killed" % path)
+
+
+def test_decompressing_program_that_is_slow(image, instead):
+    """It goes on as soon as it can, but nobody reads any more."""
+    image.put(pages_1=bytes(1 << 22))
+    image.compress()
+    path = instead("sleep 1.5\nexec {} \"$@\"\n")
+    assert failure(image.decompress, timeout=1)[1].startswith("%s took longer than 1 seconds" % path)
+
+
+def test_private_place_whose_room_goes_meanwhile(image, monkeypatch):
+    image.put(pages_1=TEXT)
+    image.compress()
+    write = os.write
+
+    def full(descriptor, data):
+        if os.readlink("/proc/self/fd/%d" % descriptor).endswith("/pages-1.img"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+    monkeypatch.setattr(os, "write", full)
+    assert failure(image.decompress) == (
+        errors.TEMPORARY, "cannot decompress pages-1.img.zst of the image to %s: No space left on device; try again later or on another "
+        "node; image kept" % image.place.path)
+
+
+def test_node_without_room_for_copies(image, monkeypatch):
+    """Where memory is to be copied, too; what is compressed counts as it is when it is not."""
+    image.put(core_7=TEXT, pages_1=NOISE)
+    image.compress()
+    there = os.statvfs_result((4096, 4096, 9, 8, 7, 6, 5, 4, 0, 255))
+    monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: there)
+    assert failure(compression.check, image.found, SHOWN, image.place, lambda _name: False) == (
+        errors.TEMPORARY, "image %s needs %s to be copied, %s has 28.0 KiB free; free room there, name a larger disk of this node in "
+        "checkpoint_hooks_private_directory or restart the job on another node; image kept"
+        % (SHOWN, admit.shown(len(NOISE) + len(TEXT)), image.place.path))
+
+
 def test_program_that_is_not_on_this_node(image, monkeypatch, tmp_path):
     image.put(pages_1=TEXT)
     image.compress("lz4")
@@ -313,16 +369,19 @@ def test_node_whose_room_goes_meanwhile(image, instead):
     assert sentence.endswith("No space left on device; try again later or on another node; image kept")
 
 
-@pytest.mark.parametrize("plain", [
-    None, 7, {}, {"name": "pages-1.img", "size": "7", "sha256_tree": "", "program": "zstd"},
-    {"name": "../x", "size": 7, "sha256_tree": "", "program": "zstd"}, {"name": 7, "size": 7, "sha256_tree": "", "program": "zstd"}])
-def test_manifest_with_nonsense(image, plain):
+@pytest.mark.parametrize("plain, why", [
+    (None, "files[0].plain is not an object"), (7, "files[0].plain is not an object"), ({}, "files[0].plain.program is missing"),
+    ({"name": "pages-1.img", "size": "7", "sha256_tree": "", "program": "zstd"},
+     "files[0].plain.size is not a whole number from 0 to 9223372036854775807"),
+    ({"name": "../x", "size": 7, "sha256_tree": "", "program": "zstd"}, "files has 'pages-1.img.zst'"),
+    ({"name": 7, "size": 7, "sha256_tree": "", "program": "zstd"}, "files[0].plain.name is not a text of at most 255 characters")])
+def test_manifest_with_nonsense(image, plain, why):
     image.put(pages_1=TEXT)
     found = image.compress()
     found["files"][0]["plain"] = plain
     (image.path / manifest.FILE).write_text(json.dumps(found))
     assert failure(manifest.read, image.descriptor, SHOWN) == (
-        errors.DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % SHOWN)
+        errors.DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (SHOWN, why))
 
 
 @pytest.mark.parametrize("change", [{"compression": 7}, {"plain_bytes": "x"}])
@@ -339,14 +398,14 @@ PAGES = b"".join(b"page %d of the memory of a job\n" % number for number in rang
 DUMPING = """
 case $1 in
 dump)
-    echo state > $5/core-$3.img; cat %(top)s/pages > $5/pages-1.img
+    cat %(top)s/core > $5/core-$3.img; cat %(top)s/pages > $5/pages-1.img
     kill -STOP $3
     [ $7 = --action-script ] || exit 0
     CRTOOLS_IMAGE_DIR=$5 CRTOOLS_SCRIPT_ACTION=post-dump $8 || exit 1
     kill -CONT $3
     ;;
 restore)
-    cmp $4/pages-1.img %(top)s/pages && cat $4/core-*.img && echo "a $(stat -c %%F $4/pages-1.img)"
+    cmp $4/pages-1.img %(top)s/pages && cmp $4/core-*.img %(top)s/core && echo "a $(stat -c %%F $4/pages-1.img)"
     exit 1
     ;;
 --version) echo 'Version: 4.1.1' ;;
@@ -357,9 +416,10 @@ esac
 @pytest.fixture
 def criu_site(site, program, open_directory):
     """The Site with a CRIU whose images hold PAGES; its restore fails and says what it has seen."""
-    with open(os.path.join(open_directory, "pages"), "wb") as stream:
-        stream.write(PAGES)
-    os.chmod(stream.name, 0o644)
+    for name, content in (("pages", PAGES), ("core", core_image(site.user))):
+        with open(os.path.join(open_directory, name), "wb") as stream:
+            stream.write(content)
+        os.chmod(stream.name, 0o644)
     program(DUMPING % {"top": open_directory})
     return site
 
@@ -456,7 +516,26 @@ def test_blcr_job_there_and_back(hook, blcr_site, start_job, state_of, wait_unti
     blcr_site.configure(**blcr_site.blcr)
     assert hook("restart", blcr_site.arguments(), blcr_site.config).code == 7  # the job's own
     assert os.listdir(os.path.join(blcr_site.state_directory, "private")) == []
-    assert blcr_site.content() == files
+    after = blcr_site.content()
+    assert after.pop(".incarnation.12.head") != files.pop(".incarnation.12.head")
+    assert after == files
+
+
+@needs_root
+def test_what_cr_restart_reads_nobody_can_write(hook, blcr_site, start_job, wait_until, state_of, program, open_directory):
+    """It is the user's process without any right of its own, so his others reach its files by /proc."""
+    job = start_job(user=blcr_site.user, programs=[program('echo "$3 $$"; read line\n', "job")])
+    blcr_site.configure(**blcr_site.blcr)
+    assert checkpoint(hook, blcr_site, job, "15") == (0, "", "")
+    wait_until(lambda: state_of(job.pids[0]) == "Z")
+    seen = os.path.join(open_directory, "seen")
+    open(seen, "w").close()
+    os.chmod(seen, 0o666)
+    program("{ dd if=/proc/self/fd/$2 bs=8 count=1 of=/dev/null; : >> /proc/self/fd/$2; } 2>&1 | grep -c -e copied -e 'ermission denied' "
+            "> %s\nexit 1\n" % seen, "bin/cr_restart")
+    assert hook("restart", blcr_site.arguments(), blcr_site.config).code == errors.ENGINE
+    with open(seen) as stream:
+        assert stream.read() == "2\n"
 
 
 @needs_root
@@ -543,9 +622,9 @@ def test_program_that_is_named_and_not_there_stops_no_job(hook, criu_site, start
 
 
 @needs_root
-def test_small_job_needs_no_program(hook, criu_site, start_job, program):
+def test_small_job_needs_no_program(hook, criu_site, start_job, program, open_directory):
     job = start_job(user=criu_site.user)
-    program(DUMPING.replace("cat %(top)s/pages >", "echo small >") % {"top": ""})
+    program(DUMPING.replace("cat %(top)s/pages >", "echo small >") % {"top": open_directory})
     criu_site.configure(compression="zstd")
     assert checkpoint(hook, criu_site, job, "15") == (0, "", "")
     assert json.loads(criu_site.content()["ckpt.12.head.2/manifest.json"].decode())["format"] == 3

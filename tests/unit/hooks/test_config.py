@@ -31,27 +31,31 @@ def refusal(path, owner=None):
 def test_what_is_not_set_has_its_default(write):
     assert config.load(write({"stores": STORES}), owner=os.geteuid()) == {
         "engine": "criu", "stores": STORES, "criu_path": "/usr/sbin/criu", "criu_options": [],
-        "blcr_path": "/usr/bin", "blcr_dump_options": [], "blcr_restore_options": [], "engine_timeout": 3600,
+        "blcr_path": "/usr/bin", "blcr_dump_options": [], "blcr_restore_options": [], "engine_timeout": 3600, "engine_stall": 30,
         "compression": "none", "compression_level": 0,
         "run_directory": "/run/ckpt-torque", "private_directory": "", "key_path": "/etc/ckpt-torque/manifest.key",
         "restart_attempts": 5, "restart_backoff": 10,
         "depth": 2, "reserve": 1 << 30, "lock_timeout": 120, "state_directory": "/var/lib/ckpt-torque", "metrics_directory": "",
         "torque_path": "/opt/torque/current/bin", "orphan_grace_days": 7,
+        "node_down_action": "none", "node_down_seconds": 900, "node_down_share": 25,
         "carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"], "carried_trees": [], "carried_bytes": 1 << 30,
         "user_limit": 0, "copies_directory": "", "copies_ssh_config": "/etc/ckpt-torque/copies/ssh_config",
-        "cut_back_appended": False}
+        "changed_files": "refuse", "cut_back_appended": False, "copy_memory": False}
 
 
 def test_what_is_set_counts(write):
     wanted = {"engine": "blcr", "stores": STORES, "criu_path": "/opt/criu", "criu_options": ["--tcp-close"],
               "blcr_path": "/opt/blcr/bin", "blcr_dump_options": ["--save-exe"], "blcr_restore_options": ["--no-restore-pid"],
-              "engine_timeout": 5, "compression": "lz4", "compression_level": 3,
+              "engine_timeout": 5, "engine_stall": 7, "compression": "lz4", "compression_level": 3,
               "run_directory": "/run/elsewhere", "private_directory": "/scratch", "key_path": "/etc/elsewhere",
               "restart_attempts": 1, "restart_backoff": 0,
               "depth": 5, "reserve": 0, "lock_timeout": 1, "state_directory": "/var/elsewhere", "metrics_directory": "/var/metrics",
               "torque_path": "/usr/bin", "orphan_grace_days": 0,
+              "node_down_action": "restart", "node_down_seconds": 60, "node_down_share": 50,
               "carried_directories": ["/scratch"], "carried_trees": ["$TMPDIR", "$TMPDIR/x"], "carried_bytes": 0, "cut_back_appended": True,
-              "user_limit": 5, "copies_directory": "/srv/copies", "copies_ssh_config": "/etc/other"}
+              "changed_files": "report",
+              "user_limit": 5, "copies_directory": "/srv/copies", "copies_ssh_config": "/etc/other",
+              "copy_memory": True}
     assert config.load(write(wanted), owner=os.geteuid()) == wanted
 
 
@@ -149,6 +153,9 @@ def test_no_store(write, content):
     ({"criu_options": [1]}, "sets criu_options to something that is not text"),
     ({"engine_timeout": True}, "sets engine_timeout to something that is not a number of seconds"),
     ({"engine_timeout": 0}, "sets engine_timeout to something that is not a number of seconds"),
+    ({"engine_stall": 0}, "sets engine_stall to something that is not a number of seconds"),
+    ({"engine_stall": 61}, "sets engine_stall to more than 60 seconds"),
+    ({"changed_files": "warn"}, "sets changed_files to 'warn', which these hooks do not know"),
     ({"compression": "xz"}, "sets compression to 'xz', which these hooks do not know"),
     ({"compression": ""}, "sets compression to '', which these hooks do not know"),
     ({"compression_level": -1}, "sets compression_level to something that is not a number of levels"),

@@ -6,7 +6,8 @@ import os
 import shutil
 
 import pytest
-from torque_ckpt import contract, copies, manifest, privilege, store
+from conftest import wait_until
+from torque_ckpt import contract, copies, identity, manifest, privilege, store
 from torque_ckpt.errors import CANNOT_WRITE, DATA, NO_INPUT, HookError
 
 JOB = "12.head.CK"
@@ -23,7 +24,7 @@ class Ways(object):
         os.makedirs(self.server)
         self.way = copies.Mounted(os.path.join(top, "server"))
 
-    def make(self, epoch, content=b"pages", directory=None):
+    def make(self, epoch, content=b"pages", directory=None, generation=1):
         """Lay an image into the node's store; return its path."""
         path = os.path.join(directory or self.node, "ckpt.12.head.%d" % epoch)
         os.mkdir(path, 0o700)
@@ -32,7 +33,8 @@ class Ways(object):
         descriptor = os.open(path, os.O_RDONLY)
         call = contract.Call(1, "12.head", "alice", None, self.node, os.path.basename(path), 0, None)
         user = privilege.User("alice", 1500, 1500, "/")
-        facts = {"engine": {"name": "criu", "version": "1"}, "root": 1, "pids": [1], "frozen_seconds": 0.1, "spool": [], "generation": 1}
+        facts = {"engine": {"name": "criu", "version": "1"}, "root": 1, "pids": [1], "frozen_seconds": 0.1, "spool": [],
+                 "generation": generation}
         manifest.write(descriptor, call, user, facts, lambda body: dict(body, seal={"key": "k", "hmac": "0"}))
         os.close(descriptor)
         return path
@@ -86,8 +88,14 @@ def test_what_is_an_image(path, parts):
     (["ckpt.13.head.1", "ckpt.12.head.x", ".ckpt.12.head.3@n:1:1", "core", "ckpt.12.head.10"], 1, []),
     (["ckpt.12.head.11", "ckpt.12.head.12", "ckpt.12.head.10"], 1, ["ckpt.12.head.11"])])
 def test_which_are_outdated(names, keep, wanted):
-    """By their number, not by their text; never the one that has just come."""
-    assert copies.outdated(names, "ckpt.12.head.10", keep) == wanted
+    """Of one generation by their number, not by their text; never the one that has just come."""
+    assert copies.outdated(dict.fromkeys(names, 1), "ckpt.12.head.10", keep) == wanted
+
+
+def test_outdated_by_generation():
+    """Clocks of nodes may differ."""
+    generations = {"ckpt.12.head.90": 1, "ckpt.12.head.10": 2, "ckpt.12.head.20": 3, "ckpt.12.head.15": 4}
+    assert copies.outdated(generations, "ckpt.12.head.15", 2) == ["ckpt.12.head.10", "ckpt.12.head.90"]
 
 
 def test_what_is_no_image_is_left_to_scp(in_child, open_directory, monkeypatch):
@@ -142,6 +150,26 @@ def test_server_without_a_directory_for_the_job(ways):
         CANNOT_WRITE, "image %s cannot be copied to %s: No such file or directory" % (path, ways.way.path) + STAYS)
 
 
+def test_directory_at_the_server_that_another_user_made_first(ways, somebody):
+    path = ways.make(7)
+    os.chown(ways.server, somebody.uid, somebody.gid)
+    assert refused(lambda: ways.put(path)) == (
+        CANNOT_WRITE, "image %s cannot be copied to %s: its directory %s is another user's (%d); remove it" % (
+            path, ways.way.path, JOB, somebody.uid) + STAYS)
+    assert os.listdir(ways.server) == []
+
+
+def test_directory_at_the_server_that_a_stock_pbs_server_made(ways, somebody):
+    """It is root's and sticky."""
+    path = ways.make(7)
+    os.chmod(ways.server, 0o1777)
+    for place in (path, ways.node):
+        for name in [""] + os.listdir(place):
+            os.chown(os.path.join(place, name), somebody.uid, somebody.gid)
+    assert privilege.as_user(somebody, lambda: ways.put(path)) > 0
+    assert os.listdir(ways.server) == ["ckpt.12.head.7"]
+
+
 def test_half_an_image(ways, monkeypatch):
     """The second file fails: nothing is left that has a name, or that takes room."""
     path, copy = ways.make(7), copies._copy
@@ -187,6 +215,51 @@ def test_newest_images_are_kept_on_both_sides(ways):
     ways.put(ways.make(9))
     assert sorted(os.listdir(ways.node)) == ["ckpt.12.head.8", "ckpt.12.head.9", "kept"]
     assert content(alone)
+
+
+def test_newest_images_are_kept_where_the_clocks_of_nodes_differ(ways):
+    for generation, epoch in enumerate((90, 10, 20), 1):
+        ways.put(ways.make(epoch, generation=generation))
+    assert sorted(os.listdir(ways.server)) == ["ckpt.12.head.10", "ckpt.12.head.20"]
+    assert os.listdir(ways.node) == ["ckpt.12.head.20"]
+
+
+def test_image_that_does_not_tell_its_generation_is_left_alone(ways):
+    for epoch in (5, 6, 7):
+        ways.make(epoch, directory=ways.server)
+    os.unlink(ways.server + "/ckpt.12.head.5/manifest.json")
+    ways.put(ways.make(8))
+    assert sorted(os.listdir(ways.server)) == ["ckpt.12.head.5", "ckpt.12.head.7", "ckpt.12.head.8"]
+
+
+@pytest.mark.parametrize("name", ["zz", "manifest.json"])
+def test_pipe_in_an_image(ways, name):
+    """Whoever opened it would wait for its other end, and pbs_mom and pbs_server for him."""
+    path = ways.make(7)
+    if name == manifest.FILE:
+        os.unlink(os.path.join(path, name))
+    os.mkfifo(os.path.join(path, name))
+    assert refused(lambda: ways.put(path)) == (
+        CANNOT_WRITE, "image %s cannot be copied to %s: %s is not copied: it is no image, its %s is not a regular file; nothing was done"
+        % (path, ways.way.path, path, name) + STAYS)
+    assert os.listdir(ways.server) == []
+
+
+def test_pipe_that_comes_after_the_look(ways, monkeypatch):
+    path = ways.make(7)
+    monkeypatch.setattr(copies, "_files", lambda *_image: os.mkfifo(path + "/zz") or [manifest.FILE])
+    assert refused(lambda: ways.put(path)) == (
+        CANNOT_WRITE, "image %s cannot be copied to %s: Not a regular file" % (path, ways.way.path) + STAYS)
+    assert os.listdir(ways.server) == []
+
+
+def test_pipe_at_the_server(ways):
+    path = ways.make(7)
+    ways.put(path)
+    shutil.rmtree(path)
+    os.mkfifo(ways.server + "/ckpt.12.head.7/zz")
+    assert "cannot be fetched from %s: Not a regular file; restart the job" % ways.way.path in refused(lambda: ways.get(7))[1]
+    assert os.listdir(ways.node) == []
 
 
 def test_what_a_copy_that_was_killed_has_left(ways):
@@ -298,6 +371,21 @@ def test_server_that_cannot_be_reached(ways, monkeypatch, open_directory):
     assert refused(lambda: copies.put(way, path, JOB, "ckpt.12.head.7", 2)) == (
         CANNOT_WRITE, "image %s cannot be copied to 127.0.0.1: ssh: connect to host 127.0.0.1 port 1: Connection refused" % path + STAYS)
     assert content(path)
+
+
+def test_server_that_does_not_answer(ways, monkeypatch, open_directory, program):
+    monkeypatch.setattr(copies, "PATIENCE", 1)
+    config = os.path.join(open_directory, "ssh_config")
+    with open(config, "w") as stream:
+        stream.write("Host *\n  BatchMode yes\n  ProxyCommand %s\n"
+                     % program("echo $$ >> %s/pids\nexec sleep 1000\n" % open_directory, "p"))
+    path = ways.make(7)
+    way = copies.place("", config, "alice@head")
+    assert refused(lambda: copies.put(way, path, JOB, "ckpt.12.head.7", 2)) == (
+        CANNOT_WRITE, "image %s cannot be copied to head: sftp did nothing for 1 seconds and was ended" % path + STAYS)
+    assert content(path)
+    pid, = open(open_directory + "/pids").read().split()
+    wait_until(lambda: identity.process(int(pid)) is None)
 
 
 def test_place_that_is_mounted():

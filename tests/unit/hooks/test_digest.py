@@ -44,6 +44,16 @@ def test_chunks_that_change_places_are_seen(tmp_path):
     assert digest.of(opened(tmp_path / "a", one + other)) != digest.of(opened(tmp_path / "b", other + one))
 
 
+@pytest.mark.parametrize("size", [0, 1, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, 9 << 20])
+@pytest.mark.parametrize("piece", [1000003, 4 << 20, 64 << 20])
+def test_file_that_comes_in_pieces(size, piece):
+    content = os.urandom(1 << 20) * (size // (1 << 20)) + b"x" * (size % (1 << 20))
+    stream = digest.Stream()
+    for start in range(0, size, piece):
+        stream.add(content[start:start + piece])
+    assert (stream.size, stream.hash()) == (size, by_the_book(content))
+
+
 @pytest.mark.parametrize("chunks", [1, 9])
 def test_failure_of_the_copy(tmp_path, chunks):
     source = opened(tmp_path / "source", b"x" * chunks * digest.CHUNK)

@@ -1,6 +1,8 @@
 import ctypes
+import mmap
 import os
 import signal
+import time
 
 import pytest
 
@@ -15,9 +17,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: cutting d
 
 def test_get_gives_the_configured_criu(program):
     path = program("exit 0\n")
-    found = registry.get({"engine": "criu", "criu_path": path, "criu_options": ["--tcp-close"], "engine_timeout": 5})
+    found = registry.get({"engine": "criu", "criu_path": path, "criu_options": ["--tcp-close"], "engine_timeout": 5,
+                          "engine_stall": 3})
     assert isinstance(found, base.Engine)
-    assert (found.name, found.path, found.options, found.timeout) == ("criu", path, ["--tcp-close"], 5)
+    assert (found.name, found.path, found.options, found.timeout, found.stall) == ("criu", path, ["--tcp-close"], 5, 3)
 
 
 @pytest.mark.parametrize("name, shown", [("BLCR", "'BLCR'"), ("CRIU", "'CRIU'"), ("", "''"), ("\u00fc", "'\\xfc'")])
@@ -153,6 +156,8 @@ def test_call_leaves_no_descriptor_and_no_child(program):
      "(00.003) Error (criu/cr-dump.c:1780): Dumping FAILED.\nbye\n", "Connected TCP socket, consider using --tcp-established option."),
     ("Error (compel/src/lib/infect.c:1):    spaces   \n", "spaces"),
     ("Error without a place\n", "Error without a place"),
+    ("Error (a.c:1): \x1b]2;owned\x07\r", "\\x1b]2;owned\\x07"),
+    ("Error (a.c:1): %s\n" % ("x" * 301), "x" * 300),
 ])
 def test_reason_is_the_first_error_or_else_the_last_line(output, wanted):
     assert criu.reason(output) == wanted
@@ -183,6 +188,30 @@ def test_failed_dump_and_its_command_line(program, stop, option):
         criu.Criu(path, ["--tcp-close"]).dump(4711, "/proc/self/fd/9", stop)
     assert str(caught.value) == "criu dump failed with status 1: dump -t 4711 -D /proc/self/fd/9 %s %s; the job runs on" % (option, COMMON)
     assert caught.value.code == errors.ENGINE
+
+
+def test_memory_goes_elsewhere_by_links(program, start_job, tmp_path):
+    """As CRIU opens its files: O_CREAT, O_TRUNC. Links that it did not need are gone; what it had no link for is where it put it."""
+    private, store = tmp_path / "private", tmp_path / "store"
+    private.mkdir()
+    store.mkdir()
+    job = start_job()
+    path = program("cd $5\nls pages-*.img | wc -l > links\nls -l | grep -c ' -> %s/pages-' >> links\n"
+                   "echo one > pages-1.img; echo nine > pages-9.img; echo last > pages-999999.img; echo core > core-7.img\n" % store)
+    criu.Criu(path).dump(job.leader, str(private), False, memory=str(store))
+    assert {name.name: name.read_text() for name in store.iterdir()} == {"pages-1.img": "one\n", "pages-9.img": "nine\n"}
+    assert sorted(os.listdir(str(private))) == ["core-7.img", "links", "pages-999999.img"]
+    count = int((private / "links").read_text().split()[0])
+    assert (private / "links").read_text().split()[1] == str(count)
+    assert count >= 2 * 2 + 16  # two processes
+
+
+def test_links_are_enough_for_shared_memory(program, tmp_path):
+    """CRIU writes a file for each process and each shared segment."""
+    segments = [mmap.mmap(-1, 4096) for _number in range(50)]
+    path = program("ls $5 | wc -l > $5/links\n")
+    criu.Criu(path).dump(os.getpid(), str(tmp_path), False, memory="/nonexistent")
+    assert int((tmp_path / "links").read_text()) >= len(segments) + 1 + 16
 
 
 def test_failed_restore_and_its_command_line(program):
@@ -266,6 +295,99 @@ def test_other_failures_of_restore_are_not_temporary(program, words):
     assert caught.value.code == errors.ENGINE
 
 
+@pytest.mark.parametrize("words", [
+    "Error (criu/files.c:1018): Unexpected fle 0x4141414141414141, pid=9\nError (criu/files.c:1204): Unable to open fd=1 id=0x4",
+    "Error (criu/files.c:1169): Can't get fd=1, pid=9\n(00.1)    9: Error (criu/files.c:1204): Unable to open fd=1 id=0x4",
+    "(00.1)    9: Error (criu/files.c:1204): Unable to open fd=1 id=0x4"])
+def test_restore_that_somebody_disturbs_is_temporary(program, words):
+    """What CRIU 4.2 says when another process sends something to its sockets."""
+    with pytest.raises(HookError) as caught:
+        criu.Criu(program("cat <<'END'\n%s\nEND\nexit 1\n" % words)).restore("/nonexistent")
+    assert str(caught.value) == ("another process of this node may have got in criu's way (criu: %s); try again later or on another node; "
+                                 "image kept" % words.split("): ", 1)[1].split("\n")[0])
+    assert caught.value.code == errors.TEMPORARY
+
+
+def test_restore_that_fails_for_another_reason_first_is_not_disturbed(program):
+    words = "Error (criu/files-reg.c:1): Can't open file x: No such file\nError (criu/files.c:1204): Unable to open fd=3 id=0x4"
+    with pytest.raises(HookError) as caught:
+        criu.Criu(program("cat <<'END'\n%s\nEND\nexit 1\n" % words)).restore("/nonexistent")
+    assert (caught.value.code, str(caught.value)) == (
+        errors.ENGINE, "criu restore failed with status 1: Can't open file x: No such file; the image is kept")
+
+
+@pytest.mark.parametrize("words", ["Message reply from daemon is trimmed (16/1)", "Communication error, this is not the ack we expected",
+                                   "Failed to read ack: Connection reset by peer"])
+def test_dump_that_somebody_disturbs_is_temporary(program, words):
+    with pytest.raises(HookError) as caught:
+        criu.Criu(program("echo 'Error (compel/src/lib/infect-rpc.c:1): %s'\nexit 1\n" % words)).dump(1, "/nonexistent", False)
+    assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, "criu dump failed with status 1: %s; the job runs on" % words)
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    monkeypatch.setattr(base.progress, "PAUSE", 0.05)
+    monkeypatch.setattr(base.progress, "STOPPED", 0.3)
+
+
+STOOD_STILL = ("%s did nothing for 0 seconds and was killed; another process of this node may have got in its way, or the store does "
+               "not answer; %s")
+
+
+@pytest.mark.parametrize("work, otherwise", [
+    (dump, "the job runs on; try again"), (restore, "try again later or on another node; image kept")])
+def test_criu_that_waits_for_what_never_comes(program, hurried, work, otherwise):
+    path, before = program("sleep 60\n"), identity.children(os.getpid())
+    with pytest.raises(HookError) as caught:
+        work(criu.Criu(path, stall=0.3))
+    assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, STOOD_STILL % (path, otherwise))
+    assert identity.children(os.getpid()) == before
+
+
+@pytest.mark.parametrize("text", [
+    "i=0; while [ $i -lt 15 ]; do i=$((i+1)); sleep 0.1; done", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; sleep 0.2"])
+def test_criu_that_gets_on_may_take_longer(program, hurried, text):
+    dump(criu.Criu(program(text + "\n"), stall=0.4))
+
+
+def test_criu_that_waits_for_the_hooks_own_child(program, hurried):
+    """The witness copies files while CRIU waits for it."""
+    path = program("sleep 1\n")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            while True:
+                sum(range(1000))
+        finally:
+            os._exit(0)
+    try:
+        dump(criu.Criu(path, stall=0.3))
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_program_that_its_user_stops(program, hurried):
+    path = program("kill -STOP $$\n")
+    with pytest.raises(HookError) as caught:
+        base.call([path], 60)
+    assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, "%s was stopped for 0 seconds and was killed" % path)
+
+
+def test_output_that_does_not_end_with_the_program(program):
+    """CRIU gives its output to whom it takes for the job: he may write for ever."""
+    path = program("(trap '' PIPE; while echo nonsense; do :; done) &\necho $! > \"${0%/*}/writer\"; exit 3\n")
+    started = time.monotonic()
+    assert base.call([path], 20)[0] == 3
+    assert time.monotonic() - started < 10
+    with open(os.path.join(os.path.dirname(path), "writer")) as stream:
+        writer = int(stream.read())
+    deadline = time.monotonic() + 10
+    while identity.process(writer) and time.monotonic() < deadline:  # it has no reader any more
+        time.sleep(0.01)
+    assert identity.process(writer) is None
+
+
 def test_process_id_in_use_is_no_matter_of_a_dump(program):
     engine = criu.Criu(program("echo \"Error (criu/cr.c:1): Can't fork for 7: File exists\"\nexit 1\n"))
     with pytest.raises(HookError) as caught:
@@ -283,9 +405,14 @@ def bounding_is_full():
     return libc.prctl(23, capability, 0, 0, 0) == -1
 
 
-def test_capabilities_of_criu(program):
+@pytest.mark.parametrize("scope, wanted", [(None, (40,)), ("0", (40,)), ("1", (19, 40)), ("3", (19, 40))])
+def test_capabilities_of_criu(program, tmp_path, monkeypatch, scope, wanted):
+    """CAP_CHECKPOINT_RESTORE, and CAP_SYS_PTRACE where Yama forbids what CRIU does."""
+    monkeypatch.setattr(criu, "_YAMA", str(tmp_path / "ptrace_scope"))
+    if scope is not None:
+        (tmp_path / "ptrace_scope").write_text(scope + "\n")
     engine = criu.Criu(program("exit 0\n"))
-    assert engine.dump_capabilities == (19, 40)  # CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE
+    assert engine.dump_capabilities == wanted
     assert engine.restore_capabilities == ((40,) if bounding_is_full() else (40, 8))  # CAP_SETPCAP
 
 

@@ -233,3 +233,14 @@ def test_program_that_compresses_is_not_there(node, monkeypatch):
     assert health.complaint(node.config) == (
         "lz4, by which checkpoint_hooks_compression has images compressed, is not in /nonexistent or /also on this node; run the role "
         "checkpoint_hooks on it")
+
+
+def test_memory_that_killed_hooks_left_is_removed(node, free_pid):
+    """No hook may come for long, and it is decompressed memory of jobs."""
+    left = os.path.join(node.top, "state", "private", "%d.7" % free_pid)
+    os.makedirs(left, 0o700)
+    os.chmod(os.path.dirname(left), 0o700)
+    open(os.path.join(left, "pages-1.img"), "w").close()
+    node.set(state_directory=os.path.join(node.top, "state"))
+    assert health.complaint(node.config) == ""
+    assert os.listdir(os.path.dirname(left)) == []

@@ -182,6 +182,63 @@ def test_job_of_a_process_without_environment():
         process.wait()
 
 
+@pytest.mark.parametrize("before", [0, 1000, 256 << 10])
+def test_environment_that_is_long(before):
+    """The kernel takes no single text over 128 KiB."""
+    filler = {"X%d" % number: "x" * min(before - 1, 100000) for number in range(0, before, 100000)}
+    process = subprocess.Popen(["/usr/bin/sleep", "60"], env=dict(filler, PBS_JOBID="12.head"))
+    try:
+        while identity.process(process.pid).name != "sleep":
+            pass
+        if before < 200000:
+            assert identity.job_of(process.pid) == "12.head"
+            return
+        with pytest.raises(HookError) as caught:
+            identity.job_of(process.pid)
+        assert (caught.value.code, str(caught.value)) == (
+            errors.REFUSED, "process %d was started with more than 256 KiB of environment, and PBS_JOBID is not in the first of them; "
+            "start the job with a smaller one; it was left alone" % process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+DECLARED = """
+import ctypes, mmap, os, signal, struct
+size = 1 << 30
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
+found = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, 0)  # MAP_NORESERVE
+with open("/proc/self/stat") as stream:
+    fields = [0, 0, 0] + stream.read().rpartition(")")[2].split()  # as proc(5) counts them
+values = [int(fields[number]) for number in (26, 27, 45, 46, 47)] + [libc.sbrk(0)] + [int(fields[number]) for number in (28, 48, 49)]
+ours = ctypes.create_string_buffer(struct.pack("12QIi", *values + [found, found + size, 0, 0, -1]))
+assert libc.prctl(35, 14, ours, ctypes.c_ulong(len(ours) - 1), 0) == 0, os.strerror(ctypes.get_errno())  # PR_SET_MM, PR_SET_MM_MAP
+print("declared", flush=True)
+signal.pause()
+"""
+
+
+def test_environment_that_a_process_declares(in_child):
+    """A gigabyte that is not there."""
+    process = subprocess.Popen([sys.executable, "-c", DECLARED], stdout=subprocess.PIPE, env={"PBS_JOBID": "12.head"})
+    try:
+        assert process.stdout.readline() == b"declared\n"
+
+        def work():
+            import resource
+            limit = 200 << 20
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+            try:
+                return identity.job_of(process.pid)
+            except HookError as error:
+                return error.code
+        assert in_child(work).result == errors.REFUSED
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_job_of_nobody(free_pid):
     assert identity.job_of(free_pid) is None
 
@@ -201,10 +258,11 @@ def test_record_of_a_restarted_job(start_job, tmp_path):
     leader, root = identity.process(job.leader), identity.process(job.pids[0])
     identity.write_record(str(tmp_path), "12.head", leader, root)
     assert records.read(str(tmp_path), "12.head", records.JOB) == {
-        "leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": [], "left": []}
-    identity.write_record(str(tmp_path), "12.head", root, leader, ["/spool/12.head.OU"])
+        "leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": [], "left": [], "incarnation": None}
+    identity.write_record(str(tmp_path), "12.head", root, leader, ["/spool/12.head.OU"], incarnation={"id": "a"})
     assert records.read(str(tmp_path), "12.head", records.JOB) == {
-        "leader": [root.pid, root.start], "root": [leader.pid, leader.start], "output": ["/spool/12.head.OU"], "left": []}
+        "leader": [root.pid, root.start], "root": [leader.pid, leader.start], "output": ["/spool/12.head.OU"], "left": [],
+        "incarnation": {"id": "a"}}
 
 
 def test_mark(start_job, free_pid):
@@ -326,7 +384,8 @@ def test_a_stopped_root_is_not_gone(start_job, state_of, tmp_path, wait_until):
     assert identity.root_of(str(tmp_path), call_of(job.leader), os.getuid()).pid == job.pids[0]
 
 
-@pytest.mark.parametrize("job_id, shown", [("13.head", "13.head"), ("12.head2", "12.head2"), ("", "not set"), (None, "not set")])
+@pytest.mark.parametrize("job_id, shown", [("13.head", "13.head"), ("12.head2", "12.head2"), ("", "not set"), (None, "not set"),
+                                           ("\x1b]2;owned\x07", "\\x1b]2;owned\\x07"), ("x" * 1000, "x" * 100 + "...")])
 def test_refused_when_it_is_another_job(start_job, tmp_path, job_id, shown):
     job = start_job(job_id)
     with pytest.raises(HookError) as caught:
@@ -424,3 +483,87 @@ def test_children_in_spite_of_a_thread_that_just_ended(start_job, monkeypatch):
     job, real = start_job(), os.listdir
     monkeypatch.setattr(identity.os, "listdir", lambda path: ["4194304"] + real(path))
     assert identity.children(job.leader) == job.pids
+
+
+# Signals
+
+REUSED = """
+import os, signal, sys
+sys.path.insert(0, {hooks!r})
+from torque_ckpt import identity
+
+def sleeper():
+    pid = os.fork()
+    if pid == 0:
+        signal.pause()
+    return pid
+
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+if {plain!r}:
+    identity._handle = lambda pid: None
+before = sleeper()
+mark = identity.mark(identity.process(before))
+for _turn in range(5):  # a tick of the clock later, so that the start time differs
+    signal.sigtimedwait([], 0.02)
+end(before)
+with open("/proc/sys/kernel/ns_last_pid", "w") as stream:
+    stream.write(str(before - 1))
+victim = sleeper()
+assert victim == before, (victim, before)
+identity.send(mark, signal.SIGKILL)
+signal.sigtimedwait([], 0.05)
+print(identity.process(victim).state)
+identity.send(identity.mark(identity.process(victim)), signal.SIGKILL)
+print(os.waitpid(victim, 0)[1])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a pid namespace, in which numbers are chosen")
+@pytest.mark.parametrize("plain", [False, True])
+def test_signal_does_not_reach_who_has_the_number_by_now(plain):
+    """With the kernel's handles, and on a kernel that has none."""
+    hooks = os.path.dirname(os.path.dirname(os.path.abspath(identity.__file__)))
+    done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", REUSED.format(hooks=hooks, plain=plain)],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "S\n9\n", "")
+
+
+def test_signal_by_the_systems_own_calls(start_job, monkeypatch, wait_until, state_of):
+    """Python before 3.9 knows no such calls."""
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    monkeypatch.delattr(signal, "pidfd_send_signal", raising=False)
+    pid = start_job().pids[0]
+    pair = identity.mark(identity.process(pid))
+    identity.send(pair, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) == "T")
+    identity.send([pid, pair[1] + 1], signal.SIGCONT)
+    assert state_of(pid) == "T"
+
+
+def test_signal_to_nobody(free_pid):
+    identity.send([free_pid, 1], signal.SIGKILL)
+
+
+@pytest.mark.skipif(not identity.has_handles(), reason="the kernel has no handles of processes (before 5.3)")
+def test_signal_leaves_no_descriptor(start_job):
+    pair = identity.mark(identity.process(start_job().pids[0]))
+    before = os.listdir("/proc/self/fd")
+    identity.send(pair, signal.SIGCONT)
+    assert identity.has_handles() and os.listdir("/proc/self/fd") == before
+
+
+def test_family_is_the_tree(start_job):
+    job = start_job(programs=["/bin/sh"] * 2)
+    found = identity.family(identity.process(job.leader))
+    assert [member.pid for member in found] == identity.tree(job.leader)
+    assert [member.ppid for member in found[1:]] == [job.leader] * 2
+
+
+def test_family_of_a_process_that_has_gone(start_job):
+    """Who has its number by now has children of its own."""
+    leader = identity.process(start_job().leader)
+    gone = leader._replace(start=leader.start - 1)
+    assert identity.family(gone) == [gone]

@@ -81,7 +81,8 @@ def test_written_manifest_says_what_the_image_is(image):
     assert re.match(r"[0-9a-f]{64}$", found.pop("mac"))
     assert found == dict(
         FACTS, format=3, job_id="12.head", user="alice", uid=1001, name="ckpt.12.head.1", generation=3, key="first",
-        carried=[], left=[], open_files=[], bound=False, bound_reason="", lost=[], bytes=sum(map(len, FILES.values())), files=[
+        carried=[], left=[], open_files=[], bound=False, bound_reason="", lost=[], incarnation="",
+        bytes=sum(map(len, FILES.values())), files=[
             {"name": name, "size": len(FILES[name]), "sha256_tree": hashlib.sha256(leaf(FILES[name]) if FILES[name] else b"").hexdigest()}
             for name in sorted(FILES)], **fit.node())
     assert found["kernel"] == os.uname().release and found["node"] == os.uname().nodename
@@ -128,6 +129,63 @@ def test_manifest_where_the_user_may_not_write(open_directory, somebody):
     os.chmod(open_directory, 0o755)
     assert str(caught.value) == "cannot write the manifest of image ckpt.12.head.1: Permission denied"
     assert caught.value.code == errors.CANNOT_WRITE
+
+
+# What the engine wrote elsewhere
+
+def is_pages(name):
+    return name.startswith("pages")
+
+
+@pytest.fixture
+def draft(tmp_path):
+    """An image whose steering files are in a private place yet. private: its descriptor"""
+    made = Image(str(tmp_path / "image"))
+    os.mkdir(str(tmp_path / "place"))
+    for name in ("core-7.img", "empty.img"):
+        os.rename(os.path.join(made.path, name), str(tmp_path / "place" / name))
+    made.private = os.open(str(tmp_path / "place"), os.O_RDONLY)
+    yield made
+    os.close(made.private)
+    os.close(made.descriptor)
+
+
+def collect(draft, plain=None, **change):
+    return manifest.write(draft.descriptor, CALL, ALICE, dict(FACTS, **change), seal, plain, draft.private, is_pages)
+
+
+def test_what_steers_the_engine_is_copied_into_the_image_while_it_is_hashed(draft, tmp_path):
+    (tmp_path / "place" / "pages-77.img").write_bytes(b"more than was expected")
+    draft.put("stdout", b"line 1")
+    draft.put("carried-1", b"x")
+    found = collect(draft, spool=[{"name": "stdout", "path": "/spool/12.head.OU", "mode": 0o600}],
+                    carried=[{"name": "carried-1"}, {"path": "/tmp/fifo"}])
+    assert [entry["name"] for entry in found["files"]] == [
+        "carried-1", "core-7.img", "empty.img", "pages-1.img", "pages-77.img", "stdout"]
+    for entry in found["files"]:
+        path = os.path.join(draft.path, entry["name"])
+        assert manifest.digest_of(draft.descriptor, entry["name"]) == (entry["size"], entry["sha256_tree"])
+        assert os.stat(path).st_mode & 0o077 == 0 or entry["name"] not in os.listdir(draft.private)
+
+
+@pytest.mark.parametrize("name", ["core-8.img", "inventory.img", "stats-restore", "carried-1", "stdout", "x\ny"])
+def test_file_that_somebody_else_put_there(draft, name):
+    draft.put(name, b"x")
+    with pytest.raises(HookError) as caught:
+        collect(draft)
+    assert (caught.value.code, str(caught.value)) == (
+        errors.REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job runs on"
+        % name.replace("\n", "\\n"))
+    assert manifest.FILE not in os.listdir(draft.path)
+
+
+def test_file_in_the_place_of_a_steering_one(draft):
+    """Put there after the look, it stands in the way; it is never taken for the engine's."""
+    draft.put("core-7.img", b"x")
+    with pytest.raises(HookError) as caught:
+        manifest.write(draft.descriptor, CALL, ALICE, FACTS, seal, None, draft.private, lambda _name: True)
+    assert (caught.value.code, str(caught.value)) == (
+        errors.CANNOT_WRITE, "cannot write the manifest of image ckpt.12.head.1: File exists")
 
 
 # Verifying
@@ -182,10 +240,78 @@ def test_manifest_that_is_a_link(image, tmp_path):
         errors.DATA, "image %s has no readable manifest (Too many levels of symbolic links); it is kept but cannot be restarted" % SHOWN)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1', b"\xff", b"null", b"[]", b"7", b'"format"', b"{}", b'{"version": 1}'])
-def test_manifest_that_is_not_ours(image, content):
+def not_ours(why):
+    return errors.DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (SHOWN, why)
+
+
+@pytest.mark.parametrize("content, why", [
+    (b"", "it is not JSON"), (b"{", "it is not JSON"), (b'{"format": 1', "it is not JSON"), (b"\xff", "it is not JSON"),
+    (b"null", "it is not an object of at most 100 fields"), (b"[]", "it is not an object of at most 100 fields"),
+    (b"7", "it is not an object of at most 100 fields"), (b'"format"', "it is not an object of at most 100 fields"),
+    (json.dumps({str(number): 1 for number in range(101)}).encode(), "it is not an object of at most 100 fields"),
+    (b"{}", "format is missing"), (b'{"version": 1}', "format is missing"), (b"[" * 200000, "it is nested more than 8 deep"),
+    (b'{"format": 3, "x": %s}' % (b"[" * 8 + b"]" * 8), "it is nested more than 8 deep"),
+    (b'{"format": %s}' % (b"9" * 100000), "it holds a number of more than 64 bits"),
+    (b'{"format": 3, "x": "%s"}' % (b"x" * 4097), "it holds a text of more than 4096 characters"),
+    (b'{"%s": 3}' % (b"x" * 4097), "it holds a text of more than 4096 characters"),
+    (b'{"format": NaN}', "it holds NaN"), (b'{"format": 1e999}', "it holds a number of more than 64 bits"),
+    (b"[" + b"0," * 1000000, "it holds more than 1000000 values"), (b" " * ((16 << 20) + 1), "it is larger than 16777216 bytes"),
+], ids=lambda value: value[:30].decode("latin-1") if isinstance(value, bytes) else None)
+def test_manifest_that_is_not_ours(image, content, why):
     image.put(manifest.FILE, content)
-    assert image.refusal() == (errors.DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % SHOWN)
+    assert image.refusal() == not_ours(why)
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"generation": "x"}, "generation is not a whole number from 0 to 9223372036854775807"),
+    ({"generation": -1}, "generation is not a whole number from 0 to 9223372036854775807"),
+    ({"generation": True}, "generation is not a whole number from 0 to 9223372036854775807"),
+    ({"generation": 2 ** 63}, "generation is not a whole number from 0 to 9223372036854775807"),
+    ({"bytes": 1.5}, "bytes is not a whole number from 0 to 9223372036854775807"),
+    ({"depth": [1]}, "depth is not a whole number from 0 to 9223372036854775807"),
+    ({"frozen_seconds": "0.1"}, "frozen_seconds is not a number of seconds"),
+    ({"frozen_seconds": -1}, "frozen_seconds is not a number of seconds"),
+    ({"node": "n" * 256}, "node is not a text of at most 255 characters"),
+    ({"uid": 2 ** 32}, "uid is not a whole number from 0 to 4294967295"),
+    ({"pids": {"7": 7}}, "pids is not a list"),
+    ({"pids": [7, 2 ** 22 + 1]}, "pids[1] is not a whole number from 1 to 4194304"),
+    ({"engine": "criu"}, "engine is not an object"), ({"engine": {}}, "engine.name is missing"),
+    ({"engine": {"name": "criu", "version": 4}}, "engine.version is not a text of at most 4096 characters"),
+    ({"cpu": [["avx"]]}, "cpu[0] is not a text of at most 255 characters"),
+    ({"files": [{"name": "x", "size": -1, "sha256_tree": ""}]}, "files[0].size is not a whole number from 0 to 9223372036854775807"),
+    ({"files": [{"name": "../x", "size": 1, "sha256_tree": ""}]}, "files has '../x'"),
+    ({"carried": [{"kind": "tree"}]}, "name is missing"),
+    ({"open_files": 7}, "a field is of another kind ('int' object is not iterable)"),
+    ({"bound": 1}, "a field is of another kind (bound)"),
+], ids=lambda value: next(iter(value)) if isinstance(value, dict) else None)
+def test_field_of_another_kind(image, change, why):
+    """However well it is sealed."""
+    image.write()
+    image.edit(**change)
+    assert image.refusal() == not_ours(why)
+
+
+def test_fields_of_newer_hooks_are_left_alone(image):
+    image.write()
+    image.edit(later={"any": [1, "x"]})
+    assert image.verify()["later"] == {"any": [1, "x"]}
+
+
+@pytest.mark.parametrize("threads, fits", [(90000, True), (200000, False)])
+def test_manifest_of_many_threads(image, threads, fits):
+    """What could not be read is not written: the job runs on, instead of being held by an image of no use."""
+    files = [{"name": "core-%d.img" % (number + 10 ** 6), "size": 1234, "sha256_tree": "a" * 64} for number in range(threads)]
+    body = dict(FACTS, format=3, files=files, pids=list(range(10 ** 6, 10 ** 6 + threads)))
+    if fits:
+        manifest.put(image.descriptor, body, "ckpt.12.head.1", seal)
+        assert len(manifest.load(image.descriptor)["files"]) == threads
+        return
+    with pytest.raises(HookError) as caught:
+        manifest.put(image.descriptor, body, "ckpt.12.head.1", seal)
+    assert (caught.value.code, str(caught.value)) == (
+        errors.CANNOT_WRITE, "cannot write the manifest of image ckpt.12.head.1: it is larger than 16777216 bytes, so that no hook would "
+        "read it; the job has too many processes, threads or files for an image")
+    assert manifest.FILE not in os.listdir(image.path)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 5, 10, "3", None])
@@ -233,10 +359,14 @@ def test_output_is_named_in_the_manifest(image):
     assert image.verify()["spool"] == output
 
 
-@pytest.mark.parametrize("change", [{"name": "manifest.json"}, {"name": "../stdout"}, {"path": 7}, {"mode": "600"}])
-def test_output_that_is_not_ours(image, change):
+@pytest.mark.parametrize("change, why", [
+    ({"name": "manifest.json"}, "spool has 'manifest.json'"), ({"name": "../stdout"}, "spool has '../stdout'"),
+    ({"path": 7}, "spool[0].path is not a text of at most 4096 characters"),
+    ({"mode": "600"}, "spool[0].mode is not a whole number from 0 to 4095"),
+])
+def test_output_that_is_not_ours(image, change, why):
     image.write(spool=[dict({"name": "stdout", "path": "/spool/12.head.OU", "mode": 0o600}, **change)])
-    assert image.refusal() == (errors.DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % SHOWN)
+    assert image.refusal() == not_ours(why)
 
 
 def test_image_of_another_job(image):
@@ -396,14 +526,13 @@ OWN = contract.Call(1, "12.head", "alice", None, "/s/12.head.CK", "c", 15, None)
 OWNER = privilege.User("alice", 1, 1, "/")
 
 
-@pytest.mark.parametrize("content", [
-    '{"format": 3}',
-    '{"format": 3, "job_id": "12.head", "user": "alice", "uid": 1, "arch": "%s", "files": 7}' % os.uname().machine,
-    "[]", "7",
+@pytest.mark.parametrize("content, missing", [
+    ('{"format": 3}', "job_id"),
+    ('{"format": 3, "job_id": "12.head", "user": "alice", "uid": 1, "arch": "%s", "files": 7}' % os.uname().machine, "name"),
 ])
-def test_manifest_without_its_fields(image, content):
+def test_manifest_without_its_fields(image, content, missing):
     image.put(manifest.FILE, content.encode())
-    assert image.refusal() == (errors.DATA, "image %s has a manifest that is not ours; it is kept but cannot be restarted" % SHOWN)
+    assert image.refusal() == not_ours("%s is missing" % missing)
 
 
 def test_file_that_the_manifest_does_not_list(image):

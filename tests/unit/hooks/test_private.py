@@ -27,6 +27,52 @@ def test_only_its_descriptor_leads_there(open_directory, somebody):
     assert os.listdir(parent) == []
 
 
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another account")
+
+
+@needs_root
+def test_what_root_took_over_cannot_be_opened_for_writing(open_directory, somebody):
+    """Not even by a descriptor that somebody else's process has open for reading."""
+    place = private.Place(open_directory + "/run", somebody)
+    outside = open_directory + "/pages"
+    open(outside, "w").close()
+    os.chmod(outside, 0o640)
+
+    def attempt(work):
+        try:
+            return str(work())
+        except OSError as error:
+            return error.strerror
+
+    def work():
+        descriptor = os.open("core.img", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=place.descriptor)
+        os.write(descriptor, b"verified")
+        os.close(descriptor)
+        os.symlink(outside, "pages-1.img", dir_fd=place.descriptor)
+        reading = os.open("core.img", os.O_RDONLY, dir_fd=place.descriptor)
+        again = "/proc/self/fd/%d" % reading
+        before = attempt(lambda: os.close(os.open(again, os.O_RDWR)))
+        private.ask_to_take_over()
+        return [before, attempt(lambda: os.open(again, os.O_RDWR)), attempt(lambda: os.chmod(again, 0o666)),
+                attempt(lambda: os.unlink("core.img", dir_fd=place.descriptor)),
+                attempt(lambda: os.open("new", os.O_WRONLY | os.O_CREAT, dir_fd=place.descriptor)),
+                attempt(lambda: os.rename("core.img", "new", src_dir_fd=place.descriptor, dst_dir_fd=place.descriptor)),
+                os.read(reading, 100).decode(), privilege.ask("something else")]
+    denied, forbidden = "Permission denied", "Operation not permitted"
+    assert privilege.as_user(somebody, work, answer=place.answer(lambda question: "answer to " + question)) == [
+        "None", denied, forbidden, denied, denied, denied, "verified", "answer to something else"]
+    assert os.stat(outside).st_mode & 0o777 == 0o640
+    place.remove()
+    assert os.listdir(open_directory + "/run/private") == []
+
+
+def test_room(open_directory, somebody):
+    place = private.Place(open_directory + "/run", somebody)
+    there = os.statvfs(open_directory)
+    assert abs(place.free() - there.f_bavail * there.f_frsize) < 1 << 28
+    place.remove()
+
+
 def test_what_killed_hooks_left_is_removed(open_directory, somebody, free_pid):
     leftovers = ["%d.1" % free_pid, "%d.1" % os.getpid(), "something"]
     os.makedirs(open_directory + "/run/private", mode=0o700)
@@ -65,3 +111,22 @@ def test_place_that_cannot_be_made(open_directory, somebody):
     assert (caught.value.code, str(caught.value)) == (
         errors.CONFIG, "%s/run must be a directory of root's that nobody else can write to, because the hooks trust the records in it; "
         "remove it, the next hook makes it anew; nothing was done" % open_directory)
+
+
+def test_what_killed_hooks_left_is_swept_without_a_new_place(open_directory, somebody, free_pid):
+    private.sweep(open_directory + "/none")
+    place = private.Place(open_directory + "/run", somebody)
+    parent = open_directory + "/run/private"
+    os.mkdir(parent + "/%d.7" % free_pid)
+    with open(parent + "/%d.7/pages-1.img" % free_pid, "w") as stream:
+        stream.write("memory")
+    private.sweep(open_directory + "/run")
+    assert os.listdir(parent) == [mine()]
+    place.remove()
+
+
+def test_directory_that_is_somebody_elses_is_not_swept(open_directory, free_pid):
+    os.makedirs(open_directory + "/run/private/%d.7" % free_pid, 0o755)
+    os.chmod(open_directory + "/run/private", 0o777)
+    private.sweep(open_directory + "/run")
+    assert os.listdir(open_directory + "/run/private") == ["%d.7" % free_pid]

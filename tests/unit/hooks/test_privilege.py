@@ -3,6 +3,7 @@ import grp
 import os
 import pwd
 import signal
+import time
 
 import pytest
 
@@ -287,3 +288,155 @@ def test_as_user_with_a_result_that_fits_not_into_json(somebody):
     with pytest.raises(HookError) as caught:
         privilege.as_user(somebody, lambda: {"a": object()})
     assert caught.value.code == errors.SYSTEM
+
+
+# A user who keeps root waiting
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """Nobody waits long."""
+    monkeypatch.setattr(privilege.progress, "PAUSE", 0.05)
+    monkeypatch.setattr(privilege.progress, "STOPPED", 0.5)
+    monkeypatch.setattr(privilege, "_ENDING", 0.5)
+
+
+def given_up(somebody, work, why, **limits):
+    """Have a work given up; nothing of it is left."""
+    children, descriptors = identity.children(os.getpid()), os.listdir("/proc/self/fd")
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, work, **limits)
+    assert (caught.value.code, str(caught.value)) == (
+        errors.TEMPORARY, "the part of the hook that runs as %s %s and was killed; try again" % (somebody.name, why))
+    assert (identity.children(os.getpid()), os.listdir("/proc/self/fd")) == (children, descriptors)
+
+
+def stop_oneself():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def test_part_that_its_user_stops(somebody, hurried):
+    given_up(somebody, stop_oneself, "was stopped for 0 seconds")
+
+
+def test_part_that_its_user_stops_before_it_reads_a_long_answer(somebody, hurried):
+    """More than a pipe holds, so that root would wait for a reader."""
+    def work():
+        privilege._parent["questions"].write('{"question": 1, "phases": %s}\n' % privilege.json.dumps(privilege.phases.dump()))
+        privilege._parent["questions"].flush()
+        stop_oneself()
+    given_up(somebody, work, "was stopped for 0 seconds", answer=lambda _question: "x" * 300000)
+
+
+def test_part_that_its_user_stops_again_and_again(somebody, hurried):
+    """Each time it goes on for a moment."""
+    def work():
+        mine = os.getpid()
+        if os.fork() == 0:
+            for _turn in range(600):
+                os.kill(mine, signal.SIGSTOP)
+                time.sleep(0.2)
+                os.kill(mine, signal.SIGCONT)
+                time.sleep(0.01)
+            os._exit(0)
+        while True:
+            sum(range(1000))
+    given_up(somebody, work, "was stopped for 0 seconds")
+
+
+def test_part_whose_program_its_user_stops(somebody, hurried):
+    given_up(somebody, lambda: os.waitpid(os.fork() or stop_oneself(), 0), "was stopped for 0 seconds")
+
+
+def test_part_that_waits_for_what_never_comes(somebody, hurried):
+    given_up(somebody, signal.pause, "did nothing for 0 seconds", patience=0.3)
+
+
+def test_part_that_is_always_busy(somebody, hurried):
+    def work():
+        while True:
+            sum(range(1000))
+    given_up(somebody, work, "took longer than 1 seconds", patience=60, deadline=1)
+
+
+def test_part_that_gets_on_may_take_its_time(somebody, hurried):
+    """A processor's time, or that of a child, or bytes: each counts."""
+    def busy():
+        late = time.monotonic() + 0.8
+        while time.monotonic() < late:
+            sum(range(100000))
+
+    def moving():
+        for _turn in range(8):
+            time.sleep(0.1)
+            os.write(os.open("/dev/null", os.O_WRONLY), b"x")
+
+    def with_child():
+        pid = os.fork()
+        if pid == 0:
+            busy()
+            os._exit(0)
+        os.waitpid(pid, 0)
+    for work in (busy, moving, with_child):
+        assert privilege.as_user(somebody, lambda work=work: work() or "done", patience=0.4) == "done"
+
+
+def test_part_that_is_stopped_with_its_last_breath(somebody, hurried, monkeypatch):
+    """It has said all; it must not keep the job's lock."""
+    monkeypatch.setattr(privilege.os, "_exit", lambda _status: stop_oneself())
+    children = identity.children(os.getpid())
+    assert privilege.as_user(somebody, lambda: "said") == "said"
+    assert identity.children(os.getpid()) == children
+
+
+# When memory runs out
+
+@needs_root
+def test_what_becomes_a_user_is_not_spared(tmp_path, monkeypatch, somebody):
+    """In a container root may not set the real one."""
+    score = tmp_path / "oom_score_adj"
+    score.write_text("0")
+    monkeypatch.setattr(privilege, "_SCORE", str(score))
+    privilege.be_spared()
+    assert score.read_text() == "-1000"
+    assert privilege.as_user(somebody, lambda: "done") == "done"
+    assert int(score.read_text()[0]) == 0
+    score.write_text("500")
+    privilege.as_user(somebody, lambda: None)
+    assert score.read_text() == "500"
+
+
+@needs_root
+def test_root_is_spared_as_far_as_the_kernel_lets_it(in_child, somebody):
+    def work():
+        def score():
+            with open("/proc/self/oom_score_adj") as stream:
+                return int(stream.read())
+        before = score()
+        privilege.be_spared()
+        return [before, score(), privilege.as_user(somebody, score)]
+    before, roots, users = in_child(work).result
+    may = capabilities(status_text())["Eff"] >> 24 & 1  # CAP_SYS_RESOURCE
+    assert (roots, users) == ((-1000, 0) if may else (before, before))
+
+
+# A child that stays what we are
+
+@pytest.mark.parametrize("result", [None, "x" * 300000, {"a": [1]}])
+def test_apart_returns_what_work_returns(result):
+    children, descriptors = identity.children(os.getpid()), os.listdir("/proc/self/fd")
+    assert privilege.apart(lambda: result) == result
+    assert (identity.children(os.getpid()), os.listdir("/proc/self/fd")) == (children, descriptors)
+
+
+def test_apart_raises_what_work_raises():
+    def work():
+        raise HookError(errors.CONFIG, "no key")
+    with pytest.raises(HookError) as caught:
+        privilege.apart(work)
+    assert (caught.value.code, str(caught.value)) == (errors.CONFIG, "no key")
+
+
+def test_apart_that_dies():
+    with pytest.raises(HookError) as caught:
+        privilege.apart(lambda: os.kill(os.getpid(), signal.SIGKILL))
+    assert (caught.value.code, str(caught.value)) == (errors.SYSTEM, "a part of the hook died with wait status 9")

@@ -26,7 +26,17 @@ def test_record_is_where_path_says(tmp_path):
     records.write(str(tmp_path), "12[3].head", records.ATTEMPTS, {"failed": 1})
     path = records.path(str(tmp_path), "12[3].head", records.ATTEMPTS)
     assert path == str(tmp_path / "jobs" / "12[3].head.attempts")
-    assert os.stat(path).st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("kind, mode", [(records.JOB, 0o600), (records.ATTEMPTS, 0o600), (records.FAILED, 0o600), (records.HOLDING, 0o644)])
+@pytest.mark.parametrize("umask", [0o077, 0o000])
+def test_who_may_read_a_record(tmp_path, in_child, umask, kind, mode):
+    """The job's leader is the user's and reads one of them; another names files in private directories."""
+    def work():
+        os.umask(umask)
+        records.write(str(tmp_path), "12.head", kind, {})
+        return os.stat(records.path(str(tmp_path), "12.head", kind)).st_mode & 0o777
+    assert in_child(work).result == mode
 
 
 def test_record_that_cannot_be_written_leaves_the_older_one(tmp_path):

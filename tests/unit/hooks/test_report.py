@@ -52,6 +52,11 @@ def test_guard_makes_one_line_of_many(lines, capsys):
     assert lines == ["hook=restart code=70 job=12.head node=%s outcome=failed sentence='one two three four'" % NODE]
 
 
+def test_guard_lets_no_control_character_into_the_comment(lines, capsys):
+    report.guard("checkpoint", raising(HookError(errors.REFUSED, "its name is \x1b]2;owned\x07 \u00e9 \u202e!")), "12.head")
+    assert capsys.readouterr().err == "its name is \\x1b]2;owned\\x07 \u00e9 \\u202e!\n"
+
+
 def test_guard_without_a_job(lines, capsys):
     report.guard("run", raising(HookError(errors.USAGE, "no")))
     assert lines == ["hook=run code=64 job=None node=%s outcome=failed sentence='no'" % NODE]

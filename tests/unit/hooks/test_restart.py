@@ -152,8 +152,8 @@ def test_image_that_its_owner_changed(hook, site, image):
 def test_image_that_was_sealed_with_another_key(hook, site, image):
     with open(site.key, "w") as stream:
         json.dump({"keys": [{"id": "second", "secret": "18" * 32}]}, stream)
-    refused(hook, site, errors.REFUSED, "image %s was sealed with the key 'first', which this node does not have; put that key back into "
-            "checkpoint_hooks_keys; image kept" % image)
+    refused(hook, site, errors.TEMPORARY, "image %s was sealed with the key 'first', which this node does not have; run site.yml on this "
+            "node, or put that key back into checkpoint_hooks_keys; image kept (attempt 1 of 5)" % image)
 
 
 @needs_root

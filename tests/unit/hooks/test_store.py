@@ -223,6 +223,26 @@ def test_job_directory_that_the_user_may_not_make(open_directory, somebody):
     assert caught.value.code == errors.CANNOT_WRITE
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be two users")
+def test_what_another_uid_owns(open_directory, somebody):
+    """A user who has another uid on the node where the image was made."""
+    place, path = {"path": open_directory, "id": "default"}, open_directory + "/12.head.CK"
+    os.makedirs(path + "/ckpt.1")
+    os.chmod(path, 0o711)
+    os.chown(path, somebody.uid + 1, -1)
+    why = "Permission denied; it belongs to uid %d, and the job's user has uid %d on this node; give the user one uid on all nodes" % (
+        somebody.uid + 1, somebody.uid)
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, lambda: store.open_job_directory(place, path))
+    assert str(caught.value) == "cannot open the directory of job images %s: %s" % (path, why)
+    os.chmod(path, 0o755)
+    os.chmod(path + "/ckpt.1", 0o700)
+    os.chown(path + "/ckpt.1", somebody.uid + 1, -1)
+    with pytest.raises(HookError) as caught:
+        privilege.as_user(somebody, lambda: store.open_image(store.open_job_directory(place, path), "ckpt.1", path + "/ckpt.1"))
+    assert str(caught.value) == "image %s/ckpt.1 cannot be opened: %s" % (path, why)
+
+
 def test_the_way_to_a_users_own_directory_needs_search_permission_only(open_directory, somebody):
     own = os.path.join(open_directory, "alice")
     os.mkdir(own)

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils"))
 
-from torque_ckpt import config, contract, errors, fit, key, manifest, privilege, store  # noqa: E402
+from torque_ckpt import admin, config, contract, errors, fit, fleet, key, manifest, privilege, store, survey  # noqa: E402
 from torque_ckpt.errors import HookError  # noqa: E402
 
 often = settings(max_examples=10000, deadline=None, suppress_health_check=list(HealthCheck))
 sometimes = settings(often, max_examples=1000)
+seldom = settings(often, max_examples=400)
 ROOM = [{"path": "/shared/ckpt", "id": "main"}]
 GOOD = ["4711", "12.head", "alice", "users", "/shared/ckpt/12.head.CK", "ckpt.12.head.1", "15", "-"]
 
@@ -24,7 +25,9 @@ NASTY = st.sampled_from(["", "-", ".", "..", "/", "//", "~", " ", "\0", "\n", "$
 TEXT = st.one_of(st.text(max_size=40), NASTY,
                  st.lists(st.one_of(NASTY, st.sampled_from(GOOD), st.text(max_size=5)), max_size=6).map("".join))
 ARGUMENTS = st.one_of(st.lists(TEXT, max_size=10), st.tuples(*[st.one_of(st.just(word), TEXT) for word in GOOD]).map(list))
-JSON = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXT),
+HUGE = st.sampled_from([2 ** 63, -2 ** 63 - 1, 2 ** 64, 10 ** 400, float("inf"), float("nan"), "x" * 5000, {"x" * 5000: 1},
+                        [[[[[[[[[[]]]]]]]]]], {str(number): number for number in range(200)}, [0] * 5000, ["x"] * 5000])
+JSON = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), TEXT, HUGE),
                     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(TEXT, inner, max_size=4)), max_leaves=12)
 
 
@@ -100,7 +103,9 @@ CALL = contract.Call(1, "12.head", "alice", None, "/shared/ckpt/12.head.CK", "ck
 ALICE = privilege.User("alice", 1001, 100, "/home/alice")
 KEYS = [("first", b"s" * 32)]
 WHOLE = dict(fit.node(), format=3, job_id="12.head", user="alice", uid=1001, name="ckpt.12.head.1", engine={"name": "criu", "version": "4"},
-             root=7, pids=[7], frozen_seconds=0.1, spool=[], bytes=1, files=[{"name": "a", "size": 1, "sha256_tree": "0"}], generation=1)
+             root=7, pids=[7], frozen_seconds=0.1, spool=[], bytes=1, files=[{"name": "a", "size": 1, "sha256_tree": "0"}], generation=1,
+             created="2026-01-01T00:00:00Z", carried=[], left=[], open_files=[], bound=False, bound_reason="", lost=[])
+ELSEWHERE = dict(fit.node(), node="node2", engine={"name": "blcr", "version": "0"}, stores=["main"])
 
 
 @sometimes
@@ -118,3 +123,38 @@ def test_manifests_are_right_or_refused(place, found, sealed):
         assert "/shown" in str(error)
     finally:
         os.close(directory)
+
+
+def one_changed(whole):
+    """What is right but for one field."""
+    return st.sampled_from(sorted(whole)).flatmap(lambda name: JSON.map(lambda value: dict(whole, **{name: value})))
+
+
+@seldom
+@given(st.one_of(near(WHOLE), one_changed(WHOLE), one_changed(dict(WHOLE, format=4, compression="zstd", plain_bytes=7, depth=2))),
+       st.booleans())
+def test_images_are_listed_and_shown_whatever_their_manifests_say(place, found, sealed):
+    """A mistake of the programmer's would be caught, too, and named by its kind; so would an output that grows with what is said."""
+    if sealed and isinstance(found, dict):
+        found = key.seal(KEYS, found)
+    job = place / "12.head.CK"
+    image = job / "ckpt.12.head.1"
+    image.mkdir(parents=True, exist_ok=True)
+    (image / "a").write_text("x")
+    (image / manifest.FILE).write_text(json.dumps(found))
+    directory = os.open(str(job), os.O_RDONLY)
+    try:
+        entry, = survey.look(str(job), directory, {"engine_timeout": 1}, True, None,
+                             lambda facts, shown: key.check(KEYS, facts, shown), True)["images"]
+        store.images(directory, "12.head")
+        store.next_generation(directory, "12.head")
+    finally:
+        os.close(directory)
+    assert entry["state"] in (survey.DAMAGED, survey.REFUSED_HERE)  # its hash is wrong, or it is another user's
+    assert "Error: " not in entry["problem"] and len(entry["problem"]) < 3000
+    described = admin.describe({"id": "main"}, ALICE, "12.head", entry)
+    lines = admin.table([admin.row(described)])
+    if "manifest" in entry:
+        lines += ["%s %s" % (label, value) for label, value in admin.facts_of(described, entry["manifest"])]
+        fleet.why_not(entry["manifest"], ELSEWHERE, "main")
+    json.dumps([described] + lines)

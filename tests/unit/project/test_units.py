@@ -19,3 +19,10 @@ def test_environment_of_daemons_ends_its_line(role):
     """pbs_mom cuts the last character of what does not, and jobs look for their commands in /usr/bi; systemd-tmpfiles adds no newline."""
     text = (TOP / "roles" / role / "templates/tmpfiles.conf.j2").read_text()
     assert re.search(r"/pbs_environment 0644 root root - \S+\\n$", text, re.MULTILINE)
+
+
+def test_timer_has_twice_the_memory_that_one_users_images_may_take():
+    text = (TOP / "roles/checkpoint_hooks/templates/orphans.service.j2").read_text()
+    survey = (TOP / "plugins/module_utils/torque_ckpt/survey.py").read_text()
+    assert re.search("^MEMORY = 512 << 20$", survey, re.MULTILINE)
+    assert re.search("^MemoryMax=1G$", text, re.MULTILINE) and re.search("^TimeoutStartSec=1h$", text, re.MULTILINE)

@@ -4,7 +4,8 @@ import select
 import signal
 import time
 
-from ..errors import HookError, CONFIG, ENGINE
+from .. import identity, progress
+from ..errors import HookError, CONFIG, ENGINE, TEMPORARY
 from ..privilege import reset_signals
 
 
@@ -40,10 +41,12 @@ class Engine(object):
         """Return with what (list of str) a program is started, so that the engine can dump it; arguments: list of str."""
         return arguments
 
-    def dump(self, root, directory, stop, witness=None, meanwhile=None):
+    def dump(self, root, directory, stop, witness=None, meanwhile=None, memory=None):
         """Write the tree under root (pid) into directory (path, str).
 
         :param stop: leave the tree stopped (True) or running (False)
+        :param memory: where what holds memory goes (path, str), or None for directory: it is as large as the job. What is more than was
+            to be expected may be in directory all the same
         :param witness: program (path, str) to run when the image is written and the tree stands still, or None; if it fails, so does this
         :param meanwhile: called while the engine works, or None; what it raises this raises when the engine has ended well
         :raises HookError: ENGINE; the tree runs on then
@@ -53,6 +56,10 @@ class Engine(object):
     def process_ids(self, directory):
         """Return the ids (sorted list of int) of all processes and threads of the image in directory (descriptor)."""
         raise NotImplementedError
+
+    def excess(self, directory):
+        """Return what in an image (descriptor) would give a process more than its owner has, who calls this (str); empty if nothing."""
+        return ""
 
     def lost(self, directory):
         """Return what the processes had and will not have after a restart (list of str) of the image in directory (descriptor)."""
@@ -75,16 +82,21 @@ class Engine(object):
         raise NotImplementedError
 
 
-def listen(pid, reader, timeout):
-    """Wait for a child that leads a process group; kill its group when the time is over.
+_AFTER_END = 16
+"""So many more pieces (64 KiB) of output are read when the program has ended: a pipe holds one, but others may go on writing."""
+
+
+def listen(pid, reader, timeout, watch=None):
+    """Wait for a child that leads a process group; kill its group when the time is over, or when watch says that it does not get on.
 
     :param pid: the child (int)
     :param reader: descriptor of what it writes; closed here (int)
     :param timeout: seconds (float)
-    :returns: (wait status or None for a time-out, its output's last 64 kB as bytes)
+    :param watch: progress.Watch, or None
+    :returns: (wait status or None when it was killed, its output's last 64 kB as bytes)
     """
     kept, deadline, ended, status = b"", time.monotonic() + timeout, 0, None
-    open_end = True
+    open_end, left = True, _AFTER_END
     with os.fdopen(reader, "rb", buffering=0) as stream:
         while True:
             # What the program leaves running may keep the other end open, so the program's end is looked for, too.
@@ -93,12 +105,13 @@ def listen(pid, reader, timeout):
                 chunk = stream.read(65536)
                 kept = (kept + chunk)[-65536:]
                 open_end = bool(chunk)
-            late = time.monotonic() > deadline
-            if ended and (late or not ready):
-                return status, kept
-            if not ended:
-                ended, status = os.waitpid(pid, os.WNOHANG)
-            if not ended and late:
+            if ended:
+                left -= 1
+                if not ready or not left:
+                    return status, kept
+                continue
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if not ended and (time.monotonic() > deadline or watch and watch.fault()):
                 try:
                     os.killpg(pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -122,7 +135,7 @@ def _close_all_but(kept):
         os.set_inheritable(number, True)
 
 
-def call(arguments, timeout, meanwhile=None, kept=None, streams=None, confine=None):
+def call(arguments, timeout, meanwhile=None, kept=None, streams=None, confine=None, stall=None, look=None):
     """Run a program; return (exit status, its output as str, last 64 kB).
 
     subprocess is not used: importing it costs as much as the whole dump of a small job.
@@ -133,7 +146,9 @@ def call(arguments, timeout, meanwhile=None, kept=None, streams=None, confine=No
     :param kept: the descriptors that it is to have (list of int), or None for all that are inheritable
     :param streams: descriptors of its stdin and stdout; else these are /dev/null and, as stderr is, its output
     :param confine: called in the program's process before it starts, or None
-    :raises HookError: CONFIG when it cannot be started, ENGINE when it took too long
+    :param stall: for how long it may do nothing (seconds), or None for as long as timeout
+    :param look: called now and then for a reason to kill it (str) or None; or None
+    :raises HookError: CONFIG when it cannot be started, ENGINE when it took too long, TEMPORARY when it was killed for another reason
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -162,7 +177,10 @@ def call(arguments, timeout, meanwhile=None, kept=None, streams=None, confine=No
             meanwhile()
     except (HookError, OSError) as error:
         failure = error
-    status, kept = listen(pid, reader, timeout)
+    watch = progress.Watch(pid, stall, lambda: identity.tree(os.getpid())[1:], look)  # it may wait for another child, the witness
+    status, kept = listen(pid, reader, timeout, watch)
+    if status is None and watch.fault():
+        raise HookError(TEMPORARY, "%s %s and was killed" % (arguments[0], watch.fault()))
     if status is None:
         raise HookError(ENGINE, "%s took longer than %d seconds and was killed" % (arguments[0], timeout))
     text = kept.decode("utf-8", "replace")

@@ -10,7 +10,7 @@ import os
 import re
 import time
 
-from .. import holding, identity
+from .. import holding, identity, strict
 from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, REFUSED, TEMPORARY, plain
 from .base import Engine, call
 
@@ -50,6 +50,13 @@ def _wait_until_stopped(root):
         if time.monotonic() > late:
             raise HookError(ENGINE, "not all processes stood still %d seconds after BLCR had told them to" % _STOP_SECONDS)
         time.sleep(0.001)
+
+
+def _go_on(root, suspended):
+    """Set the tree under root (pid) going again, but for what had been suspended (pids)."""
+    found = identity.process(root)
+    if found:
+        holding.go_on(found, suspended)
 
 
 def _mapped(pids):
@@ -173,21 +180,21 @@ class Blcr(Engine):
             raise HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (kernel %s; there is no %s); run the role blcr"
                             % (os.uname().release, _CONTROL))
 
-    def dump(self, root, directory, stop, witness=None, meanwhile=None):
+    def dump(self, root, directory, stop, witness=None, meanwhile=None, memory=None):
         """See Engine. The processes are stopped in any case: with --kill or --term BLCR ends them even when it fails."""
         suspended = holding.stopped(root)
         try:
-            self._write(root, directory, meanwhile)
+            self._write(root, memory or directory, meanwhile)
             _wait_until_stopped(root)
             processes = identity.tree(root)
             if witness:
                 self._call_witness(witness, "the job runs on")
         except BaseException:
-            holding.go_on(root, suspended)
+            _go_on(root, suspended)
             raise
         threads, mapped, lost = _threads(processes), _mapped(processes), _lost(processes)
         if not stop:
-            holding.go_on(root, suspended)
+            _go_on(root, suspended)
         described = {path: found for path, found in ((path, _describe(path)) for path in mapped) if found}
         try:
             with os.fdopen(_create(directory, ABOUT), "w") as stream:
@@ -244,8 +251,7 @@ class Blcr(Engine):
         return self._about(directory)["lost"]
 
     def _about(self, directory):
-        with open(os.open(ABOUT, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=directory)) as stream:
-            return json.load(stream)
+        return strict.read(ABOUT, directory)
 
     def is_memory(self, name):
         """See Engine. What the kernel restores by and what it restores is one file."""
@@ -276,7 +282,7 @@ class Blcr(Engine):
             _wait_until_stopped(root)
             if witness:
                 self._call_witness(witness, "image kept")
-            holding.go_on(root, about["suspended"])
+            _go_on(root, about["suspended"])
 
     def _came(self, before):
         return [pid for pid in identity.children(os.getppid()) if pid not in before]

@@ -1,10 +1,13 @@
-"""CRIU, run as the job's owner with CAP_CHECKPOINT_RESTORE, and for a dump CAP_SYS_PTRACE (kernel >= 5.9)."""
+"""CRIU, run as the job's owner with CAP_CHECKPOINT_RESTORE, and with CAP_SYS_PTRACE for a dump where Yama is on (kernel >= 5.9)."""
 import mmap
 import os
 import re
 
-from ..errors import HookError, CONFIG, ENGINE, TEMPORARY
+from .. import identity
+from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, plain
 from ..privilege import CAP_CHECKPOINT_RESTORE, CAP_SETPCAP, CAP_SYS_PTRACE
+from . import criu_image
+from . import transport
 from .base import Engine, call
 
 # --shell-job           the tree's session is the hook's, outside the image
@@ -14,10 +17,20 @@ from .base import Engine, call
 # --manage-cgroups      pbs_mom owns the job's cgroups
 _COMMON = ["--unprivileged", "--shell-job", "--file-locks", "--ext-unix-sk", "--link-remap", "--manage-cgroups=ignore", "-v1"]
 
+_YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 _PID_IN_USE = re.compile(r"(?:Can't fork for|Unable to fork|Can't clone).*File exists|Pid \d+ do not match expected", re.IGNORECASE)
+# CRIU's processes talk to each other through abstract sockets, to which whoever is on the node can send. After another failure that
+# is printed first nothing is said of them, or something else.
+_DISTURBED = re.compile(r"Unexpected fle|Can't get fd=|Unable to open fd=|Message reply from daemon is trimmed|Communication error"
+                        r"|Command \d+ for daemon failed|Failed to read ack|Can't switch parasite \d+ to daemon mode")
+LONGEST = 300
+"""So much of its output is shown at most (characters)."""
 _CORE = re.compile(r"core-([0-9]+)\.img")
 _MEMORY = re.compile(r"pages-[0-9]+\.img")
 _ERROR = re.compile(r"Error \([^)]*\): (.*)")
+_RIGHTS = re.compile(r"(core|creds)-[0-9]+\.img")
+_SPARE = 16
+"""How many more files of memory are made ready than the tree seems to need, beside as many again: it may fork until it is frozen."""
 
 
 def _last_capability():
@@ -33,13 +46,20 @@ def _is_cut_down():
     return bounding != (1 << (_last_capability() + 1)) - 1
 
 
+def _is_restricted():
+    """Whether Yama keeps a process of this node from stopping another of its user's that is not its child."""
+    try:
+        with open(_YAMA) as stream:
+            return int(stream.read()) > 0
+    except FileNotFoundError:
+        return False
+
+
 def reason(output):
     """Return CRIU's own first error (str) out of what it printed."""
     found = [line.strip() for line in _ERROR.findall(output)]
-    if found:
-        return found[0]
-    lines = output.strip().splitlines()
-    return lines[-1].strip() if lines else "it printed nothing"
+    lines = found or output.strip().splitlines()[-1:] or ["it printed nothing"]
+    return plain(lines[0].strip())[:LONGEST]  # others may have written to its output
 
 
 def execmem():
@@ -51,25 +71,41 @@ def execmem():
     return True
 
 
+def _count_memory(root):
+    """Return how many files of memory (int) an image of the tree under root (pid) has: one for a process, one for a shared segment."""
+    pids, segments = identity.tree(root), set()
+    for pid in pids:
+        try:
+            with open("/proc/%d/maps" % pid, "rb") as stream:
+                segments.update(tuple(line.split(None, 5)[3:5]) for line in stream if line.split(None, 2)[1].endswith(b"s"))
+        except OSError:
+            pass  # it has ended
+    return len(pids) + len(segments)
+
+
 class Criu(Engine):
     """See base.Engine.
 
     :param path: criu by absolute path (str)
     :param options: further options for every dump and restore (list of str)
     :param timeout: seconds a call may take (int)
+    :param stall: seconds a dump or restore may do nothing (int)
     """
 
     name = "criu"
 
-    def __init__(self, path, options=(), timeout=3600):
+    def __init__(self, path, options=(), timeout=3600, stall=30):
         self.path = path
         self.options = list(options)
         self.timeout = timeout
+        self.stall = stall
         if not os.access(path, os.X_OK):
             raise HookError(CONFIG, "criu is not at %s on this node; run the role criu" % path)
 
-    # Beyond Yama's restriction, and for processes that are not dumpable.
-    dump_capabilities = (CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE)
+    @property
+    def dump_capabilities(self):
+        """See Engine. The first is as good as root's rights: CRIU has it only where Yama lets nobody else stop a process."""
+        return ((CAP_SYS_PTRACE,) if _is_restricted() else ()) + (CAP_CHECKPOINT_RESTORE,)
 
     @property
     def restore_capabilities(self):
@@ -93,16 +129,62 @@ class Criu(Engine):
             raise HookError(CONFIG, "SELinux refuses memory that is writable and executable on this node, so that CRIU can restore no job; "
                             "allow it: setsebool -P allow_execmem on, or where the policy has deny_execmem: setsebool -P deny_execmem off")
 
-    def dump(self, root, directory, stop, witness=None, meanwhile=None):
-        """See Engine."""
-        status, output = call([self.path, "dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"]
-                              + (["--action-script", witness] if witness else []) + _COMMON + self.options, self.timeout, meanwhile)
+    def dump(self, root, directory, stop, witness=None, meanwhile=None, memory=None):
+        """See Engine. CRIU has one directory; links in it lead to the files of memory, which it opens as they are."""
+        links = []
+        if memory:
+            links = ["pages-%d.img" % number for number in range(1, 2 * _count_memory(root) + _SPARE + 1)]
+            try:
+                for name in links:
+                    os.symlink(os.path.join(memory, name), os.path.join(directory, name))
+            except OSError as error:
+                raise HookError(CANNOT_WRITE, "cannot write to the private place of this node: %s; the job runs on; free room there"
+                                % error.strerror)
+        status, output = self._call(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
+                                    witness, meanwhile, "the job runs on; try again")
         if status != 0:
-            raise HookError(ENGINE, "criu dump failed with status %d: %s; the job runs on" % (status, reason(output)))
+            raise HookError(TEMPORARY if _DISTURBED.match(reason(output)) else ENGINE,
+                            "criu dump failed with status %d: %s; the job runs on" % (status, reason(output)))
+        for name in links:
+            os.unlink(os.path.join(directory, name))
+
+    def _call(self, arguments, witness, meanwhile, otherwise):
+        """Run CRIU; otherwise: what becomes of the job when it stands still, the end of the sentence (str)."""
+        strangers = []
+
+        def look():
+            uid = transport.stranger()
+            strangers.extend([uid] if uid is not None else [])
+            return "was kept from the job by a process of uid %d" % uid if strangers else None
+        try:
+            return call([self.path] + arguments + (["--action-script", witness] if witness else []) + _COMMON + self.options,
+                        self.timeout, meanwhile, stall=self.stall, look=look)
+        except HookError as error:
+            if error.code != TEMPORARY:
+                raise
+            raise HookError(TEMPORARY, "%s; %s; %s" % (
+                error.sentence, "tell the administrator of it" if strangers else
+                "another process of this node may have got in its way, or the store does not answer", otherwise))
 
     def process_ids(self, directory):
         """See Engine. CRIU writes one core file for each thread."""
         return sorted(int(found.group(1)) for found in map(_CORE.fullmatch, os.listdir(directory)) if found)
+
+    def excess(self, directory):
+        """See Engine."""
+        gids = set(os.getgroups()) | {os.getgid()}
+        for name in sorted(filter(_RIGHTS.fullmatch, os.listdir(directory))):
+            if name.startswith("creds"):
+                return name + " is of a CRIU that these hooks do not know"
+            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "rb") as stream:
+                data = stream.read(criu_image.LARGEST + 1)
+            try:
+                found = criu_image.excess(data, os.getuid(), gids)
+            except criu_image.Unreadable as error:
+                return "%s is not as CRIU writes it: %s" % (name, error)
+            if found:
+                return "%s has %s" % (name, found)
+        return ""
 
     def is_memory(self, name):
         """See Engine. CRIU copies these into the processes and reads nothing in them."""
@@ -110,10 +192,12 @@ class Criu(Engine):
 
     def restore(self, directory, witness=None):
         """See Engine."""
-        status, output = call([self.path, "restore", "-d", "-D", directory]
-                              + (["--action-script", witness] if witness else []) + _COMMON + self.options, self.timeout)
+        status, output = self._call(["restore", "-d", "-D", directory], witness, None, "try again later or on another node; image kept")
         if status != 0:
             if _PID_IN_USE.search(output):
                 raise HookError(TEMPORARY, "a process id of the image is in use on this node (criu: %s); "
                                 "try again later or on another node" % reason(output))
+            if _DISTURBED.match(reason(output)):
+                raise HookError(TEMPORARY, "another process of this node may have got in criu's way (criu: %s); "
+                                "try again later or on another node; image kept" % reason(output))
             raise HookError(ENGINE, "criu restore failed with status %d: %s; the image is kept" % (status, reason(output)))

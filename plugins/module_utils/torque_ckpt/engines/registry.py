@@ -11,7 +11,7 @@ def get(configuration):
     timeout = configuration["engine_timeout"]
     if configuration["engine"] == "criu":
         from .criu import Criu
-        return Criu(configuration["criu_path"], configuration["criu_options"], timeout)
+        return Criu(configuration["criu_path"], configuration["criu_options"], timeout, configuration["engine_stall"])
     if configuration["engine"] == "blcr":
         from .blcr import Blcr
         return Blcr(configuration["blcr_path"], configuration["blcr_dump_options"], configuration["blcr_restore_options"], timeout)
