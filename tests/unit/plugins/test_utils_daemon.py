@@ -1,0 +1,52 @@
+"""What a daemon needs, from what systemd and the files say."""
+import os
+import time
+
+import pytest
+
+from ansible_collections.ckpt.torque.plugins.module_utils import daemon
+
+SHOWN = """\
+MainPID=4711
+ExecMainStartTimestampMonotonic=100250000
+LoadState=loaded
+ActiveState=active
+UnitFileState=enabled
+NeedDaemonReload=no
+"""
+
+
+def test_start_is_told_by_the_clock_that_nobody_sets():
+    state = daemon.read_state(SHOWN)
+    assert state["MainPID"] == "4711"
+    assert daemon.compute_start(state, wall=2000.0, monotonic=150.0) == 1950.25
+    assert daemon.compute_start({}, 2000.0, 150.0) == 0.0
+    assert daemon.compute_start({"ExecMainStartTimestampMonotonic": "0"}, 2000.0, 150.0) == 0.0
+
+
+def test_newer(tmp_path):
+    old, new, target, link = [str(tmp_path / name) for name in ("old", "new", "target", "link")]
+    now = time.time()
+    for path, moment in ((old, now - 10), (new, now + 10), (target, now + 10)):
+        open(path, "w").close()
+        os.utime(path, (moment, moment))
+    os.symlink(target, link)
+    os.utime(link, (now - 10, now - 10), follow_symlinks=False)
+    assert daemon.find_newer([old, new, link, str(tmp_path / "missing")], now) == [new]
+    os.unlink(link)
+    os.symlink(target, link)  # leads to the same, but was made anew
+    assert daemon.find_newer([link], now - 5) == [link]
+
+
+@pytest.mark.parametrize("active, newer, reload_files, action", [
+    ("inactive", [], [], "start"), ("failed", ["config"], [], "start"), ("active", [], ["config"], ""),
+    ("active", ["config"], [], "restart"), ("active", ["config"], ["config"], "reload"),
+    ("active", ["config", "link"], ["config"], "restart"),
+    ("activating", [], [], ""), ("reloading", ["link"], [], "restart"),
+])
+def test_action(active, newer, reload_files, action):
+    assert daemon.choose_action({"ActiveState": active}, newer, reload_files) == action
+
+
+def test_unit_that_is_not_there():
+    assert daemon.choose_action({"LoadState": "not-found", "ActiveState": "inactive"}, [], []) == "start"
