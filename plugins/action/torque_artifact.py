@@ -3,7 +3,9 @@
 """Ask the host which artifact it needs; send it from the controller's cache where the host has it not yet."""
 from __future__ import annotations
 
+import hashlib
 import os
+import tempfile
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
@@ -15,24 +17,51 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
-        arguments = dict(self._task.args, archive=None)
+        arguments = dict(self._task.args, archive=None, checksum=None)
         name = arguments.get("name", "torque")
         found = self._execute_module(module_args=arguments, task_vars=task_vars)
         if not found.get("failed"):
             found["path"] = os.path.join(os.path.expanduser(arguments["cache"]), "%s-%s.tar.gz" % (name, found["key"]))
             found["available"] = os.path.isfile(found["path"])
+            checksum = self._checksum(found["path"]) if found["available"] and not self._task.check_mode else None
             if not found["installed"] and arguments.get("state") != "asked" and not self._task.check_mode:
-                found = dict(self._send(arguments, found, task_vars), path=found["path"], available=True)
+                found = dict(self._send(dict(arguments, checksum=checksum), found, task_vars), path=found["path"], available=True)
         result.update(found)
         return result
+
+    @staticmethod
+    def _checksum(path):
+        """Return the sha256 (str) of an artifact when it was new, from the file beside it, which is written when there is none."""
+        try:
+            with open(path + ".sha256", encoding="ascii") as stream:
+                return (stream.read().split() or [""])[0]
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            raise AnsibleActionFail("cannot read %s.sha256: %s; remove it when the artifact is known to be good; nothing was changed"
+                                    % (path, error)) from error
+        with open(path, "rb") as stream:
+            digest = hashlib.sha256()
+            for piece in iter(lambda: stream.read(1 << 20), b""):
+                digest.update(piece)
+        try:
+            with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=os.path.dirname(path), delete=False) as stream:
+                stream.write("%s  %s\n" % (digest.hexdigest(), os.path.basename(path)))
+            os.chmod(stream.name, 0o644)
+            os.replace(stream.name, path + ".sha256")
+        except OSError as error:
+            raise AnsibleActionFail("cannot write %s.sha256: %s; run as the user who owns the cache; nothing was changed"
+                                    % (path, error.strerror)) from error
+        return digest.hexdigest()
 
     def _send(self, arguments, found, task_vars):
         """Unpack the artifact on the host; return the module's answer (dict)."""
         if not found["available"]:
             raise AnsibleActionFail(
-                "there is no TORQUE %s for %s with these patches and options (%s); put a host with that system into the group "
-                "torque_builder and run site.yml without --limit; nothing was changed"
-                % (arguments["version"], found["platform"], found["path"]))
+                "there is no %s %s for %s with these patches and options (%s); %s; nothing was changed"
+                % (arguments.get("name", "torque").upper(), arguments["version"], found["platform"], found["path"],
+                   "run site.yml with the node that builds it" if arguments.get("name") == "blcr" else
+                   "put a host with that system into the group torque_builder and run site.yml without --limit"))
         archive = self._connection._shell.join_path(self._connection._shell.tmpdir or self._make_tmp_path(), "artifact.tar.gz")
         self._transfer_file(found["path"], archive)
         return self._execute_module(module_args=dict(arguments, archive=archive), task_vars=task_vars)

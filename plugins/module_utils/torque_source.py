@@ -1,46 +1,25 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What an unpacked TORQUE source is: its version, its form, and a digest of its sources. Reads only."""
+"""What an unpacked TORQUE source is: its version, its form, and a digest of all that is in it. Reads only."""
 
 import hashlib
 import os
 import re
-
-SUFFIXES = (".c", ".h", ".cpp", ".hpp")
-
-GENERATED = re.compile(r"src/(include/(pbs_config|site_\w+)\.h|scheduler\.basl/(Lexer|Parser)\.c)$")
-"""Made from other files by configure and make, and in some release tarballs."""
+import stat
 
 KNOWN = {
-    "2.4.8": (
-        "2d9f4ad3c42c179aaa53f41e2d0bb3cc70d0981bf679f6971cc95580670991b1",
-    ),
-    "2.5.3": (
-        "8374f98b2c526bc391e9675879f67f376840a8c1ced2c2d6d88d5da59e0892c2",
-        "95bf14838e8a83e50961151a744f70667ec28b1f144a0f147e6aaba488d35c24",
-    ),
-    "2.5.13": (
-        "d92db0c5994b9316bad08d1086957bdfebdb02fab386b65bf042357789113e5a",
-        "e011c4d3698d471ab41b4fa822bd4d88db07787700b53c1c80344634c82e7cc2",
-    ),
-    "4.2.10": (
-        "b56e8f7030d7f305f0a5a766adc89e20da372bb7f0e6d32435f1b79298c65396",
-        "f6218fe9a907d66a9623f7b9c262e04742c1d8bdc90bc1406e0c7f8c765b7025",
-    ),
-    "6.0.4": (
-        "d53e9a8d211d26e13faf4ab218eb6755ff82eb2a030b05a2418093ce3f4084fe",
-        "02116de450c0f36f22d4d84b03d5b7f264fef19c0c2473f91cd5509f354fd916",
-    ),
-    "6.1.3": (
-        "bb98f3af72d2268066a172c122c938e0e7b531596a237462f7a30f0f9f6cddd1",
-        "f9a5ac99780f9b9ce1646f39859aa224e2b2e5179f27c8721360411fbd1b6f12",
-    ),
-    "6.1.3.h5": (
-        "b90a7d83cf1919c423a1b7cc9dda0775125da89c3784c811c693e2548daa213a",
-        "a20d0e17d23bd9454cc7544ebfb5a0df711d3561272baca12607e2af2dd64a0f",
-    ),
+    "2.4.8": "9b0f63630ea5d4c0e6a746e8c6f90f95855c4b2486db0bc302f93baff56f1790",
+    "2.5.3": "d62f566c5685208441105b483967d8677cc7027cb8c49c30a077c3f4945417d4",
+    "2.5.13": "086a1c4ddb8399395d9cdea172958a82be3ce4119d33f53a34cb5ddcbd5e7a1f",
+    "4.2.8": "1fe6d0f52004222e5df4280536ad0301725d0d311b0a2da2d6d616ec26c8d852",
+    "4.2.10": "7353a492dad069a2d7b2d549281d0770b6f81c43c782092680ac936fe6d48faa",
+    "5.1.3": "3ae02bfd99d1adc53dc0a6908475283e88ec2f34b042804be1172730b31dca5f",
+    "6.0.4": "c08d222498f456e4b4e589dcac91197f7953c1683d2bd85e5eda3a839c8593bb",
+    "6.1.3": "acac2e0f8eefaee9b08cf9531b299866c7b337659c78c0cf3e34af664e84a892",
+    "6.1.3.h5": "a667dd46ddbcc8e84bf2b654bf99bbf99d843e2fb437d9d4f8861b2d5608a52b",
 }
-"""Digests by version: of the tree in upstream's repository, and of what its make dist packs where that leaves headers out."""
+"""Digests by version, of the trees in upstream's repository. Release tarballs of 4 to 6 hold generated files as well, which nobody can
+check here; they have other digests."""
 
 
 class SourceError(Exception):
@@ -84,31 +63,41 @@ def form_of(tree):
     return "release" if all(os.path.isfile(os.path.join(tree, name)) for name in ("configure", "Makefile.in")) else "tree"
 
 
-def sources(tree):
-    """Return the relative paths (list of str, sorted) that the digest is of; see digest_of."""
+def files(tree):
+    """Return the relative paths (list of str, sorted as bytes) of all that is in a tree and is no directory."""
     def fail(error):
         raise error
     found = []
-    for directory, subdirectories, names in os.walk(os.path.join(tree, "src"), onerror=fail):
-        subdirectories[:] = [name for name in subdirectories if name != "test"]
-        for name in names:
-            path = os.path.join(directory, name)
-            relative = os.path.relpath(path, tree)
-            if name.endswith(SUFFIXES) and not GENERATED.match(relative) and os.path.isfile(path) and not os.path.islink(path):
-                found.append(relative)
-    return sorted(found)
+    for directory, subdirectories, names in os.walk(tree, onerror=fail):
+        links = [name for name in subdirectories if os.path.islink(os.path.join(directory, name))]
+        found += [os.path.relpath(os.path.join(directory, name), tree) for name in names + links]
+    return sorted(found, key=os.fsencode)
+
+
+def _content(path):
+    """Return what counts of a file (bytes); of a link it is where it leads to.
+
+    :raises SourceError: when it is neither
+    """
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        return os.fsencode(os.readlink(path))
+    if not stat.S_ISREG(status.st_mode):
+        raise SourceError("%s is neither a file nor a link, which no TORQUE source has; unpack the source anew" % path)
+    with open(path, "rb") as stream:
+        return stream.read()
 
 
 def digest_of(tree):
-    """Return the sha256 (str, hexadecimal) of a tree's C and C++ sources, whatever they were packed in.
+    """Return the sha256 (str, hexadecimal) of a tree, whatever it was packed in.
 
-    It is the digest of what sha256sum prints for the regular files src/**/*.{c,h,cpp,hpp}, in the byte order of their paths
-    relative to the tree; without the directories named test, which releases carry in part, and without GENERATED.
+    It is the digest of what sha256sum prints for all of its files, in the byte order of their paths relative to the tree. A link
+    counts as a file that holds its target. Modes, times and empty directories do not count.
     """
     lines = hashlib.sha256()
-    for name in sources(tree):
-        with open(os.path.join(tree, name), "rb") as stream:
-            lines.update(hashlib.sha256(stream.read()).hexdigest().encode() + b"  " + os.fsencode(name) + b"\n")
+    for name in files(tree):
+        content = hashlib.sha256(_content(os.path.join(tree, name)))
+        lines.update(content.hexdigest().encode() + b"  " + os.fsencode(name) + b"\n")
     return lines.hexdigest()
 
 
@@ -132,4 +121,4 @@ def examine(tree, wanted=None):
             tree, version, wanted, wanted, version))
     digest = digest_of(tree)
     return {"version": version, "form": form_of(tree), "digest": digest,
-            "genuine": digest in KNOWN[version] if version in KNOWN else None}
+            "genuine": digest == KNOWN[version] if version in KNOWN else None}

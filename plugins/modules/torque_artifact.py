@@ -9,6 +9,8 @@ version_added: 0.2.0
 description:
   - Tells which platform a host is, and so which artifact it needs.
   - Unpacks the artifact from the controller's cache where the host has it not yet, and lets the link C(current) lead to it.
+  - The controller notes an artifact's SHA-256 in a file beside it when it is new. What arrives on a host is compared with that before it
+    is unpacked. That finds damage, on the controller's disk or on the way; who can write to the cache can change both files.
   - One execution on a host that has it.
 author:
   - ckpt.torque contributors (@ckpt-torque)
@@ -54,6 +56,9 @@ options:
   archive:
     description: The artifact on the host. Filled in by the controller.
     type: path
+  checksum:
+    description: SHA-256 of the artifact. Filled in by the controller.
+    type: str
 """
 
 EXAMPLES = r"""
@@ -103,6 +108,7 @@ current:
   type: str
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -212,11 +218,25 @@ def install(module, archive, key, prefix):
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def check(archive, checksum):
+    """Compare an archive (path, str) with its sha256 (str, None when nobody knows it).
+
+    :raises ValueError: when it is another
+    """
+    digest = hashlib.sha256()
+    with open(archive, "rb") as stream:
+        for piece in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(piece)
+    if checksum not in (None, digest.hexdigest()):
+        raise ValueError("it is not the file that was built: its sha256 is %s, the file beside it in the controller's cache says %s"
+                         % (digest.hexdigest(), checksum))
+
+
 def cure(error):
     """Return what to do (str) about an error of install: the host's, or else the archive's."""
     if getattr(error, "errno", None) or isinstance(error, tarfile.ExtractError):
         return "mend that and run it again"
-    return "remove it from the controller's cache and build it again"
+    return "remove it, and the .sha256 beside it, from the controller's cache and build it again"
 
 
 def main():
@@ -229,6 +249,7 @@ def main():
             "prefix": {"type": "path", "default": "/opt/torque"},
             "cache": {"type": "path", "required": True},
             "archive": {"type": "path"},
+            "checksum": {"type": "str"},
         },
         supports_check_mode=True,
     )
@@ -253,6 +274,8 @@ def main():
     if not module.check_mode and (installed or params["archive"]):
         os.umask(0o022)  # users must be able to enter
         try:
+            if not installed:
+                check(params["archive"], params["checksum"])
             if not installed or current != key:
                 install(module, None if installed else params["archive"], key, params["prefix"])
         except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:

@@ -7,14 +7,13 @@ module: torque_source
 short_description: Tell what an unpacked TORQUE source is
 version_added: 0.2.0
 description:
-  - Reads version and form of an unpacked TORQUE source and takes a digest of its C and C++ sources that does not depend on
-    how they were packed. Compares it with the digests of the versions this collection knows.
+  - Reads version and form of an unpacked TORQUE source and takes a digest of all that is in it, which does not depend on how it was
+    packed. Compares it with the digests of the trees in upstream's repository that this collection knows.
   - Take the digest before M(ckpt.torque.torque_patch) changes the tree.
-  - The digest is the SHA-256 of what C(sha256sum) prints for the regular files C(src/**/*.{c,h,cpp,hpp}), in the byte order
-    (C(LC_ALL=C)) of their paths relative to the tree. Directories named C(test) do not count, nor do the files that configure
-    and make generate, C(src/include/pbs_config.h), C(src/include/site_*.h), C(src/scheduler.basl/Lexer.c) and C(Parser.c).
-  - The digest says nothing of C(configure), makefiles and scripts. Whoever wants certainty of the whole compares the checksum
-    of the tarball.
+  - The digest is the SHA-256 of what C(sha256sum) prints for all files, in the byte order (C(LC_ALL=C)) of their paths relative
+    to the tree. A link counts as a file that holds its target.
+  - A release tarball of TORQUE 4 to 6 holds C(configure) and other generated files as well. It is not one of the known trees, and
+    whoever builds it compares the checksum of the tarball.
 author:
   - ckpt.torque contributors (@ckpt-torque)
 extends_documentation_fragment:
@@ -51,12 +50,12 @@ form:
   type: str
   sample: tree
 digest:
-  description: SHA-256 of the sources.
+  description: SHA-256 of all that is in it.
   returned: success
   type: str
 genuine:
   description:
-    - Whether these are the sources that upstream published as this version.
+    - Whether this is, file by file, the tree that upstream's repository has as this version.
     - None where no digest of this version is known.
   returned: success
   type: bool

@@ -1,5 +1,6 @@
 """The action plugin torque_artifact, in a real play: the artifact goes from the controller's cache to a host that has it not."""
 
+import hashlib
 import io
 import json
 import os
@@ -30,13 +31,14 @@ PLAY = """\
     - {{name: asked_other, register: asked_other, ckpt.torque.torque_artifact: {{version: 6.1.2, state: asked}}}}
     - {{name: missing, register: missing, ignore_errors: true, ckpt.torque.torque_artifact: {{version: 6.1.2}}}}
     - {{name: damaged, register: damaged, ignore_errors: true, ckpt.torque.torque_artifact: {{version: 6.1.1}}}}
+    - {{name: changed, register: changed, ignore_errors: true, ckpt.torque.torque_artifact: {{version: 6.1.0}}}}
     - {{name: refused, register: refused, ignore_errors: true, ckpt.torque.torque_artifact: {{prefix: opt}}}}
     - ansible.builtin.copy:
         content: "{{{{ dict(names | zip(names | map('extract', vars))) | to_json }}}}"
         dest: {answers}
         mode: "0600"
       vars:
-        names: [asked, planned, installed, again, asked_again, planned_other, asked_other, missing, damaged, refused]
+        names: [asked, planned, installed, again, asked_again, planned_other, asked_other, missing, damaged, changed, refused]
 """
 
 
@@ -60,6 +62,9 @@ def played(request, tmp_path_factory, repository):
     cache.mkdir(parents=True)
     pack(cache / ("torque-%s.tar.gz" % KEY), KEY, top / "opt")
     (cache / ("torque-6.1.1-%s-0123456789ab.tar.gz" % PLATFORM)).write_bytes(b"not an artifact\n")
+    changed = "6.1.0-%s-0123456789ab" % PLATFORM
+    pack(cache / ("torque-%s.tar.gz" % changed), changed, top / "opt")
+    (cache / ("torque-%s.tar.gz.sha256" % changed)).write_text("0" * 64 + "  torque-%s.tar.gz\n" % changed)
     (top / "play.yml").write_text(PLAY.format(prefix=top / "opt", answers=top / "answers.json"))
     (top / "ansible.cfg").write_text("")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
@@ -129,9 +134,30 @@ def test_artifact_that_is_damaged(played):
     top, answers, _executed = played
     key = "6.1.1-%s-0123456789ab" % PLATFORM
     assert (answers["damaged"]["failed"], answers["damaged"]["msg"]) == (
-        True, "%s: cannot install the artifact %s: not a gzip file; remove it from the controller's cache and build it again"
+        True, "%s: cannot install the artifact %s: not a gzip file; remove it, and the .sha256 beside it, from the controller's cache "
+        "and build it again"
         % (os.uname().nodename, key))
     assert answers["damaged"]["path"] == "%s/home/cache/torque-%s.tar.gz" % (top, key)
+
+
+def test_sha256_lies_beside_it(played):
+    cache = played[0] / "home" / "cache"
+    for name in ("torque-%s.tar.gz" % KEY, "torque-6.1.1-%s-0123456789ab.tar.gz" % PLATFORM):
+        digest = hashlib.sha256((cache / name).read_bytes()).hexdigest()
+        assert (cache / (name + ".sha256")).read_text() == "%s  %s\n" % (digest, name)
+        assert oct((cache / (name + ".sha256")).stat().st_mode) == "0o100644"
+    assert len(list(cache.iterdir())) == 6
+    subprocess.run(["sha256sum", "--check", "--quiet", "torque-%s.tar.gz.sha256" % KEY], cwd=cache, check=True)
+
+
+def test_artifact_that_is_not_the_one_that_was_built(played):
+    top, answers, _executed = played
+    key = "6.1.0-%s-0123456789ab" % PLATFORM
+    digest = hashlib.sha256((top / "home" / "cache" / ("torque-%s.tar.gz" % key)).read_bytes()).hexdigest()
+    assert (answers["changed"]["failed"], answers["changed"]["msg"]) == (
+        True, "%s: cannot install the artifact %s: it is not the file that was built: its sha256 is %s, the file beside it in the "
+        "controller's cache says %s; remove it, and the .sha256 beside it, from the controller's cache and build it again"
+        % (os.uname().nodename, key, digest, "0" * 64))
 
 
 def test_refusal_of_the_module(played):

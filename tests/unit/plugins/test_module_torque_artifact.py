@@ -1,6 +1,7 @@
 """torque_artifact: which artifact a host needs, and that it appears whole, with its owners and modes, or not at all."""
 
 import gzip
+import hashlib
 import io
 import os
 import random
@@ -15,7 +16,7 @@ from ansible_collections.ckpt.torque.plugins.modules import torque_artifact
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: owners are kept")
 
 NODE, MACHINE = os.uname().nodename, os.uname().machine
-REBUILD = "remove it from the controller's cache and build it again"
+REBUILD = "remove it, and the .sha256 beside it, from the controller's cache and build it again"
 MEND = "mend that and run it again"
 
 
@@ -102,10 +103,10 @@ class Host:
         arguments.update(changed)
         return self.module("torque_artifact", arguments, check=check, umask=umask)
 
-    def fails(self, cause, advice=REBUILD):
+    def fails(self, cause, advice=REBUILD, **changed):
         """Call it; it must say why and leave what was there."""
         before = snapshot(self.top)
-        answer = self()
+        answer = self(**changed)
         assert (answer.get("failed"), answer["msg"]) == (
             True, "%s: cannot install the artifact %s: %s; %s" % (NODE, self.key, cause, advice))
         after = snapshot(self.top)
@@ -442,6 +443,15 @@ def test_archive_that_is_damaged(host, damage):
     assert answer["msg"].startswith("%s: cannot install the artifact %s: " % (NODE, host.key))
     assert answer["msg"].endswith("; " + REBUILD)
     assert not host.prefix.exists() or os.listdir(host.prefix) == []
+
+
+def test_archive_that_is_not_the_one_that_was_built(host):
+    """However well it can be unpacked."""
+    built = hashlib.sha256(host.archive.read_bytes()).hexdigest()
+    host.pack(entry("/bin/more", b"more"))
+    host.fails("it is not the file that was built: its sha256 is %s, the file beside it in the controller's cache says %s"
+               % (hashlib.sha256(host.archive.read_bytes()).hexdigest(), built), checksum=built)
+    assert host(checksum=hashlib.sha256(host.archive.read_bytes()).hexdigest())["changed"] is True
 
 
 def test_archive_that_is_missing(host):
