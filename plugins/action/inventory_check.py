@@ -1,0 +1,101 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Compare groups and variables of the inventory with what the roles ask for, on the controller."""
+from __future__ import annotations
+
+import os
+
+import yaml
+from ansible.errors import AnsibleError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+from ansible_collections.ckpt.torque.plugins.module_utils import inventory
+
+PLAYBOOKS = {
+    "torque_enabled": {"type": "bool"}, "torque_version": {}, "torque_home": {"type": "path"}, "torque_source": {},
+    "torque_source_checksum": {}, "torque_restart_serial": {"type": "raw"}, "checkpoint_engine": {}, "validate_user": {},
+    "validate_path": {"type": "list"}, "validate_cases": {"type": "list"}, "validate_work_path": {"type": "path"},
+    "validate_timeout": {"type": "int"}, "validate_directory": {"type": "path"}, "plan_file": {"type": "path"},
+}
+"""The playbooks' own variables, as argument_specs has those of roles."""
+
+
+class ActionModule(ActionBase):
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        _validation, arguments = self.validate_argument_spec({"nodes_needed": {"type": "bool", "default": False},
+                                                              "keys_needed": {"type": "bool", "default": True}})
+        groups, hosts = task_vars["groups"], task_vars["ansible_play_hosts_all"]
+        variables = {host: task_vars["hostvars"][host] for host in hosts if self._is_ours(host, groups)}
+        faults = list(inventory.find_group_faults(groups, self._required(hosts, task_vars)))
+        if arguments["nodes_needed"] and groups.get("torque_mom") and not set(groups["torque_mom"]) & set(hosts):
+            faults.append("--limit leaves no host of group torque_mom, so that nothing would be proven; name a node in it")
+        options, own, slips = self._options(), [], []
+        for host, values in variables.items():
+            own += [(host, sentence) for sentence in self._find_value_faults(values, options)]
+            slips += [(host, "there is no variable %s; do you mean %s?" % pair) for pair in inventory.find_slips(values, options)]
+            keys = self._value(values, "checkpoint_hooks_keys")
+            if arguments["keys_needed"] and self._proves(host, groups) and not inventory.are_keys(keys):
+                own.append((host, inventory.KEYS))
+        faults += inventory.join_hosts(own)
+        result.update(changed=False, warnings=inventory.join_hosts(slips))
+        if faults:
+            result.update(failed=True, faults=faults, msg="; ".join(faults) + "; nothing was changed.")
+        return result
+
+    @staticmethod
+    def _is_ours(host, groups):
+        return any(host in groups.get(name, []) for name in inventory.MEMBERS)
+
+    @staticmethod
+    def _proves(host, groups):
+        """Return whether a host needs the keys (bool): where users log in nobody proves an image."""
+        return any(host in groups.get(name, []) for name in ("torque_mom", "torque_server"))
+
+    def _required(self, hosts, task_vars):
+        """Return the groups without which nothing can be done (list of str)."""
+        first = task_vars["hostvars"][hosts[0]]
+        enabled = self._value(first, "torque_enabled")
+        try:
+            enabled = enabled is None or boolean(enabled)
+        except TypeError:  # find_type_fault says so
+            enabled = False
+        return ["torque_mom"] + ["torque_server"] * (enabled and "torque_server_name" not in first)
+
+    @staticmethod
+    def _options():
+        """Return the entries of all roles' argument_specs by the variable's name (dict)."""
+        top = os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, "roles")
+        found = dict(PLAYBOOKS)
+        for role in sorted(os.listdir(top)):
+            with open(os.path.join(top, role, "meta", "argument_specs.yml"), encoding="utf-8") as stream:
+                for entry in yaml.load(stream, getattr(yaml, "CSafeLoader", yaml.SafeLoader))["argument_specs"].values():
+                    found.update(entry["options"])
+        return found
+
+    @staticmethod
+    def _value(values, name):
+        """Return a variable's value; None when it has none, or one that only a later task makes known."""
+        try:
+            value = values.get(name)
+        except AnsibleError:
+            return None
+        return None if isinstance(value, str) and "{{" in value else value  # so it is on ansible-core before 2.19
+
+    def _find_value_faults(self, values, options):
+        """Yield a sentence for each variable of a host whose value is of another type than the role's."""
+        for name, option in options.items():
+            value = self._value(values, name)
+            if value is None or name == "checkpoint_hooks_keys":
+                continue
+            fault = inventory.find_type_fault(name, value, option)
+            if fault:
+                yield fault
+            else:
+                wanted = {key: entry for key, entry in option.items() if key in ("type", "elements", "choices", "options")}
+                yield from ArgumentSpecValidator({name: wanted}).validate({name: value}).error_messages

@@ -1,0 +1,89 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What is wrong with an inventory: groups that are missing or empty, values of the wrong type."""
+
+import difflib
+import json
+import re
+
+MEMBERS = {"torque_mom": "the compute nodes", "torque_server": "the host that runs pbs_server",
+           "checkpoint_store": "one host that may create directories in the store", "torque_client": "the hosts where users submit",
+           "torque_builder": "one host for each operating system"}
+"""The groups that the playbooks know, and who is in them."""
+
+SIMILAR = 0.85
+"""From here on (difflib's ratio) one name is a slip of another."""
+
+TRUE_OR_FALSE = {"y", "yes", "on", "1", "true", "t", "n", "no", "off", "0", "false", "f", "1.0", "0.0"}
+"""What the filter bool knows, as str."""
+
+KEYS = ('checkpoint_hooks_keys must hold at least one key, each with an id of its own and a secret of 32 bytes or more in hexadecimal; '
+        'make one with "openssl rand -hex 32" and keep it in the vault')
+
+
+def find_group_faults(groups, required):
+    """Yield a sentence for each group that is missing, empty or misspelt.
+
+    :param groups: names of hosts (list of str) by name of the group (dict)
+    :param required: the groups without which nothing can be done (collection of str); of the others only slips are found
+    """
+    for name, members in MEMBERS.items():
+        slips = [] if name in groups else [other for other in sorted(groups) if other not in MEMBERS
+                                           and difflib.SequenceMatcher(None, name, other).ratio() >= SIMILAR]
+        if slips:
+            yield "the inventory has a group %s, but none that is called %s (%s); rename it" % (slips[0], name, members)
+        elif name in required and not groups.get(name):
+            lack = "group %s has no hosts" if name in groups else "the inventory has no group %s"
+            yield "%s; put %s into it" % (lack % name, members)
+
+
+def find_slips(names, known):
+    """Return [(name, what it was meant to be)] (list of pairs of str) of variables that resemble a known one, but are none."""
+    found = []
+    for name in sorted(set(names) - set(known)):
+        if re.match("(blcr|criu|checkpoint|torque|validate)_", name):
+            meant = difflib.get_close_matches(name, known, 1, 0.93)
+            if meant:
+                found.append((name, meant[0]))
+    return found
+
+
+def find_type_fault(name, value, option):
+    """Return what is wrong with a text where a list, dictionary, number or boolean is meant (str); empty for other values.
+
+    Ansible takes such a text for a value of the type and goes on with the text.
+
+    :param option: the variable's entry in argument_specs (dict)
+    """
+    if not isinstance(value, str):
+        return ""
+    kind = option.get("type", "str")
+    if kind == "bool" and value.strip().lower() not in TRUE_OR_FALSE:
+        return "%s is the text %s; set it to true or false" % (name, json.dumps(value))
+    if kind == "int" and not re.match(r"\s*[-+]?[0-9]+\s*$", value):
+        return "%s is the text %s; set it to a whole number" % (name, json.dumps(value))
+    if kind in ("list", "dict"):
+        return "%s is the text %s; write it as a %s, on the command line in JSON: -e '%s'" % (
+            name, json.dumps(value), "list" if kind == "list" else "dictionary",
+            json.dumps({name: [value] if kind == "list" else {}}))
+    return ""
+
+
+def are_keys(keys):
+    """Return whether this is what checkpoint_hooks_keys must be (bool)."""
+    if not isinstance(keys, list) or not keys or not all(isinstance(key, dict) for key in keys):
+        return False
+    return (len({str(key.get("id")) for key in keys if key.get("id")}) == len(keys)
+            and all(re.match("([0-9A-Fa-f]{2}){32,}$", str(key.get("secret"))) for key in keys))
+
+
+def join_hosts(faults):
+    """Return sentences (list of str), each once, with the hosts that have the fault.
+
+    :param faults: [(host, sentence)]
+    """
+    hosts = {}
+    for host, sentence in faults:
+        hosts.setdefault(sentence, []).append(host)
+    return ["%s: %s" % (names[0] if len(names) == 1 else "%s and %d other host%s" % (names[0], len(names) - 1, "s" * (len(names) > 2)),
+                        sentence) for sentence, names in hosts.items()]

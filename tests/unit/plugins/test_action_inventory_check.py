@@ -1,0 +1,93 @@
+"""The playbooks with inventories that cannot do: refused on the controller, before any host is reached."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+KEYS = [{"id": "a", "secret": "0123456789abcdef" * 4}]
+NO_KEYS = ('checkpoint_hooks_keys must hold at least one key, each with an id of its own and a secret of 32 bytes or more in hexadecimal; '
+           'make one with "openssl rand -hex 32" and keep it in the vault')
+HOSTS = {"node1": {}, "node2": {}}
+SERVER = {"head": {}}
+UNREACHED = {"ansible_host": "192.0.2.1", "ansible_ssh_common_args": "-o ConnectTimeout=1"}  # whoever tries is found out
+
+
+@pytest.fixture
+def play(tmp_path, repository):
+    """Run a playbook: play(name, groups, variables, *arguments) returns its exit status (int) and output (str)."""
+    collection = tmp_path / "ansible_collections" / "ckpt"
+    collection.mkdir(parents=True)
+    (collection / "torque").symlink_to(repository)
+
+    def run(name, groups, variables, *arguments):
+        children = {group: {"hosts": hosts} for group, hosts in groups.items()}
+        inventory = {"all": {"vars": dict(UNREACHED, **variables), "children": children}}
+        (tmp_path / "hosts.json").write_text(json.dumps(inventory))
+        done = subprocess.run([str(pathlib.Path(sys.executable).parent / "ansible-playbook"), "-i", str(tmp_path / "hosts.json"),
+                               "ckpt.torque." + name] + list(arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False, stdin=subprocess.DEVNULL,
+                              env=dict(os.environ, ANSIBLE_CONFIG=str(repository / "ansible.cfg"), ANSIBLE_NOCOLOR="1",
+                                       ANSIBLE_COLLECTIONS_PATH=str(tmp_path)))
+        return done.returncode, done.stdout
+
+    return run
+
+
+SLIP = ({"torque_moms": HOSTS, "torque_server": SERVER}, {},
+        "the inventory has a group torque_moms, but none that is called torque_mom (the compute nodes); rename it; nothing was changed.")
+
+
+@pytest.mark.parametrize("groups, variables, sentence", [
+    SLIP,
+    ({"torque_mom": {}, "torque_server": SERVER}, {}, "group torque_mom has no hosts; put the compute nodes into it; nothing was changed."),
+    ({"torque_mom": HOSTS, "site": SERVER}, {},
+     "the inventory has no group torque_server; put the host that runs pbs_server into it; nothing was changed."),
+    ({"torque_mom": HOSTS, "torque_server": SERVER}, {"torque_enabled": "maybe", "checkpoint_store_users": "alice"},
+     'node1 and 2 other hosts: torque_enabled is the text "maybe"; set it to true or false; node1 and 2 other hosts: '
+     'checkpoint_store_users is the text "alice"; write it as a list, on the command line in JSON: '
+     """-e '{"checkpoint_store_users": ["alice"]}'; nothing was changed."""),
+    ({"torque_mom": dict(HOSTS, node2={"criu_pid_max": "many"}), "torque_server": SERVER}, {},
+     'node2: criu_pid_max is the text "many"; set it to a whole number; nothing was changed.'),
+])
+def test_refused_before_any_host_is_reached(play, groups, variables, sentence, name="site"):
+    status, output = play(name, groups, dict(variables, checkpoint_hooks_keys=KEYS))
+    assert status == 2, output
+    assert json.dumps(sentence)[1:-1] in output
+    assert "UNREACHABLE" not in output and "unreachable=1" not in output
+
+
+@pytest.mark.parametrize("name", ["validate", "plan"])
+def test_every_playbook_refuses(play, name):
+    test_refused_before_any_host_is_reached(play, *SLIP, name=name)
+
+
+@pytest.mark.parametrize("keys", [{}, {"checkpoint_hooks_keys": [{"id": "a", "secret": "12"}]}])
+def test_keys_are_asked_for_first(play, keys):
+    status, output = play("site", {"torque_mom": HOSTS, "torque_server": SERVER, "torque_client": {"login": {}}}, keys)
+    assert status == 2 and json.dumps("node1 and 2 other hosts: %s; nothing was changed." % NO_KEYS)[1:-1] in output, output
+    assert play("validate", {"torque_mom": HOSTS, "torque_server": SERVER}, keys)[0] == 4  # proves what is installed: it needs none
+
+
+def test_validate_within_a_limit_without_nodes(play):
+    status, output = play("validate", {"torque_mom": HOSTS, "torque_server": SERVER}, {}, "--limit", "head")
+    assert status == 2
+    assert "--limit leaves no host of group torque_mom, so that nothing would be proven; name a node in it; nothing was changed." in output
+
+
+def test_slip_of_a_variable_is_told(play):
+    _status, output = play("plan", {"torque_mom": HOSTS, "torque_server": SERVER},
+                           {"checkpoint_hooks_depht": 3, "checkpoint_hooks_keys": KEYS})
+    assert ("node1 and 2 other hosts: there is no variable checkpoint_hooks_depht; do you mean checkpoint_hooks_depth?"
+            in " ".join(output.split())), output
+
+
+def test_good_inventory_passes(play):
+    """On to the first host, which cannot be reached; without TORQUE no server is needed."""
+    for variables in ({}, {"torque_enabled": "no", "checkpoint_store_shared": "yes"}):
+        groups = {"torque_mom": HOSTS} if variables else {"torque_mom": HOSTS, "torque_server": SERVER}
+        status, output = play("site", groups, dict(variables, checkpoint_hooks_keys=KEYS))
+        assert status == 4 and "failed=1" not in output, output
