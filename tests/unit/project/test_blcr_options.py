@@ -42,3 +42,32 @@ def test_packages(found):
     assert packages["default"] == packages["said"] == packages["dkms"] == PLAIN
     assert packages["multilib"] == PLAIN + ["gcc-multilib"]
     assert packages["packages"] == ["tcc"]
+
+
+ADDRESS = "http://mirror.example.org/blcr.tar.gz"
+REFUSED = ("case%d: blcr_source " + ADDRESS + " is an address, what comes from there becomes part of the kernel, and "
+           "blcr_source_checksum %s; download it once, see that it is what you mean, and set blcr_source_checksum to what sha256sum says "
+           "of it; nothing was changed.")
+NOT_ONE = "is %s, not sha256: and 64 hexadecimal digits"
+SOURCES = {
+    "file": ({"blcr_source": "/srv/blcr.tar.gz"}, None),
+    "none": ({}, None),
+    "checksum": ({"blcr_source": ADDRESS, "blcr_source_checksum": "sha256:" + "0" * 64}, None),
+    "no checksum": ({"blcr_source": ADDRESS}, "is not set"),
+    "https": ({"blcr_source": "https" + ADDRESS[4:]}, "is not set"),
+    "broken in any case": ({"blcr_source": ADDRESS, "blcr_source_checksum": "md5:" + "0" * 32}, NOT_ONE % ("md5:" + "0" * 32)),
+    "elsewhere": ({"blcr_source": ADDRESS, "blcr_source_checksum": "sha256:http://x/y"}, NOT_ONE % "sha256:http://x/y"),
+}
+
+
+def test_what_is_downloaded_needs_a_checksum(tmp_path):
+    """It is the first thing that the role looks at: nothing was changed."""
+    tasks = yaml.safe_load((TOP / "roles/blcr/tasks/preflight.yml").read_text())
+    defaults = yaml.safe_load((TOP / "roles/blcr/defaults/main.yml").read_text())
+    ask = [dict(tasks[0], register="said", ignore_errors=True),
+           {"ansible.builtin.set_fact": {"answer": {"failed": "{{ said is failed }}", "msg": "{{ said.msg | default('') }}"}}}]
+    answers = playbooks.answers(tmp_path, {case: dict(defaults, **variables) for case, (variables, _why) in SOURCES.items()}, ask, {})
+    for number, (case, (variables, why)) in enumerate(SOURCES.items()):
+        assert answers[case]["failed"] is (why is not None), case
+        if why:
+            assert answers[case]["msg"] == (REFUSED % (number, why)).replace(ADDRESS, variables["blcr_source"])
