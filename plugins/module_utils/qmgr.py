@@ -352,6 +352,24 @@ def apply(state, changes):
     return made
 
 
+def find_new_offline(changes, state):
+    """Return the commands (list of str) that put the nodes in service which these changes created.
+
+    pbs_server 4.2 creates a node offline and leaves it so until it is restarted; others do not.
+
+    :param changes: from plan(), done by now
+    :param state: as it is now (dict)
+    """
+    created = [change.name for change in changes if (change.verb, change.kind) == ("create", "node")]
+    return ["set node %s state -= offline" % name for name in created
+            if "offline" in state["node"].get(name, {}).get("state", "").split(",")]
+
+
+def frees_by_itself(failure):
+    """Whether pbs_server refuses to put a new node in service because it will do that when the node has reported (6.x)."""
+    return "will automatically update to free" in failure
+
+
 def managed(state, goal, purge=()):
     """Return the part of a state (dict) that is ours: the attributes that are wanted, and all of an object that is to go."""
     part = {}

@@ -26,6 +26,10 @@ options:
     description: Where CRIU is, by absolute path; C(pbs_mom) does not search C(/usr/sbin).
     type: path
     default: /usr/sbin/criu
+  key_path:
+    description: The file with the keys of the hooks.
+    type: path
+    default: /etc/ckpt-torque/manifest.key
 """
 
 EXAMPLES = r"""
@@ -100,6 +104,12 @@ compressors:
   type: list
   elements: str
   sample: [zstd, gzip]
+key_ids:
+  description: Ids of the keys that the hooks have here, the one that seals first; empty without hooks.
+  returned: success
+  type: list
+  elements: str
+  sample: ["2026"]
 node:
   description: What decides where an image can be restarted, as manifests have it.
   returned: success
@@ -122,8 +132,9 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.engine_choice import EngineError, choose
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import compressors, fit
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import compressors, fit, key
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import criu
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
 
 CAPABILITIES = {"setpcap": 8, "sys_ptrace": 19, "checkpoint_restore": 40}
 
@@ -148,11 +159,20 @@ def number(text):
     return int(text) if text.strip() else None
 
 
+def key_ids(path):
+    """Return the ids (list of str) of the keys in a file, none when there are no keys."""
+    try:
+        return [name for name, _secret in key.load(path, os.geteuid())]
+    except HookError:
+        return []
+
+
 def main():
     module = AnsibleModule(
         argument_spec={
             "engine": {"type": "str", "choices": ["auto", "criu", "blcr"], "default": "auto"},
             "criu_path": {"type": "path", "default": "/usr/sbin/criu"},
+            "key_path": {"type": "path", "default": "/etc/ckpt-torque/manifest.key", "no_log": False},
         },
         supports_check_mode=True,
     )
@@ -180,6 +200,7 @@ def main():
         capabilities={name: bool(bounding >> bit & 1) for name, bit in CAPABILITIES.items()},
         execmem=criu.execmem(),
         compressors=compressors.found(),
+        key_ids=key_ids(module.params["key_path"]),
         node=fit.node(),
         cpu_flags=sorted(field(read("/proc/cpuinfo"), "flags").split()),
         pids={"max": number(read("/proc/sys/kernel/pid_max")), "last": number(read("/proc/sys/kernel/ns_last_pid"))},

@@ -129,7 +129,7 @@ def main():
         module.fail_json(msg="%s: engine_roundtrip must run as root to become user %s; use become" % (node, module.params["user"]))
     settings = {"engine": module.params["engine"], "criu_path": module.params["criu_path"], "criu_options": [],
                 "blcr_path": module.params["blcr_path"], "blcr_dump_options": [], "blcr_restore_options": [],
-                "engine_timeout": module.params["timeout"]}
+                "engine_timeout": module.params["timeout"], "engine_stall": min(30, module.params["timeout"])}
     try:
         found = selftest.run(settings, module.params["user"], module.params["directory"], module.params["timeout"])
     except selftest.NoPlace as error:

@@ -469,6 +469,12 @@ class Trip(object):
         if [self.file("stdout"), self.file("stderr")] != output:
             raise trial.TrialError("the restart failed, and the output that TORQUE had delivered is not as it was")
 
+    @staticmethod
+    def _cut_back(path, entry):
+        os.truncate(path, entry["size"])
+        if "mtime_ns" in entry:
+            os.utime(path, ns=(entry["mtime_ns"], entry["mtime_ns"]))
+
     def choose_older(self):
         """Let the restart take the image before the last one; as its owner would, cut back the file that has grown since."""
         name = os.path.basename(self.images[-2])
@@ -479,7 +485,7 @@ class Trip(object):
         progress = os.path.join(self.work, "progress")
         for entry in self.manifest(self.images[-2]).get("open_files", []):
             if entry["path"] == progress:
-                self.as_user(lambda size=entry["size"]: os.truncate(progress, size))
+                self.as_user(lambda entry=entry: self._cut_back(progress, entry))
         self.origin = self.facts["counters"][-2]
         self.walltime = 0  # it goes back with the job
 

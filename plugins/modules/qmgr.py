@@ -219,6 +219,12 @@ def main():
             if failure:
                 raise QmgrError(failure)
             after = server.read([kind for kind in qmgr.KINDS if goal[kind]])
+            offline = qmgr.find_new_offline(changes, after)
+            if offline:
+                done, failure = server.execute(offline)
+                if failure and not qmgr.frees_by_itself(failure):
+                    raise QmgrError(failure)
+                told["commands"], told["executed"] = commands + done, commands + done
             left = [line for change in qmgr.plan(after, goal, purge) for line in change.lines()]
             if left:
                 raise QmgrError("qmgr did all commands, yet TORQUE holds on to another value; this is left to do: %s; "

@@ -1,5 +1,6 @@
 """engine_info: what it says of this node is what the node says of itself."""
 
+import json
 import os
 import platform
 import re
@@ -79,6 +80,7 @@ def test_this_node(module, tmp_path, check):
         "capabilities": {"setpcap": bool(bounding & 1 << 8), "sys_ptrace": bool(bounding & 1 << 19),
                          "checkpoint_restore": bool(bounding & 1 << 40)},
         "execmem": True,
+        "key_ids": [],
         "node": {"node": MACHINE.nodename, "kernel": MACHINE.release, "kernel_version": MACHINE.version, "arch": MACHINE.machine,
                  "libc": " ".join(platform.libc_ver()), "cpu": fit.cpu_features()},
         "cpu_flags": sorted(flags[0].split()) if flags else [],
@@ -143,3 +145,17 @@ def test_criu_that_is_a_directory(module, tmp_path):
 def test_ordinary_user_may_ask(module, nobody, everyones_python):
     answer = module("engine_info", {}, python=everyones_python, user=nobody)
     assert (answer["kernel"], answer["changed"]) == (MACHINE.release, False)
+
+
+@on_criu_kernel
+@pytest.mark.parametrize("written, ids", [
+    ({"keys": [{"id": "2026", "secret": "17" * 32}, {"id": "2025", "secret": "18" * 32}]}, ["2026", "2025"]),
+    ({"keys": []}, []), (None, [])])
+def test_ids_of_the_keys(module, tmp_path, written, ids):
+    path = tmp_path / "manifest.key"
+    if written:
+        path.write_text(json.dumps(written))
+        path.chmod(0o600)
+    answer = module("engine_info", {"engine": "auto", "key_path": str(path)})
+    assert answer["key_ids"] == ids
+    assert "1717" not in json.dumps(answer)

@@ -188,7 +188,8 @@ def test_directory_that_is_missing(module, place, program, everyones_python):
 
 
 def test_output_that_is_empty(place, program, nobody):
-    settings = {"engine": "criu", "criu_path": engine(program, place / "criu"), "criu_options": [], "engine_timeout": 1}
+    settings = {"engine": "criu", "criu_path": engine(program, place / "criu"), "criu_options": [], "engine_timeout": 1,
+                "engine_stall": 1}
     made = selftest.Trip(settings, privilege.account("nobody"), str(place), 0)
     with pytest.raises(trial.TrialError) as caught:
         made._progress(5, "before the dump")

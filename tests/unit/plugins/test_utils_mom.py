@@ -455,7 +455,8 @@ def test_wait_for_a_job_that_does_not_end(job, program):
 @needs_root
 def test_processes_and_kill(job, program, nobody):
     """The session, whatever its environment, and what left it but still is the job's; no other user's process, no other job's."""
-    program(job.place / "hooks" / "run", "#!/bin/sh\nsleep 600 &\nsetsid sleep 600 &\nenv -i sleep 600 &\nwait\n")
+    # It does not end when they do: it may be the last to be killed.
+    program(job.place / "hooks" / "run", "#!/bin/sh\nsleep 600 &\nsetsid sleep 600 &\nenv -i sleep 600 &\nwait\nexec sleep 600\n")
     job.place_script("#!/bin/sh\n")
     job.run(str(job.place / "work/stdout"), str(job.place / "work/stderr"))
     environments = ({"PBS_JOBID": "78.ckpt-test"}, {})

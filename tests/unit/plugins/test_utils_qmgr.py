@@ -449,3 +449,18 @@ def test_run_what_hangs():
     with pytest.raises(qmgr.QmgrError) as caught:
         qmgr.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=1)
     assert str(caught.value) == "%s got no answer within 1 seconds and was killed; look at the log of pbs_server" % sys.executable
+
+
+def test_node_that_is_created_offline():
+    """As pbs_server 4.2 does; one that an administrator has taken out of service stays so."""
+    changes = [qmgr.Change("create", "node", "node1", "np", "2"), qmgr.Change("create", "node", "node2", "np", "2"),
+               qmgr.Change("set", "node", "node3", "np", "4")]
+    state = {"node": {"node1": {"state": "down,offline"}, "node2": {"state": "down"}, "node3": {"state": "offline"}}}
+    assert qmgr.find_new_offline(changes, state) == ["set node node1 state -= offline"]
+
+
+def test_node_that_the_server_frees_by_itself():
+    """In the words of pbs_server 6.1.3."""
+    assert qmgr.frees_by_itself("qmgr refused 'set node node1 state -= offline': The updated okclients list hasn't been sent out to the "
+                                "cluster yet. The node(s) will automatically update to free once this is done and the mom has reported in")
+    assert not qmgr.frees_by_itself("qmgr refused 'set node node1 state -= offline': Unauthorized Request")
