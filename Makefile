@@ -16,11 +16,11 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests nfs selinux torque-matrix bench docs collection tools \
+.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests nfs selinux storm torque-matrix torque-releases bench docs collection tools \
   guest-tools runtime testing clean
 
 help: ## say what can be made
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 demo: tools runtime collection ## make three hosts, run site.yml, prove levels L1 to L3, leave the hosts up
 	@echo "==> test hosts"
@@ -54,8 +54,14 @@ nfs: guest-tools testing collection ## a store on a real NFS server that squashe
 selinux: guest-tools testing collection ## stores of the nodes with SELinux enforcing, in three virtual machines (a quarter of an hour)
 	@$(VENV)/bin/python tests/run.py $@
 
+storm: tools testing collection ## move jobs 500 times, each run by pbs_sched and an administrator at once (STORM=number; ten minutes and up)
+	@STORM=$(STORM) $(VENV)/bin/python tests/run.py $@
+
 torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/patches.md
 	@$(VENV)/bin/python tests/matrix.py
+
+torque-releases: tools testing collection ## build and start every release whose source is there, for a night; a broken run goes on (TORQUE_RELEASES="4.2.8": these)
+	@$(VENV)/bin/python tests/releases.py
 
 faults: tools testing collection ## kill, fill, break and attack the hooks a thousand times, on real nodes (FAULTS=short: some times)
 	@CKPT_TORQUE_FAULTS=$(or $(FAULTS),full) $(VENV)/bin/python tests/run.py faults
