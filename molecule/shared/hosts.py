@@ -17,6 +17,7 @@ default: CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz, then upstream's).
 """
 import fcntl
 import hashlib
+import ipaddress
 import json
 import os
 import pathlib
@@ -249,10 +250,16 @@ def start(group, host, tag):
         podman("rm", "--force", "--time=0", name)
     # A pids limit of 0 is none, as -1 is, and does not insist on the pids controller, which a mixed machine keeps in v1.
     podman("run", "--detach", "--name", name, "--hostname", host, "--network", "ckpt-" + group, "--network-alias", host,
-           "--privileged", "--systemd=always", "--pids-limit=0", "--cgroupns=private",
+           "--ip", place_in_network(group, host), "--privileged", "--systemd=always", "--pids-limit=0", "--cgroupns=private",
            "--volume", "%s:/shared" % (place(group) / "shared"),
            "--volume", "%s.pub:/root/.ssh/authorized_keys:ro" % key(), *limits(), tag)
     return False
+
+
+def place_in_network(group, host):
+    """Return the address that a host keeps when it is started again, as a node does that boots."""
+    network = json.loads(podman("network", "inspect", "ckpt-" + group))[0]
+    return str(ipaddress.ip_network(network["subnets"][0]["subnet"])[2 + list(HOSTS).index(host)])
 
 
 def address(group, host):

@@ -91,9 +91,9 @@ class Cluster(object):
         return self._ansible("ansible", "-i", self.inventory, "-e", json.dumps(variables), "-m", "include_role",
                              "-a", "name=ckpt.torque." + name, host)
 
-    def module(self, host, name, collection="ckpt.torque", **arguments):
+    def module(self, host, module_name, collection="ckpt.torque", **arguments):
         """Run a module on a host."""
-        return self._ansible("ansible", "-i", self.inventory, "-m", collection + "." + name, "-a", json.dumps(arguments), host)
+        return self._ansible("ansible", "-i", self.inventory, "-m", collection + "." + module_name, "-a", json.dumps(arguments), host)
 
     @staticmethod
     def _ansible(*command):
@@ -230,9 +230,9 @@ class Job(object):
         self.progress()
 
     def generations(self):
-        """The generations (dict by name) of the images, and None for whatever else is in the job's directory."""
-        found = self.node.ask("cd %s && for name in $(ls -A); do echo $name $(grep -s '\"generation\"' $name/manifest.json); done"
-                              % self.directory)
+        """The generations (dict by name) of the images, and None for whatever else is in the job's directory, but for its incarnation."""
+        found = self.node.ask("cd %s && for name in $(ls -A -I '.incarnation.*'); do "
+                              "echo $name $(grep -s '\"generation\"' $name/manifest.json); done" % self.directory)
         return {line.split()[0]: int(line.split()[-1].strip(",")) if " " in line else None for line in found.splitlines()}
 
     def images_digest(self):

@@ -109,6 +109,16 @@ def test_what_is_open_is_in_the_manifest(writer, places):
     assert {entry["name"] for entry in found["carried"] if "name" in entry} < {entry["name"] for entry in found["files"]}
 
 
+def changed(running, name, node):
+    """The sentence by which a file of a job is refused that was written to since the image."""
+    path = "%s/%s" % (running.place, name)
+    entry = next(entry for entry in manifest(running)["open_files"] if entry["path"] == path)
+    stamp = "%d.%09d" % divmod(entry["mtime_ns"], 10**9)
+    now, then = (node.ask("TZ=UTC date -d @%s +%%Y-%%m-%%dT%%H:%%M:%%SZ" % when) for when in ("$(stat -c %%Y %s)" % path, stamp))
+    return ("file %s, which the job has open, was written to after the image was made (its time is %s, was %s); if it is as the job needs "
+            "it, give it its time back with \"touch -d @%s %s\", or restart the job from another image" % (path, now, then, stamp, path))
+
+
 def test_image_of_a_job_that_goes_on(writer, node1, node2):
     """Each file is as it was at the very moment of the image, although the job writes to it all the time."""
     done = writer.checkpoint(0)
@@ -117,6 +127,9 @@ def test_image_of_a_job_that_goes_on(writer, node1, node2):
     node1.ask("pkill -KILL -u alice; sleep 0.2")
     size = next(entry["size"] for entry in manifest(writer)["open_files"] if entry["path"].endswith("/out"))
     node1.ask("truncate -s %d %s/out" % (size, writer.place))
+    sentence = changed(writer, "out", node1)
+    refused(writer, node2, sentence)
+    node1.ask(sentence.split('"')[1])
     writer.move(node2)
     assert writer.end() == 5, writer.lines()[-1]
 
@@ -212,6 +225,7 @@ def logger(job, node1):
     node1.ask("pkill -KILL -u alice; sleep 0.2")
     sizes = {entry["path"].rsplit("/", 1)[1]: entry["size"] for entry in manifest(made)["open_files"]}
     node1.ask("truncate -s %d %s/out" % (sizes["out"], made.place))
+    node1.ask(changed(made, "out", node1).split('"')[1])
     made.size = sizes["log"]
     return made
 
@@ -238,6 +252,64 @@ def test_file_that_is_cut_back(logger, node2):
     assert lines == [str(number) for number in range(1, len(lines) + 1)]
 
 
+IN_PLACE = """exec > /dev/null 2>&1
+exec python3 -c "
+import os, time
+data = os.open('data', os.O_RDWR | os.O_CREAT)
+counter = 0
+while not os.path.exists('stop'):
+    counter += 1
+    os.pwrite(data, b'%09d' % counter, 0)
+    time.sleep(0.02)
+raise SystemExit(5)
+"
+"""
+"""Keeps its only file of one size."""
+
+
+@pytest.fixture
+def writes_in_place(job, node1, monkeypatch):
+    """A job that writes to its file in place."""
+    monkeypatch.setattr("conftest.Job.counter", lambda made: int(made.node.ask("cat %s/data 2> /dev/null || echo 0" % made.place)))
+    return job(node1, IN_PLACE)
+
+
+def test_file_that_was_rewritten_while_the_job_was_held(writes_in_place, node1, node2):
+    """No setting lets this pass by itself: the job has not done it."""
+    held = writes_in_place
+    held.hold()
+    node1.ask("printf 000000000 | dd of=%s/data conv=notrunc status=none" % held.place)
+    for policy in ("refuse", "report"):
+        with setting(node2, changed_files=policy):
+            refused(held, node2, changed(held, "data", node1))
+    node1.ask("runuser -u alice -- %s" % changed(held, "data", node1).split('"')[1])
+    held.move(node2)
+    assert held.end() == 5
+
+
+def test_file_that_the_job_wrote_to_after_its_image(writes_in_place, node1, node2):
+    running = writes_in_place
+    assert running.checkpoint(0).code == 0
+    running.progress()
+    node1.ask("pkill -KILL -u alice; sleep 0.2")
+    sentence = changed(running, "data", node1)
+    refused(running, node2, sentence)
+    with setting(node2, changed_files="report"):
+        running.move(node2)
+    assert sentence.partition("; if")[0] in node2.ask("journalctl -t ckpt-torque -o cat | grep 'job=%s.*outcome=restarted'" % running.id)
+    assert running.end() == 5
+
+
+def test_held_job_whose_file_is_left_alone(writes_in_place, node1, node2):
+    """What is noted is what other nodes see; chmod does not count."""
+    moved = writes_in_place
+    for node in (node2, node1):
+        moved.hold()
+        node1.ask("cd %s && mode=$(stat -c %%a data) && chmod 600 data && chmod $mode data" % moved.place)
+        moved.move(node)
+    assert moved.end() == 5
+
+
 def test_file_is_not_cut_back_when_the_restore_fails(logger, node2):
     grown = size_of(logger)
     node2.ask("chmod 666 %s/err" % logger.place)  # CRIU insists on modes, the hooks do not
@@ -250,7 +322,8 @@ def test_file_is_not_cut_back_when_the_restore_fails(logger, node2):
 def test_file_that_is_another_now(logger, node2):
     node2.ask("cd %s && cp -p log new && mv new log" % logger.place)
     with setting(node2, cut_back_appended=True):
-        refused(logger, node2, GROWN.format(logger.place, size_of(logger), logger.size, ""))
+        touch = " && " + changed(logger, "log", node2).split('"')[1]
+        refused(logger, node2, GROWN.replace('"{3}', '{3}"').format(logger.place, size_of(logger), logger.size, touch))
 
 
 def test_file_that_has_become_shorter(logger, node2):

@@ -2,6 +2,7 @@
 import contextlib
 import json
 import re
+import time
 
 import pytest
 from conftest import CONFIG, HOOKS, STORE
@@ -29,7 +30,7 @@ def test_continue_leaves_the_job_running(job, node1):
         assert (done.code, done.err) == (0, "")
         running.progress()
     names = node1.ask("ls -A %s" % running.directory).split()
-    assert names == ["ckpt.%s.1" % running.id, "ckpt.%s.2" % running.id]
+    assert names == [".incarnation." + running.id, "ckpt.%s.1" % running.id, "ckpt.%s.2" % running.id]
 
 
 def test_hold_leaves_nothing_running(job, node1):
@@ -227,7 +228,7 @@ def test_engine_fails(job, node1):
     finally:
         node1.ask("mv %s.good %s" % (CONFIG, CONFIG))
     assert running.images_digest() == before
-    assert node1.ask("ls -A %s" % running.directory) == "ckpt.%s.1" % running.id
+    assert running.generations() == {"ckpt.%s.1" % running.id: 1}
 
 
 def test_name_is_taken(job, node1):
@@ -271,15 +272,64 @@ def test_depth(job, node1, node2):
     assert moved.generations() == {moved.name(): 6}
 
 
+NO_OUTPUT = "exec > /dev/null 2>&1; n=0; while [ ! -e stop ]; do n=$((n+1)); echo $n >> out; sleep 0.02; done; exit 5"
+"""Keeps no file open that grows."""
+
+
+def test_job_that_runs_twice(job, node1, node2):
+    """A node that the server cannot reach: the job is started again elsewhere. What still runs there takes none of its images away."""
+    stale = job(node1, NO_OUTPUT)
+    for _turn in range(2):
+        assert stale.checkpoint(0).code == 0
+    stale.move(node2)
+    record = "/run/ckpt-torque/jobs/%s.json" % stale.id  # both make progress
+    life = json.loads(node2.ask("for i in $(seq 100); do [ -e {0} ] && break; sleep 0.1; done; "
+                                "cat {0} || {{ cat /tmp/{1}.err >&2; exit 1; }}".format(record, stale.id)))["incarnation"]
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(life["started"]))
+    for signal in (0, 0, 15):
+        before = stale.images_digest()
+        done = stale.checkpoint(signal, node=node1)
+        assert done.code == 77
+        assert re.fullmatch(r"job {0} continues on node2 since {1}; what runs on node1 is an older life of it, since [-0-9T:]+Z \(if that "
+                            r"is wrong, compare the two clocks and remove {2}/\.incarnation\.{0}\); nothing was written or removed\n"
+                            .format(re.escape(stale.id), since, stale.directory), done.err)
+        assert stale.images_digest() == before
+        assert node1.ask("ps -o state= %d" % stale.session) == "S"
+    assert stale.checkpoint(0).code == 0
+    assert sorted(stale.generations().values()) == [2, 3]
+    stale.hold()
+    node1.ask("pkill -KILL -u alice")
+    stale.move(node1)
+    assert stale.end() == 5
+
+
+@pytest.mark.parametrize("images, why", [(2, "newer than ckpt.{0}.1, of which the server knew"), (3, "because ckpt.{0}.1 is gone")])
+def test_newest_image_after_a_crash(job, node1, node2, images, why):
+    """The server knows the first image; two are kept."""
+    crashed = job(node1, NO_OUTPUT)
+    for _turn in range(images):
+        crashed.progress()
+        then = crashed.counter()
+        assert crashed.checkpoint(0).code == 0
+    node1.ask("pkill -KILL -u alice")
+    before = crashed.counter()
+    crashed.images = 1
+    crashed.move(node2)
+    assert re.search("restarted from image ckpt.{0}.{1} of [-0-9T:]+Z, {2}".format(crashed.id, images, why.format(crashed.id)),
+                     node2.ask("journalctl -t ckpt-torque -o cat | grep 'hook=restart.*job=%s.*outcome=restarted'" % crashed.id))
+    assert then <= int(crashed.lines()[crashed.lines().index(str(before)) + 1]) <= before + 1
+    assert crashed.end() == 5
+
+
 @contextlib.contextmanager
 def configured(node, **settings):
     """Have other settings in the hooks' configuration of a node."""
-    was = node.ask("cat %s" % CONFIG)
-    node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(dict(json.loads(was), **settings))))
+    kept = node.ask("kept=$(mktemp) && cat %s > $kept && echo $kept" % CONFIG)
+    node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(dict(json.loads(node.ask("cat " + kept)), **settings))))
     try:
         yield
     finally:
-        node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, was))
+        node.ask("cat {0} > {1} && rm {0}".format(kept, CONFIG))
 
 
 SLOW = """#!/bin/sh
@@ -491,8 +541,12 @@ def test_quota(cluster, btrfs, job, node1):
 def test_restart_without_image(job, node1, node2):
     held = job(node1)
     held.hold()
-    done = held.restart(node2, name="ckpt.nosuch")
-    assert (done.code, done.err) == (66, "image %s/ckpt.nosuch cannot be opened: No such file or directory\n" % held.directory)
+    image = "%s/%s" % (held.directory, held.name())
+    node1.ask("mv %s %s/away" % (image, held.place))
+    done = held.restart(node2)
+    assert (done.code, done.err) == (66, "image %s cannot be opened: No such file or directory\n" % image)
+    node1.ask("mv %s/away %s" % (held.place, image))
+    held.move(node2)
 
 
 def test_restart_with_unreadable_image(job, node1, node2):
@@ -554,7 +608,8 @@ def test_restart_of_another_users_image(job, node1, node2):
     held = job(node1)
     held.hold()
     done = held.restart(node2, user="bob", group="bob")
-    assert (done.code, done.err) == (66, "image %s/%s cannot be opened: Permission denied\n" % (held.directory, held.name()))
+    assert (done.code, done.err) == (66, "image %s/%s cannot be opened: Permission denied; it belongs to uid 1500, and the job's user has "
+                                     "uid 1501 on this node; give the user one uid on all nodes\n" % (held.directory, held.name()))
 
 
 def test_restart_where_the_process_id_is_taken(job, node1, node2):

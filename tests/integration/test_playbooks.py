@@ -32,10 +32,10 @@ def test_converged_nodes_cost(cluster):
         assert done.changed(name) == 0
     if cluster.torque:
         assert executions == {"head": 17, "node1": 10, "node2": 10}
-        assert tasks == {"head": 42, "node1": 25, "node2": 25}
+        assert tasks == {"head": 44, "node1": 26, "node2": 26}
     else:
         assert executions == {"head": 7, "node1": 6, "node2": 6}
-        assert tasks == {"head": 22, "node1": 25, "node2": 25}
+        assert tasks == {"head": 24, "node1": 26, "node2": 26}
 
 
 def test_check_mode_changes_nothing(cluster, node1):
@@ -72,6 +72,104 @@ def test_drift_is_repaired_by_one_change(cluster, node1, drift):
     assert after == before
 
 
+def test_login_node_that_is_down(cluster, node2, tmp_path):
+    """All others are done, and the run fails by its name."""
+    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
+    inventory["all"]["hosts"]["login1"] = dict(inventory["all"]["hosts"]["head"], ansible_port=1)
+    inventory["all"]["children"]["torque_client"]["hosts"] = {"login1": {}}
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
+    node2.ask("chmod 777 %s/run" % HOOKS)
+    done = cluster.playbook("site", inventory=str(tmp_path / "inventory.json"))
+    assert (done.code, done.changed("head"), done.changed("node1"), done.changed("node2")) == (4, 0, 0, 1), done.out
+    assert re.search(r"^login1\s.*unreachable=1", done.out, re.MULTILINE)
+    # Its record is the only change of the next run with the inventory as it was.
+    assert cluster.playbook("site").code == 0
+
+
+# -- a restart that is due is made, in any run, on some nodes at a time -------------
+
+RESTARTED = ("pbs_mom is restarted on %s, 10%% of them at a time; jobs run on, and TORQUE reports exit status 0 for those that run "
+             "now")
+LINK, UNITS = "/opt/torque/current", "/etc/systemd/system"
+
+
+def started(node, unit="pbs_mom"):
+    return node.ask("systemctl show --property=MainPID %s" % unit)
+
+
+def breaks_off(cluster, name, **variables):
+    """site.yml fails where it would restart a daemon: everything is written by then."""
+    node = cluster.nodes[name]
+    node.ask("mv /usr/bin/systemctl /usr/bin/systemctl.away && printf '#!/bin/sh\\ncase \"$*\" in *pbs_*) exit 9; esac; exec "
+             "systemctl.away \"$@\"\\n' > /usr/bin/systemctl && chmod 755 /usr/bin/systemctl")
+    try:
+        done = cluster.playbook("site", "--limit", name, **variables)
+    finally:
+        node.ask("mv /usr/bin/systemctl.away /usr/bin/systemctl")
+    assert done.code == 2 and done.changed(name) == 1, done.out
+
+
+@pytest.mark.parametrize("name, unit, variables", [
+    ("node1", "pbs_mom", {"torque_mom_loglevel": 4}),
+    ("head", "pbs_server", {"torque_server_limits": {"LimitNOFILE": 4000}}),
+])
+def test_restart_outlives_a_run_that_was_broken_off(cluster, torque, name, unit, variables):
+    node = cluster.nodes[name]
+    before = started(node, unit)
+    breaks_off(cluster, name, **variables)
+    assert started(node, unit) == before
+    done = cluster.playbook("site", "--limit", name, **variables)
+    assert (done.code, done.changed(name)) == (0, 1), done.out
+    assert started(node, unit) != before
+    assert cluster.playbook("site", "--limit", name).changed(name) == 2
+
+
+def test_new_artifact_restarts_some_nodes_at_a_time(cluster, torque, node1, node2, tmp_path):
+    for node in (node1, node2):
+        node.ask("ln -sfn $(readlink {0}) {0}".format(LINK))  # as if it led elsewhere before
+    before = [started(node1), started(node2)]
+    lines, written, _done = plan(cluster, tmp_path)
+    assert lines == ["node1: pbs_mom runs with an older current", "node2: pbs_mom runs with an older current", "needed: node1,node2",
+                     RESTARTED % "node1,node2"]
+    assert written["restarts"] == ["node1", "node2"]
+    node1.ask("mkdir {0}/pbs_mom.service.d && printf '[Service]\nExecStartPre=/bin/false\n' > {0}/pbs_mom.service.d/bad.conf && "
+              "systemctl daemon-reload".format(UNITS))
+    try:
+        done = cluster.playbook("site", torque_restart_serial=1)
+        assert done.code == 2 and "node1: systemctl restart pbs_mom.service: Job for pbs_mom.service failed" in done.out, done.out
+        assert started(node2) == before[1]
+    finally:
+        node1.ask("rm -r {0}/pbs_mom.service.d && systemctl daemon-reload".format(UNITS))
+    done = cluster.playbook("site", torque_restart_serial=1)
+    assert (done.code, done.changed("node2")) == (0, 1), done.out
+    assert done.out.count("PLAY [Restart pbs_mom, some nodes at a time]") == 1  # node1's was started at once, by the role or by systemd
+    assert started(node1) != before[0] and started(node2) != before[1]
+    for node in (node1, node2):
+        node.ask("ln -sfn $(readlink {0}) {0}".format(LINK))
+    assert cluster.playbook("site", torque_restart_serial=1).out.count("PLAY [Restart pbs_mom, some nodes at a time]") == 2
+
+
+def test_controller_with_an_empty_cache_builds_nothing(cluster, torque, node2, tmp_path):
+    """What all hosts have is not built again; one that has lost it gets it from another."""
+    cache = {"torque_build_cache": str(tmp_path)}
+    done = cluster.playbook("site", "--check", **cache)
+    assert done.code == 0 and "would build" not in done.out, done.out
+    assert [done.changed(name) for name in ("head",) + NODES] == [0, 0, 0]
+    key = node2.ask("readlink " + LINK)
+    look = "cd /opt/torque/%s && find . -printf '%%P %%m %%U %%G %%s %%l\\n' | sort | sha256sum" % key
+    before = node2.ask(look)
+    node2.ask("mv /opt/torque/%s /opt/torque/away" % key)
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts" / ("torque-%s.tar.gz.sha256" % key)).write_text("0" * 64)  # of the one that is gone
+    try:
+        done = cluster.playbook("site", **cache)
+        assert done.code == 0 and "building TORQUE" not in done.out, done.out
+        assert node2.ask(look) == before
+        assert (tmp_path / "artifacts" / ("torque-%s.tar.gz" % key)).is_file()
+    finally:
+        node2.ask("cd /opt/torque && if [ -e {0} ]; then rm -r away; else mv away {0}; fi".format(key))
+
+
 def test_limit_needs_no_other_host(cluster):
     done = cluster.playbook("site", "--limit", "node2")
     assert (done.code, done.changed("node2")) == (0, 0), done.out
@@ -90,8 +188,8 @@ def plan(cluster, tmp_path, *arguments, **variables):
 def test_plan_of_nodes_that_are_ready(cluster, tmp_path):
     lines, written, done = plan(cluster, tmp_path)
     assert lines == ["node1: ready", "node2: ready", "needed: nothing"]
-    ready = {"reached": True, "why": [], "kernels_without": []}
-    assert written == {"nodes": {"node1": ready, "node2": ready}, "needed": [], "not_reached": []}
+    ready = {"reached": True, "why": [], "restarts": False, "kernels_without": []}
+    assert written == {"nodes": {"node1": ready, "node2": ready}, "needed": [], "restarts": [], "not_reached": []}
     assert [done.changed(name) for name in NODES] == [0, 0]
 
 
@@ -134,10 +232,11 @@ def test_plan_compares_torque(cluster, torque, node1, tmp_path):
     node1.ask("ln -sfn /opt/torque/another /opt/torque/current")
     try:
         lines = plan(cluster, tmp_path, "--limit", "node1")[0]
-        assert lines == ["node1: TORQUE %s is not the one in use; mom_priv/config has another $loglevel" % link.rpartition("/")[2],
-                         "needed: node1"]
+        assert lines == ["node1: TORQUE %s is not the one in use; mom_priv/config has another $loglevel; pbs_mom runs with an older "
+                         "current, config" % link.rpartition("/")[2], "needed: node1", RESTARTED % "node1"]
     finally:
         node1.ask("ln -sfn %s /opt/torque/current; sed -i 's/^$loglevel .*/$loglevel 3/' /var/spool/torque/mom_priv/config" % link)
+        cluster.playbook("site", "--limit", "node1")  # restarts pbs_mom
 
 
 def test_plan_for_a_kernel_that_no_engine_can_run_on(cluster, node1, tmp_path):
@@ -151,7 +250,7 @@ def test_plan_sees_the_next_boot(cluster, tmp_path):
     told = {"kernel": "3.10.0-514", "findable": True, "outdated": False, "kernels_without": ["3.10.0-957", "3.10.0-123"], "cannot_load": ""}
     lines, written, _done = plan(cluster, tmp_path, "--limit", "node1", __blcr_node=told)
     assert lines == ["node1: ready; cannot after the next boot with kernel 3.10.0-957, which has no modules of BLCR", "needed: nothing"]
-    assert written["nodes"]["node1"] == {"reached": True, "why": [], "kernels_without": ["3.10.0-957"]}
+    assert written["nodes"]["node1"] == {"reached": True, "why": [], "restarts": False, "kernels_without": ["3.10.0-957"]}
     for changed, why in (({"findable": False}, "kernel 3.10.0-514 has no modules of BLCR"),
                          ({"outdated": True}, "other modules of BLCR are loaded than are installed"),
                          ({"cannot_load": "it takes signed modules only"}, "it takes signed modules only")):
@@ -180,7 +279,7 @@ def test_validate_passes(cluster, tmp_path):
     done, report = validate(cluster, tmp_path)
     assert done.code == 0, done.out
     assert report["levels"] == {"L1": "passed", "L2": "passed", "L3": "passed" if cluster.torque else "not run"}
-    ways = [way for way in report["results"] if way["level"] != "L1"]
+    ways = [way for way in report["results"] if way["level"] != "L1" and way["passed"] is not None]
     assert [way["level"] for way in ways] == (["L2", "L3"] if cluster.torque else ["L2"])
     for way in ways:
         assert way["nodes"] == ["node1", "node2", "node1", "node2"]
@@ -194,7 +293,16 @@ def test_limit_leaves_out_the_server(cluster, tmp_path):
     done, report = validate(cluster, tmp_path, "--limit", "node1,node2")
     assert done.code == 0, done.out
     assert report["levels"] == {"L1": "passed", "L2": "passed", "L3": "not run"}
-    assert [result["cause"] for result in report["results"]] == [""] * 3 + ["--limit leaves out the server head"] * cluster.torque
+    assert [result["cause"] for result in report["results"]] == [""] * 3 + [
+        "--limit leaves out the server head" if cluster.torque else "not proven: torque_enabled is false, so that no job was submitted"]
+
+
+def test_level_that_is_not_asked_for_is_told(cluster, tmp_path):
+    """As in make demo where there is no source of TORQUE."""
+    done, report = validate(cluster, tmp_path, "--limit", "node1", torque_enabled=False)
+    assert done.code == 0 and report["levels"] == {"L1": "passed", "L2": "passed", "L3": "not run"}, done.out
+    table = (tmp_path / "validation.txt").read_text()
+    assert "L3 not run: -: not proven: torque_enabled is false, so that no job was submitted" in table.splitlines()
 
 
 def moves(report):
@@ -249,8 +357,8 @@ def test_wrong_user(cluster, tmp_path):
 
 
 def test_image_deleted_between_two_nodes(cluster, node2, tmp_path):
-    """A user, or a broken file system, removes the image after the hold."""
-    node2.ask("cd %s && mv restart real && printf '#!/bin/sh\\nrm -r \"$5/$6\"; exec %s/real \"$@\"\\n' > restart && chmod 755 restart"
+    """A user, or a broken file system, removes all images after the hold."""
+    node2.ask("cd %s && mv restart real && printf '#!/bin/sh\\nrm -r \"$5\"/ckpt.*; exec %s/real \"$@\"\\n' > restart && chmod 755 restart"
               % (HOOKS, HOOKS))
     done, report = validate(cluster, tmp_path)
     assert done.code != 0
@@ -432,6 +540,21 @@ def test_store_that_is_unfit(cluster, node1):
                 "file system; make that directory and give it to alice (checkpoint_store_users).".format(STORE))
     finally:
         node1.ask("umount %s" % STORE)
+
+
+def test_job_of_a_user_whose_uid_differs(cluster, job, node1, node2):
+    """The image is another's there; the restart says why, and keeps it."""
+    started_job = job(node1)
+    started_job.hold()
+    node2.ask("usermod -u 1600 alice")
+    try:
+        said = started_job.restart(node2)
+    finally:
+        node2.ask("usermod -u 1500 alice")
+    assert said.code == 66, said.err
+    assert ("Permission denied; it belongs to uid 1500, and the job's user has uid 1600 on this node; give the user one uid on all nodes"
+            in said.err), said.err
+    started_job.move(node2)
 
 
 def test_user_whose_number_differs(cluster, node2):

@@ -7,8 +7,9 @@ import time
 
 import proofs
 import pytest
+import storms
 from conftest import HOOKS, STORE, TOP
-from jobs import BIN, Jobs
+from jobs import BIN, COUNTS, Jobs, quoted
 
 pytestmark = pytest.mark.usefixtures("torque")
 
@@ -299,6 +300,123 @@ def test_hold_that_fails_leaves_the_job_running(qsub, cluster, node1):
     job.finish()
 
 
+# -- a hold while pbs_server is away, or a second one ------------------------------
+
+LARGE = """\
+cd $PBS_O_WORKDIR
+exec python3 -c '
+import os, sys, time
+held = os.urandom(256 << 20)
+open("up", "w").close()
+counter = 0
+while not os.path.exists("go"):
+    counter += 1
+    os.write(1, b"%d\\n" % counter)
+    time.sleep(0.1)
+sys.exit(5)
+'
+"""
+"""Counts as COUNTS does; its image takes a second or more."""
+
+
+class Away(object):
+    """A pbs_server that is killed right after a command, and comes back at the end of the block."""
+
+    def __init__(self, cluster):
+        self.cluster, self.head = cluster, cluster.nodes["head"]
+
+    def after(self, script):
+        self.head.ask("%s; systemctl kill -s KILL pbs_server; systemctl stop pbs_server pbs_sched" % script)
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.head.ask("systemctl reset-failed; systemctl start pbs_server pbs_sched")
+        with Jobs(self.cluster):  # waits for the nodes
+            pass
+
+
+def logged(node, job, words, seconds=60):
+    """Wait until the hooks on a node have logged these words of a job."""
+    node.ask("for _ in $(seq %d); do journalctl -q -t ckpt-torque | grep -F 'job=%s ' | grep -qF '%s' && exit 0; sleep 0.1; done; exit 1"
+             % (10 * seconds, job.id, words))
+
+
+@pytest.mark.parametrize("mom_restarts", [False, True])
+def test_hold_that_ends_while_the_server_is_away(qsub, cluster, node1, mom_restarts):
+    job = qsub(LARGE, "-c", "enabled")
+    job.reach("up")
+    with Away(cluster).after("runuser -u alice -- %s/qhold %s" % (BIN, job.id)):
+        assert node1.run("journalctl -q -t ckpt-torque | grep 'job=%s ' | grep outcome=held" % job.id).out == "", "it was held too soon"
+        logged(node1, job, "outcome=held")
+        if mom_restarts:
+            node1.ask("systemctl restart pbs_mom")
+        time.sleep(3)
+    assert job.wait("H")["Hold_Types"] == "u"
+    assert node1.run("ls -d /var/spool/torque/mom_priv/jobs/%s*" % job.id).out == ""
+    job.release("node2")
+    job.finish()
+
+
+def test_hold_that_fails_while_the_server_is_away(qsub, cluster, node1):
+    job = qsub.counts()
+    node1.ask("cd %s && mv checkpoint checkpoint.away && printf '#!/bin/sh\\nsleep 2\\necho no room >&2\\nexit 1\\n' > checkpoint "
+              "&& chmod 755 checkpoint" % HOOKS)
+    try:
+        with Away(cluster).after("runuser -u alice -- %s/qhold %s" % (BIN, job.id)):
+            time.sleep(5)
+    finally:
+        node1.ask("mv %s/checkpoint.away %s/checkpoint" % (HOOKS, HOOKS))
+    job.comment("no room")
+    found = job.until(lambda facts: facts["Hold_Types"] == "n", "kept its hold")
+    assert found["job_state"] == "R"
+    job.finish()
+
+
+def test_job_that_is_being_held_is_checkpointed_by_nobody_else(qsub, node1):
+    """A second qhold changes nothing: without the patch one-checkpoint it released the first one's hold. Nor does qchkpt."""
+    job = qsub(LARGE, "-c", "enabled")
+    job.reach("up")
+    job.user("{0}/qhold {1}; {0}/qhold {1}; {0}/qchkpt {1}".format(BIN, job.id))
+    job.wait("H")
+    time.sleep(3)
+    assert job.facts()["Hold_Types"] == "u" and job.facts()["job_state"] == "H"
+    assert node1.ask("journalctl -q -t ckpt-torque | grep -F 'job=%s ' | grep -c hook=checkpoint" % job.id) == "1"
+    job.release("node2")
+    job.finish()
+
+
+# -- restarts that fail ---------------------------------------------------------
+
+def seconds(text):
+    """Return a time as qstat prints it in seconds (int)."""
+    hours, minutes, rest = map(int, text.split(":"))
+    return 3600 * hours + 60 * minutes + rest
+
+
+def test_restart_without_an_image_holds_the_job_and_keeps_its_output(qsub):
+    """And what becomes of the image's time stamp is nothing to the walltime."""
+    job = qsub.counts()
+    time.sleep(5)
+    used = seconds(job.hold()["resources_used.walltime"])
+    output = job.text("out")
+    directory = os.path.dirname(job.image())
+    job.head.ask("mv {0} {0}.away".format(directory))
+    job.send("node2")
+    found = job.comment("Permanent failure of the restart: ")
+    assert "No such file or directory" in found["comment"], found["comment"]
+    assert job.wait("H")["Hold_Types"] == "u"
+    assert job.text("out") == output
+    job.head.ask("mv {0}.away {0}".format(directory))
+    job.user("touch -d '2 days ago' {0}/*; chmod 700 {0}".format(directory))
+    job.release("node2")
+    job.finish()
+    assert used <= seconds(job.facts()["resources_used.walltime"]) < used + 60
+    assert used >= 5
+
+
 def test_restart_that_fails_for_good_holds_the_job_and_keeps_image_and_output(qsub):
     assert "has another content than was written" in proofs.damaged_image(qsub)
 
@@ -314,6 +432,42 @@ def test_attack_does_nothing_and_says_why(qsub, name):
     succeeded, said = proofs.attack(qsub, name)
     assert not succeeded, said
     assert proofs.ATTACKS[name].reason in said
+
+
+# -- a job exists once ---------------------------------------------------------------
+
+def test_job_that_was_started_again_elsewhere(qsub, node1, node2):
+    """node1's pbs_mom does not answer and its job runs on: the checkpoint that pbs_mom would make writes and removes nothing."""
+    job = qsub.counts()
+    job.user("%s/qchkpt %s" % (BIN, job.id))
+    name = job.until(lambda found: "checkpoint_name" in found, "got no image")["checkpoint_name"]
+    session, directory = node1.ask("pgrep -u alice -f %s/run" % HOOKS), "%s/%s.CK" % (STORE, job.id)
+    node1.ask("systemctl stop pbs_mom")
+    try:
+        job.head.run("cd /; %s/qrerun -f %s > /dev/null 2>&1 &" % (BIN, job.id))  # it goes on waiting for an answer of node1's
+        job.wait("Q", 90)
+        job.root("qalter -l nodes=node2 " + job.id)
+        job.root("qrun -H node2 " + job.id)
+        job.until(lambda found: found["job_state"] == "R" and node2.run("pgrep -u alice").code == 0, "does not run on node2")
+        assert node1.run("pgrep -u alice").code == 0
+        before = node2.ask("cd %s; find . -type f -exec sha256sum {} + | sort" % directory)
+        done = node1.hook("checkpoint", session, job.id, "alice", "alice", directory, name + "9", 0, 1)
+        assert done.code == 77
+        assert re.match("job %s continues on node2 since .*; what runs on node1 is an older life of it, since .*; nothing was written or "
+                        "removed$" % re.escape(job.id), done.err)
+        assert node2.ask("cd %s; find . -type f -exec sha256sum {} + | sort" % directory) == before
+    finally:
+        node1.ask("systemctl start pbs_mom")
+    node1.ask("for _ in $(seq 300); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; echo the older life runs on >&2; exit 1")
+    job.finish()
+
+
+@pytest.mark.parametrize("name", ["../image", "a" * 256])
+def test_name_that_no_image_has_is_refused(qsub, name):
+    job = qsub(COUNTS, "-h", "-c", "enabled")
+    done = job.head.run("runuser -u alice -- %s/qalter -W checkpoint_name=%s %s" % (BIN, name, job.id))
+    assert done.code != 0 and "Illegal attribute or resource value" in done.err, done.err
+    job.user("%s/qalter -W checkpoint_name=%s %s" % (BIN, "a" * 255, job.id))
 
 
 # -- administration ----------------------------------------------------------------
@@ -529,7 +683,7 @@ def test_service_that_does_not_start_for_another_reason(cluster):
     head.ask("systemctl stop pbs_server pbs_sched && chmod -x /opt/torque/current/sbin/pbs_server")
     try:
         done = cluster.playbook("site", "--limit", "head")
-        assert done.code != 0 and "head: Unable to start service pbs_server.service: Job for" in done.out, done.out
+        assert done.code != 0 and "head: systemctl start pbs_server.service: Job for pbs_server.service failed" in done.out, done.out
     finally:
         head.ask("chmod +x /opt/torque/current/sbin/pbs_server; systemctl reset-failed; systemctl start pbs_server pbs_sched")
 
@@ -545,3 +699,93 @@ def test_ports_that_are_everyones(node1):
             "one below 1024 for root; set it to 1024\n")
     finally:
         node1.ask("sysctl -q net.ipv4.ip_unprivileged_port_start=1024; systemctl reset-failed; systemctl start pbs_mom")
+
+
+# -- what pbs_server and pbs_mom did wrong when several asked for one job -----------
+
+
+def test_job_that_several_ask_for_at_a_time_is_started_once(cluster):
+    """`make storm` does so five hundred times."""
+    count = storms.storm(cluster, 20, 4, 600)
+    assert (count["moves"], count["jobs that ended well"], count["starts beyond one for each move"]) == (20, 4, 0)
+
+
+def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub):
+    job = qsub("cd $PBS_O_WORKDIR; touch up.$PBS_ARRAYID; while [ ! -e go ]; do sleep 0.1; done; exit 5", "-t", "0-1", "-c", "enabled",
+               output=False)
+    parts = [job.id.replace("[]", "[%d]" % index) for index in range(2)]
+
+    def each(reached, what):
+        for part in parts:
+            job.id = part
+            job.until(reached, what)
+        job.id = parts[0].replace("[0]", "[]")
+
+    try:
+        job.reach("up.0")
+        job.reach("up.1")
+        for array, extra in ((job.id, ""), (job.id, "-t 0-1 ")):
+            job.user("%s/qhold %s%s" % (BIN, extra, quoted(array)))
+            each(lambda found: found["job_state"] == "H" and found.get("checkpoint_name"), "was not held with an image")
+            job.user("%s/qrls %s" % (BIN, quoted(array)))
+            each(lambda found: found["job_state"] == "R", "did not run again")
+        job.sign("go")
+        each(lambda found: found.get("job_state", "C") == "C" and found.get("exit_status") == "5", "did not end by itself")
+    finally:
+        job.head.run("rm -rf %s/%s[*" % (STORE, job.id.split("[")[0]))
+
+
+def test_hold_of_a_job_that_its_node_does_not_have_fails_at_once(qsub, node1):
+    job = qsub.counts()
+    node1.ask("%s/../sbin/momctl -c %s" % (BIN, job.id))
+    started = time.time()
+    done = job.head.run("runuser -u alice -- %s/qhold %s" % (BIN, job.id))
+    qsub.purge(job)
+    assert done.err.strip() == "qhold: Request invalid for state of job MSG=MOM rejected hold request: 15018 " + job.id
+    assert time.time() - started < 60
+
+
+DEEP = """\
+import os, sys
+os.chdir(sys.argv[1])
+left = 4090 - len(sys.argv[1])
+while left > 1:
+    name = "d" * min(200, left - 1)
+    os.mkdir(name)
+    os.chdir(name)
+    left -= len(name) + 1
+open("A" * 255, "w").close()
+"""
+
+
+def test_job_directory_on_the_server_is_removed_with_the_rights_of_its_owner(qsub, cluster):
+    """Its user fills it as he likes: a path that is longer than paths can be, and root's own stays root's."""
+    job = qsub.counts()
+    job.hold()
+    directory = "/var/spool/torque/checkpoint/%s.CK" % job.id
+    before = storms.processes(cluster)
+    assert job.head.ask("stat -c %U " + directory) == "alice"
+    job.user("python3 -c %s %s" % (quoted(DEEP), directory))
+    job.head.ask("mkdir {0}/roots; touch {0}/roots/kept".format(directory))
+    kept = job.head.ask("%s/qmgr -c 'print server' | sed -n 's/.* keep_completed = //p'" % BIN)
+    job.root("qmgr -c 'set server keep_completed = 0'")
+    try:
+        job.root("qdel " + job.id)
+        for _attempt in range(100):
+            left = job.head.ask("cd %s && find . | sort | cut -c1-80" % directory).split()
+            if len(left) == 3:
+                break
+            time.sleep(0.2)
+        assert left == [".", "./roots", "./roots/kept"]
+        assert storms.processes(cluster) == before
+    finally:
+        job.root("qmgr -c 'set server keep_completed = %s'" % kept)
+        job.head.run("rm -rf " + directory)
+
+
+def test_scheduler_makes_pbs_server_complain_of_nothing(qsub):
+    job = qsub("exit 0")
+    since = job.head.ask("date +%s")
+    job.wait("C")
+    job.root("qmgr -c 'set server scheduling = True'")  # another cycle
+    assert job.head.ask("journalctl -u pbs_server --since @%s -o cat | grep -c 'Assertion failed' || true" % since) == "0"

@@ -20,6 +20,7 @@ DEFAULTS = {
     "checkpoint_hooks_blcr_dump_options": [],
     "checkpoint_hooks_blcr_restore_options": [],
     "checkpoint_hooks_engine_timeout": 3600,
+    "checkpoint_hooks_engine_stall": 30,
     "checkpoint_hooks_compression": "none",
     "checkpoint_hooks_compression_level": 0,
     "checkpoint_hooks_run_directory": "/run/ckpt-torque",
@@ -36,6 +37,9 @@ DEFAULTS = {
     "checkpoint_hooks_torque_path": "/opt/torque/current/bin",
     "checkpoint_hooks_orphan_grace_days": 7,
     "checkpoint_hooks_orphans_calendar": "daily",
+    "checkpoint_hooks_node_down_action": "none",
+    "checkpoint_hooks_node_down_seconds": 900,
+    "checkpoint_hooks_node_down_share": 25,
     "checkpoint_hooks_command_path": "/usr/local/bin/torque-ckpt",
     "checkpoint_hooks_share_path": "/usr/local/share",
     "torque_server_prefix": "/opt/torque",
@@ -68,7 +72,9 @@ DEFAULTS = {
     "checkpoint_hooks_carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"],
     "checkpoint_hooks_carried_trees": [],
     "checkpoint_hooks_carried_bytes": "1G",
+    "checkpoint_hooks_changed_files": "refuse",
     "checkpoint_hooks_cut_back_appended": False,
+    "checkpoint_hooks_copy_memory_enabled": False,
 }
 
 

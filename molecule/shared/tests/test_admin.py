@@ -62,6 +62,18 @@ def test_timer_runs_on_the_servers_host_only(host, settings):
     assert host.run("systemd-analyze verify --man=no ckpt-torque-orphans.timer ckpt-torque-orphans.service").rc == 0
 
 
+def test_timer_for_nodes_that_are_down(host, settings):
+    timer = host.service("ckpt-torque-node-down.timer")
+    service = host.file("/etc/systemd/system/ckpt-torque-node-down.service")
+    if "torque_server" not in host.ansible.get_variables()["group_names"]:
+        assert not service.exists
+        return
+    wanted = settings["checkpoint_hooks_node_down_action"] != "none"
+    assert (timer.is_enabled, timer.is_running) == (wanted, wanted)
+    assert "ExecStart=%s/torque-ckpt node-down\n" % settings["checkpoint_hooks_path"] in service.content_string
+    assert host.run("systemd-analyze verify --man=no ckpt-torque-node-down.timer ckpt-torque-node-down.service").rc == 0
+
+
 def test_servers_host_knows_all_nodes(host, settings):
     if {"torque_server", "torque_client"} & set(host.ansible.get_variables()["group_names"]):
         top = settings["checkpoint_hooks_config_path"].rpartition("/")[0]

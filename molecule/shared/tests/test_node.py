@@ -7,11 +7,12 @@ testinfra_hosts = ["ansible://torque_mom"]
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/torque_ckpt"
 ROOMS = sorted(path.stem for path in PACKAGE.glob("*.py"))
 ENGINES = sorted(path.stem for path in PACKAGE.glob("engines/*.py"))
-PLAIN = ["stores", "criu_options", "blcr_path", "blcr_dump_options", "blcr_restore_options", "engine_timeout", "compression",
-         "compression_level", "run_directory",
+PLAIN = ["stores", "criu_options", "blcr_path", "blcr_dump_options", "blcr_restore_options", "engine_timeout", "engine_stall",
+         "compression", "compression_level", "run_directory",
          "private_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
-         "lock_timeout", "state_directory", "metrics_directory", "torque_path", "orphan_grace_days", "carried_directories",
-         "carried_trees", "cut_back_appended"]
+         "lock_timeout", "state_directory", "metrics_directory", "torque_path", "orphan_grace_days",
+         "node_down_action", "node_down_seconds", "node_down_share", "carried_directories", "carried_trees", "changed_files",
+         "cut_back_appended"]
 BYTES = {"0": 0, "1G": 1 << 30, "10G": 10 << 30, "64M": 64 << 20, "100M": 100 << 20}
 
 
@@ -81,7 +82,7 @@ def test_configuration(host, settings):
     wanted = {name: settings["checkpoint_hooks_" + name] for name in PLAIN}
     wanted.update(engine="criu", criu_path=settings.get("checkpoint_hooks_criu_path", settings["criu_path"]),
                   **{name: BYTES[settings["checkpoint_hooks_" + name]] for name in ("reserve", "user_limit", "carried_bytes")},
-                  copies_directory="")
+                  copies_directory="", copy_memory=settings["checkpoint_hooks_copy_memory_enabled"])
     assert json.loads(file.content_string) == wanted
 
 

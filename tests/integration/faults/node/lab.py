@@ -214,6 +214,7 @@ class Job(mom.Job):
         with open(os.path.join(self.directory, name, "manifest.json")) as stream:
             for entry in json.load(stream)["open_files"]:
                 os.truncate(entry["path"], entry["size"])
+                os.utime(entry["path"], ns=(entry["mtime_ns"], entry["mtime_ns"]))
         self.come_back(name)
 
 

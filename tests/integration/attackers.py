@@ -1,0 +1,62 @@
+"""Programs of users who harm others, as text to be run by python3 on a node; each ends after LASTING seconds."""
+
+LASTING = 60
+
+HIJACK = r"""
+# Be the first to connect to the socket on which CRIU waits for the job, and say nothing.
+import re, socket, sys, time
+with open("/proc/net/unix", "rb", 0) as names:
+    end = time.time() + %d
+    while time.time() < end:
+        names.seek(0)
+        found = re.search(rb"@(/crtools-pr-\S+)", names.read(1 << 20))
+        if found:
+            taken = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                taken.connect(b"\0" + found.group(1))
+            except OSError:
+                continue
+            print("connected", flush=True)
+            time.sleep(max(0, end - time.time()))
+""" % LASTING
+
+DISTURB = r"""
+# Send a descriptor to each socket of CRIU's processes.
+import array, os, re, socket, time
+null = os.open("/dev/null", os.O_RDONLY)
+ours = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+with open("/proc/net/unix", "rb", 0) as names:
+    end, sent = time.time() + %d, 0
+    while time.time() < end:
+        names.seek(0)
+        for name in re.findall(rb"@(/crtools-fd-\S+)", names.read(1 << 20)):
+            try:
+                ours.sendmsg([b"A" * 8], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [null]))], 0, b"\0" + name)
+            except OSError:
+                continue
+            sent += 1
+            if sent == 1:
+                print("sent", flush=True)
+""" % LASTING
+
+TAKE_NUMBER = r"""
+# As root, in the place of a user who forks until the numbers have gone round: have one of bob's processes get this one.
+import os, pwd, sys, time
+wanted, bob = int(sys.argv[1]), pwd.getpwnam("bob").pw_uid
+for attempt in range(2000):
+    with open("/proc/sys/kernel/ns_last_pid", "w") as stream:
+        stream.write(str(wanted - 1))
+    pid = os.fork()
+    if pid == 0:
+        if os.getpid() == wanted:
+            os.setsid()
+            for descriptor in (0, 1, 2):
+                os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+            os.setresuid(bob, bob, bob)
+            os.execvp("sleep", ["sleep", "4712"])
+        os._exit(1)
+    if pid == wanted:
+        break
+    os.waitpid(pid, 0)
+print(pid)
+"""

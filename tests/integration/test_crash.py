@@ -1,0 +1,172 @@
+"""Nodes that crash, and nodes that stay away: their jobs continue from their images, once. Needs TORQUE's source."""
+import json
+import re
+import time
+
+import pytest
+from conftest import CONFIG, GROUP, hosts
+from jobs import BIN, Jobs
+
+pytestmark = pytest.mark.usefixtures("torque")
+MOM = "/var/spool/torque"
+
+
+@pytest.fixture
+def qsub(cluster):
+    with Jobs(cluster) as jobs:
+        yield jobs
+
+
+@pytest.fixture(scope="module", autouse=True)
+def node1_is_back(cluster):
+    yield
+    if cluster.torque:
+        start(cluster)
+
+
+def crash(cluster):
+    """Take node1's power away."""
+    hosts("podman", "kill", "ckpt-%s-node1" % GROUP)
+    cluster.nodes["node1"].run("true")  # ends the connection that is kept
+
+
+def start(cluster):
+    """Boot it; its pbs_mom starts with it. The container's /etc/hosts is made anew, without the others' names."""
+    hosts("podman", "start", "ckpt-%s-node1" % GROUP)
+    names = cluster.nodes["head"].ask("grep '# ckpt-torque$' /etc/hosts")
+    deadline = time.time() + 90
+    while cluster.nodes["node1"].run("grep -q '# ckpt-torque$' /etc/hosts || echo '%s' >> /etc/hosts; systemctl is-active pbs_mom"
+                                     % names).code:
+        assert time.time() < deadline, "pbs_mom of node1 does not start"
+        time.sleep(0.2)
+
+
+def free(cluster, node="node1"):
+    """Wait until the server takes a node for free."""
+    cluster.nodes["head"].ask("for _ in $(seq 300); do %s/pbsnodes %s | grep -q 'state = free' && exit; sleep 0.2; done; exit 1"
+                              % (BIN, node))
+
+
+def image(job):
+    """Have an image made while the job runs on; return its name."""
+    job.user("%s/qchkpt %s" % (BIN, job.id))
+    return job.until(lambda found: "checkpoint_name" in found, "got no image")["checkpoint_name"]
+
+
+def continued(job, node, name):
+    """See that a job runs on a node, restarted from an image; return how far it had come then."""
+    found = job.until(lambda found: found["job_state"] == "R" and found.get("exit_status") == "-5" or found["job_state"] == "C",
+                      "was not restarted", 90)
+    assert (found["job_state"], found["exec_host"].split("/")[0], found["checkpoint_name"]) == ("R", node, name), found
+    log = "journalctl -t ckpt-torque -o cat --no-pager | grep 'hook=restart.* job=%s .*outcome=restarted'" % job.id
+    job.nodes[node].ask("for _ in $(seq 100); do %s && exit; sleep 0.1; done; exit 1" % log)
+
+
+def counting(job, node):
+    """See that a job goes on counting in its node's spool; return the number it has come to."""
+    def counted():
+        return int(job.nodes[node].ask("tail -n 1 %s/spool/%s.OU | grep . || echo 0" % (MOM, job.id)))
+
+    before = counted()
+    for _attempt in range(100):
+        if counted() > before + 2:
+            return counted()
+        time.sleep(0.1)
+    raise AssertionError("job %s does not go on after %d" % (job.id, before))
+
+
+def test_jobs_of_a_node_that_crashes(qsub, cluster):
+    """One continues from its image where it was, by itself; one that must not be rerun and has no image ends, not with 0."""
+    kept, lost = qsub.counts(), qsub.counts("-r", "n")
+    name = image(kept)
+    crash(cluster)
+    start(cluster)
+    continued(kept, "node1", name)
+    assert lost.wait("C")["exit_status"] == "-4"
+    kept.finish()
+    left = cluster.nodes["node1"].ask("ls %s/mom_priv/jobs %s/spool" % (MOM, MOM))
+    assert kept.id not in left and lost.id not in left
+
+
+def test_jobs_of_a_node_that_crashes_run_elsewhere(qsub, cluster):
+    """One moves with its image, one that has none starts anew."""
+    head = cluster.nodes["head"]
+    free(cluster)
+    moved, again = qsub.counts(), qsub.counts("-r", "y")
+    name = image(moved)
+    head.ask("%s/qmgr -c 'set server scheduling = false'" % BIN)
+    try:
+        crash(cluster)
+        start(cluster)
+        for job in (moved, again):
+            job.wait("Q")
+            job.root("qalter -l nodes=node2 " + job.id)
+    finally:
+        head.ask("%s/qmgr -c 'set server scheduling = true'" % BIN)
+    continued(moved, "node2", name)
+    assert again.wait("R", 90)["exec_host"].startswith("node2/")
+    moved.finish()
+    again.finish()
+
+
+def test_restart_of_pbs_mom_alone_keeps_the_jobs(qsub, cluster):
+    """It is not their parent afterwards and reports exit status 0 for them, as ever."""
+    node1 = cluster.nodes["node1"]
+    free(cluster)
+    job = qsub.counts()
+    noted = node1.ask("cat %s/mom_priv/jobs/boot" % MOM)
+    for how in ("systemctl restart pbs_mom", "systemctl kill --signal=KILL --kill-who=main pbs_mom; sleep 1; systemctl restart pbs_mom"):
+        node1.ask(how)
+        counting(job, "node1")
+    assert node1.ask("cat %s/mom_priv/jobs/boot" % MOM) == noted
+    job.hold()
+    job.release("node2")
+    job.finish()
+
+
+@pytest.fixture
+def policy(cluster):
+    """Have torque-ckpt node-down restart jobs at once, and pbs_server notice soon that a node is away."""
+    head, nodes = cluster.nodes["head"], [cluster.nodes["node1"], cluster.nodes["node2"]]
+    settings = dict(json.loads(head.ask("cat " + CONFIG)), node_down_action="restart", node_down_seconds=1)
+    head.ask("rm -f /var/lib/ckpt-torque/node_down.json; cp -p {0} {0}.good; cat > {0} <<'X'\n{1}\nX".format(CONFIG, json.dumps(settings)))
+    for node in nodes:
+        node.ask("cd %s/mom_priv && cp -p config config.good && echo '$status_update_time 3' >> config && systemctl restart pbs_mom" % MOM)
+    # The rate counts from the next look on, and the first one comes soon after a start.
+    head.ask("%s/qmgr -c 'set server node_check_rate = 10' && systemctl restart pbs_server && systemctl start pbs_sched" % BIN)
+    free(cluster)
+    yield
+    start(cluster)
+    head.ask("mv {0}.good {0}; {1}/qmgr -c 'set server node_check_rate = 150'".format(CONFIG, BIN))
+    for node in nodes:
+        node.ask("cd %s/mom_priv && mv config.good config && systemctl restart pbs_mom" % MOM)
+
+
+def test_job_of_a_node_that_stays_away(qsub, cluster, policy):
+    """It continues elsewhere; what the node still has of it when it is back is dropped."""
+    head = cluster.nodes["head"]
+    free(cluster)
+    job, other = qsub.counts(), qsub.counts()
+    name = image(job)
+    crash(cluster)
+    head.ask("for _ in $(seq 600); do %s/pbsnodes node1 | grep -q 'state = .*down' && exit; sleep 0.2; done; exit 1" % BIN)
+
+    def look():
+        return {fact["job"]: fact["action"] for fact in json.loads(head.ask("torque-ckpt node-down --json"))["jobs"]}
+
+    assert re.match("waits until 20", look()[job.id])
+    time.sleep(2)
+    left = "left alone: the image that the server names is not whole here, or there is none"
+    assert look() == {job.id: "queued again", other.id: left}
+    assert look() == {other.id: left}
+    job.root("qalter -l nodes=node2 " + job.id)
+    job.root("qmgr -c 'set server scheduling = true'")  # starts a cycle, which qalter does not
+    found = job.wait("R", 90)
+    assert found["exec_host"].startswith("node2/") and found["checkpoint_name"] == name
+    before = counting(job, "node2")
+    start(cluster)
+    free(cluster)
+    assert other.until(lambda found: found.get("exit_status") == "-4", "was not reported")["job_state"] in "QR"
+    assert counting(job, "node2") > before
+    job.finish()
+    assert cluster.nodes["node1"].ask("ls %s/spool | grep %s || true" % (MOM, job.id)) == ""

@@ -1,0 +1,114 @@
+"""What another user of the node, or the job's owner, can do to a hook that is at work: nothing that lasts, and nothing to anybody else."""
+import contextlib
+import re
+import time
+
+import attackers
+import pytest
+from test_hooks import begin, configured
+
+STALL = 4
+"""checkpoint_hooks_engine_stall here (seconds)."""
+
+
+@contextlib.contextmanager
+def attacker(node, program, user="bob"):
+    """Have a user run a program (str) on a node; yields a function that returns what it printed (list of str)."""
+    path = "/tmp/attack-" + user
+    node.ask("cat > {0}.py <<'X'\n{1}\nX\nrm -f {0}.out; setsid --fork setpriv --reuid {2} --clear-groups sh -c 'echo $$ > {0}.pid; "
+             "exec python3 {0}.py' < /dev/null > {0}.out 2>&1; for i in $(seq 100); do [ -s {0}.pid ] && break; sleep 0.1; done"
+             .format(path, program, user))
+    try:
+        yield lambda: node.ask("cat %s.out" % path).splitlines()
+    finally:
+        node.run("kill -KILL $(cat {0}.pid); rm -f {0}.*".format(path))
+
+
+KEPT = "was kept from the job by a process of uid 1501 and was killed; tell the administrator of it"
+STALLED = ("did nothing for %d seconds and was killed; another process of this node may have got in its way, or the store does not answer"
+           % STALL)
+
+
+@pytest.mark.parametrize("user, why, least", [("bob", KEPT, 1), ("alice", STALLED, STALL)])
+@pytest.mark.parametrize("signal", [0, 15])
+def test_checkpoint_in_which_a_user_takes_the_place_of_the_job(job, node1, signal, user, why, least):
+    """CRIU takes whoever connects to its socket for the job; if it is the owner himself, only the time tells."""
+    running = job(node1)
+    with configured(node1, engine_stall=STALL), attacker(node1, attackers.HIJACK, user) as said:
+        started = time.monotonic()
+        done = running.checkpoint(signal)
+        seconds = time.monotonic() - started
+        assert said() == ["connected"]
+        assert (done.code, done.err) == (75, "/usr/sbin/criu %s; the job runs on; try again\n" % why)
+        assert least < seconds < 3 * least + 6
+        running.progress()
+        assert running.generations() == {}
+    assert running.checkpoint(0).code == 0
+    running.progress()
+
+
+def test_restart_that_another_user_disturbs(job, node1, node2):
+    """It is tried again, and succeeds when he has gone."""
+    held = job(node1, "for i in $(seq 30); do sleep 1000 & done\npython3 job.py; exit $?")
+    held.hold()
+    before = held.images_digest()
+    with configured(node2, engine_stall=STALL), attacker(node2, attackers.DISTURB) as said:
+        done = held.restart(node2)
+        assert said() == ["sent"]
+        assert done.code == 75
+        assert re.match(r"another process of this node may have got in criu's way "
+                        r"\(criu: (Unexpected fle|Can't get fd|Unable to open fd).*\); try again later or on another node; image kept",
+                        done.err), done.err
+    assert held.images_digest() == before
+    held.move(node2)
+
+
+WAITS = """#!/bin/sh
+mkdir /tmp/waited && touch /tmp/dumping
+while [ -e /tmp/dumping ]; do sleep 0.05; done
+exec cat
+"""
+
+
+@contextlib.contextmanager
+def waiting_program(node):
+    """Have a program compress the first file only when /tmp/dumping is removed: the engine has done its work then."""
+    node.ask("cat > /usr/local/bin/lz4 <<'X'\n%sX\nchmod 755 /usr/local/bin/lz4; rm -rf /tmp/dumping /tmp/waited" % WAITS)
+    try:
+        with configured(node, compression="lz4"):
+            yield
+    finally:
+        node.run("rm -rf /usr/local/bin/lz4 /tmp/dumping /tmp/waited")
+
+
+def test_hold_kills_nobody_who_has_got_the_jobs_number(job, node1):
+    """The owner kills his job while its image is written, and has another user's process get its number."""
+    held = job(node1)
+    root = int(node1.ask("pgrep -P %d" % held.session))
+    with waiting_program(node1):
+        hook = begin(held, 15)
+        node1.ask("runuser -u alice -- kill -KILL %d; while kill -0 %d 2> /dev/null; do sleep 0.05; done" % (root, held.session))
+        node1.ask("cat > /tmp/take.py <<'X'\n%s\nX" % attackers.TAKE_NUMBER)
+        assert int(node1.ask("python3 /tmp/take.py %d < /dev/null" % root)) == root
+        node1.ask("rm /tmp/dumping; while kill -0 %d 2> /dev/null; do sleep 0.05; done" % hook)
+    assert node1.ask("cat /tmp/%s.said" % held.id) == ""
+    assert node1.ask("ps -o user=,args= -p %d" % root).split(None, 1) == ["bob", "sleep 4712"]
+
+
+def test_owner_who_stops_the_part_of_the_hook_that_is_his(job, node1):
+    """Root gives it up after half a minute, the job goes on, and its lock is free."""
+    running = job(node1)
+    with waiting_program(node1):
+        hook = begin(running, 15)
+        part = int(node1.ask("pgrep -P %d -u alice" % hook))
+        node1.ask("runuser -u alice -- kill -STOP %d" % part)
+        started = time.monotonic()
+        node1.ask("while kill -0 %d 2> /dev/null; do sleep 0.2; done" % hook)
+        seconds = time.monotonic() - started
+    assert node1.ask("cat /tmp/%s.said" % running.id) == (
+        "the part of the hook that runs as alice was stopped for 30 seconds and was killed; try again")
+    assert 25 < seconds < 60
+    running.progress()
+    assert node1.run("pgrep -u alice -f '/usr/local/bin/lz4|criu'").out == ""
+    assert node1.ask("ls /run/ckpt-torque/jobs") == ""
+    assert running.checkpoint(0).code == 0

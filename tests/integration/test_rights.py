@@ -1,0 +1,150 @@
+"""An owner, or whoever can write to the store, tries to have an image of his making restarted: real CRIU, real attackers."""
+import contextlib
+import json
+import pathlib
+import re
+
+import pytest
+from test_hooks import configured
+
+OWNER = pathlib.Path(__file__).resolve().parent / "attacks/owner.py"
+LARGE = "python3 -c 'ballast = bytes(range(256)) * (1 << 19); exec(open(\"job.py\").read())'; exit $?"
+"""A job with 128 MiB, for which the hook hashes for a while."""
+
+ENGINE = r"""#!/bin/sh
+# CRIU, before whose restore somebody writes to the store; what CRIU is given is seen.
+if [ $1 = restore ]; then
+    stat -c '%%F %%U %%a' $4/. $4/core-*.img $4/pages-*.img | sort -u > /tmp/rights/seen
+    for file in %(images)s/*/pages-*.img; do
+        head -c $(stat -c %%s $file) /dev/zero | dd of=$file conv=notrunc bs=1M 2> /dev/null
+    done
+fi
+exec /usr/sbin/criu "$@"
+"""
+
+
+@pytest.fixture
+def attackers(node1, node2):
+    """The nodes have the attackers' program."""
+    for node in (node1, node2):
+        node.ask("install -d -m 1777 /tmp/rights && cat > /tmp/rights/owner.py <<'X'\n%sX" % OWNER.read_text())
+    yield
+    for node in (node1, node2):
+        node.run("rm -rf /tmp/rights")
+
+
+@contextlib.contextmanager
+def attack(node, *arguments):
+    """Have the owner attack while the body runs; what it is given (dict) has then what he said."""
+    node.ask("rm -f /tmp/rights/said; setsid --fork setpriv --reuid alice --regid alice --init-groups "
+             "python3 /tmp/rights/owner.py %s < /dev/null > /tmp/rights/said 2>&1; "
+             "for i in $(seq 100); do grep -q waiting /tmp/rights/said && break; sleep 0.05; done" % " ".join(arguments))
+    said = {}
+    yield said
+    node.ask("touch /tmp/rights/over; for i in $(seq 100); do grep -q } /tmp/rights/said && break; sleep 0.05; done; rm /tmp/rights/over")
+    said.update(json.loads(node.ask("tail -n 1 /tmp/rights/said")))
+
+
+def capabilities(node):
+    """The sets of alice's processes (set of str), but for the bounding one."""
+    return set(node.ask("for pid in $(pgrep -u alice); do grep -E 'Cap(Inh|Prm|Eff|Amb)' /proc/$pid/status; done | sort -u").split("\n"))
+
+
+NONE = {"Cap%s:\t%016x" % (name, 0) for name in ("Inh", "Prm", "Eff", "Amb")}
+
+
+def end(job):
+    """End the job on its node, as if the node had lost it."""
+    job.node.ask("pkill -KILL -u alice; for i in $(seq 100); do pgrep -u alice > /dev/null || exit 0; sleep 0.05; done; exit 1")
+
+
+@pytest.mark.parametrize("signal_number", [0, 15])
+def test_core_images_that_the_owner_puts_into_a_draft(attackers, job, node1, signal_number):
+    running = job(node1)
+    assert running.checkpoint(0).code == 0
+    before = running.images_digest()
+    with attack(node1, "put", running.directory, "%s/%s" % (running.directory, running.name())) as said:
+        done = running.checkpoint(signal_number)
+    assert said["stopped"] and said["wrote"]
+    assert done.code == 77
+    assert done.err.startswith("somebody else than the engine and the hooks put core-")
+    assert done.err.endswith(".img into the image while it was made; the job runs on\n")
+    running.progress()
+    assert running.images_digest() == before
+    assert running.checkpoint(0).code == 0
+
+
+def test_core_images_that_the_owner_replaces_in_a_draft(attackers, job, node1, node2):
+    """The seal is on what CRIU wrote, so such an image is damaged; an older one is not."""
+    running = job(node1, LARGE)
+    assert running.checkpoint(0).code == 0
+    with attack(node1, "replace", running.directory) as said:
+        assert running.checkpoint(0).code == 0
+    assert said["stopped"] and said["wrote"]
+    shown = "%s/%s" % (running.directory, running.name())
+    verdicts = node1.run("torque-ckpt verify %s" % running.id).out.splitlines()
+    assert len([line for line in verdicts if "is damaged: core-" in line]) == 1 and len(verdicts) == 2, verdicts
+    end(running)
+    done = running.restart(node2)
+    assert done.code == 65 and done.err.startswith("image %s is damaged: core-" % shown), done.err
+    assert node2.run("pgrep -u alice").out == ""
+
+
+def test_no_process_of_the_owners_leads_into_the_private_place(attackers, job, node1, node2):
+    """Neither while an image is made and compressed nor while it is restored."""
+    moved = job(node1, LARGE)
+    with configured(node1, compression="gzip", compression_level=1), attack(node1, "watch", "/tmp/rights/over") as here:
+        assert moved.checkpoint(0).code == 0
+        moved.hold()
+    with attack(node2, "watch", "/tmp/rights/over") as there:
+        moved.move(node2)
+    for said in (here, there):
+        assert said["looked"] > 10 and said["closed"] >= 2 and said["found"] == [], said
+
+
+def test_node_without_room_for_what_the_engine_writes(job, node1):
+    running = job(node1)
+    node1.ask("mkdir /run/small && mount -t tmpfs -o size=64k,mode=755 small /run/small")
+    try:
+        with configured(node1, private_directory="/run/small"):
+            done = running.checkpoint(15)
+    finally:
+        node1.ask("umount /run/small && rmdir /run/small")
+    assert done.code == 73
+    assert re.fullmatch(r"what the engine writes on this node needs \d+\.\d KiB, /run/small/private has 64\.0 KiB free; the job runs on; "
+                        r"free room there, or name another disk of this node in checkpoint_hooks_private_directory\n", done.err)
+    running.progress()
+
+
+def test_sealed_image_that_gives_rights(attackers, job, node1, node2):
+    """No hook makes one; should there be one all the same, it is not restored. An honest one gives none."""
+    held = job(node1)
+    held.hold()
+    shown = "%s/%s" % (held.directory, held.name())
+    node1.ask("cp -a {0} {1}/genuine && python3 /tmp/rights/owner.py seal {0}".format(shown, held.place))
+    assert node1.ask("torque-ckpt verify %s" % held.id).splitlines()[0].endswith("whole, and made by root's hooks of this site")
+    done = held.restart(node2)
+    assert done.code == 65
+    assert done.err.startswith("image %s is damaged: it would give a process more than alice has (core-" % shown)
+    assert done.err.endswith(".img has inheritable capabilities 0x10000000000); take an older image\n")
+    assert node2.run("pgrep -u alice").out == ""
+    node1.ask("rm -rf {0} && mv {1}/genuine {0}".format(shown, held.place))
+    held.move(node2)
+    assert capabilities(node2) == NONE
+
+
+def test_what_is_restored_is_what_was_verified(attackers, job, node1, node2):
+    """Whoever writes to the store between the look and the restart changes nothing, where memory is copied; CRIU is given root's files."""
+    moved = job(node1)
+    moved.hold()
+    before = moved.counter()
+    node2.ask("cat > /tmp/rights/criu <<'X'\n%sX\nchmod 755 /tmp/rights/criu" % (ENGINE % {"images": moved.directory}))
+    with configured(node2, criu_path="/tmp/rights/criu", copy_memory=True):
+        moved.move(node2)
+    assert moved.counter() > before
+    assert node2.ask("cat /tmp/rights/seen").splitlines() == ["directory root 555", "regular file root 444"]
+    assert "is damaged: pages-" in node2.run("torque-ckpt verify %s" % moved.id).out
+    assert node2.ask("ls /var/lib/ckpt-torque/private") == ""
+    assert moved.end() == 5
+    lines = moved.lines()
+    assert lines == [str(number) for number in range(1, len(lines) + 1)]
