@@ -118,7 +118,7 @@ def storm():
 
 
 def guests():
-    """Kernel modules, in an emulated machine, which has nothing beside it: it is slow enough."""
+    """Kernel modules, in an emulated machine, which keeps one CPU busy: only what is short may run beside it."""
     yield ["molecule", "test", "-s", "blcr"]
 
 
@@ -142,7 +142,7 @@ def molecule():
     yield Together([[["molecule", "test", "-s", scenario]] for scenario in ("default", "options")])
 
 
-PARTS = [[lint, sanity], [unit], [integration], [molecule], [guests]]
+PARTS = [[lint, sanity], [unit], [integration], [molecule, guests]]
 """Parts in one list run at the same time: each of them keeps one CPU busy."""
 FURTHER = [[faults], [storm], [nfs], [selinux], [blcr]]
 """Run only when named."""
@@ -172,6 +172,12 @@ def counts(log):
     found = re.findall(r"^=* ?((?:\d+ (?:%s)(?:, )?)+) in " % words, text, re.MULTILINE)
     steps = re.findall(r"^(\w+) +: actions=\d+ +successful=(\d+)", text, re.MULTILINE)
     return found + ["scenario %s: %s steps" % pair for pair in steps] + re.findall(r"^faults: .*$", text, re.MULTILINE)
+
+
+def failures(log):
+    """Return the lines in which pytest names what failed in a log (list of str), cut."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", log)
+    return [line[:300] for line in re.findall(r"^(?:FAILED|ERROR) .*$", text, re.MULTILINE)]
 
 
 class Chain(threading.Thread):
@@ -210,11 +216,11 @@ class Chain(threading.Thread):
 
 
 def run(part, variables):
-    """Run a part; return (passed, what to say of it)."""
+    """Run a part; return (passed, what to say of it, the lines that name what failed)."""
     log = LOGS / (part.__name__ + ".log")
     started = time.time()
     print("==> %s" % part.__name__, flush=True)
-    passed, failures = True, []
+    passed, ends = True, []
     with open(log, "w") as stream:
         commands = part()
         while True:
@@ -224,8 +230,8 @@ def run(part, variables):
                 break
             except subprocess.CalledProcessError as error:  # a part that cannot be set up has failed
                 passed = False
-                failures.append("%s\n" % error)
-                stream.write(failures[-1])
+                ends.append("%s\n" % error)
+                stream.write(ends[-1])
                 break
             chains = [Chain(chain, variables) for chain in (command if isinstance(command, Together) else [[command]])]
             for chain in chains:  # the second's output waits in its file
@@ -237,14 +243,14 @@ def run(part, variables):
                         print(line, end="", flush=True)
                 if not chain.passed:
                     passed = False
-                    failures.extend(last)
+                    ends.extend(last)
     text = log.read_text(errors="replace")
     for line in re.findall(r"^SKIPPED .*$", text, re.MULTILINE):
         print("    " + line)
     if not passed and not os.environ.get("V"):
-        print("".join("    | " + line for line in failures), flush=True)
+        print("".join("    | " + line for line in ends), flush=True)
     said = ["%.0f s" % (time.time() - started)] + counts(text)
-    return passed, "; ".join(said) + ("" if passed else "; see %s" % log.relative_to(TOP))
+    return passed, "; ".join(said) + ("" if passed else "; see %s" % log.relative_to(TOP)), [] if passed else failures(text)
 
 
 def levels():
@@ -284,14 +290,16 @@ def main(names):
                                     [part for part in group if not names or part.__name__ in names]))
     proven = list(levels()) if not names or set(names) & {"integration", "molecule"} else []
     print("\n" + "-" * 72)
-    for name, passed, said in results:
+    for name, passed, said, failed in results:
         print("%-12s %s  %s" % (name, "passed" if passed else "FAILED", said))
+        for line in failed:
+            print("    " + line)
     for line in proven:
         print(line)
-    failed = sum(not passed for name, passed, said in results) + (0 if names else sum("NOT proven" in line for line in proven))
+    failed = sum(not result[1] for result in results) + (0 if names else sum("NOT proven" in line for line in proven))
     if not names:
         print("not run, each takes long: make faults, make storm, make nfs, make selinux, make blcr-vm, make torque-matrix")
-    print("parts: %d passed, %d failed" % (sum(passed for name, passed, said in results), failed))
+    print("parts: %d passed, %d failed" % (sum(result[1] for result in results), failed))
     return 1 if failed else 0
 
 
