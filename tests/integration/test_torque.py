@@ -443,6 +443,7 @@ def test_job_that_was_started_again_elsewhere(qsub, node1, node2):
     name = job.until(lambda found: "checkpoint_name" in found, "got no image")["checkpoint_name"]
     session, directory = node1.ask("pgrep -u alice -f %s/run" % HOOKS), "%s/%s.CK" % (STORE, job.id)
     node1.ask("systemctl stop pbs_mom")
+    job.root("qmgr -c 'set server scheduling = false'")
     try:
         job.head.run("cd /; %s/qrerun -f %s > /dev/null 2>&1 &" % (BIN, job.id))  # it goes on waiting for an answer of node1's
         job.wait("Q", 90)
@@ -457,6 +458,7 @@ def test_job_that_was_started_again_elsewhere(qsub, node1, node2):
                         "removed$" % re.escape(job.id), done.err)
         assert node2.ask("cd %s; find . -type f -exec sha256sum {} + | sort" % directory) == before
     finally:
+        job.root("qmgr -c 'set server scheduling = true'")
         node1.ask("systemctl start pbs_mom")
     node1.ask("for _ in $(seq 300); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; echo the older life runs on >&2; exit 1")
     job.finish()
