@@ -3,7 +3,7 @@ import json
 import re
 
 import pytest
-from conftest import STORE
+from conftest import HOOKS, STORE
 from jobs import BIN, Jobs
 from trips import Trip, answer
 
@@ -136,6 +136,31 @@ def test_held_job(cluster, torque, jobs, node1):
     found = json.loads(head.ask("torque-ckpt list --json"))
     assert "%s/%s" % (where, name) in json.dumps(found)
     assert head.run("runuser -u bob -- ls %s/%s" % (where, name)).code != 0
+    job.release("node2")
+    job.finish()
+
+
+@pytest.fixture
+def slow(node2):
+    """Have pbs_mom of node2 wait with its copies until /run/go is there; /run/waits is there when it does."""
+    copy = HOOKS + "/copy"
+    waits = "touch /run/waits\nuntil [ -e /run/go ]; do sleep 0.1; done"
+    node2.ask("mv {0} {0}.real && cat > {0} <<'X'\n#!/bin/sh\n{1}\nexec {0}.real \"$@\"\nX\nchmod 755 {0}".format(copy, waits))
+    yield
+    node2.ask("touch /run/go; mv {0}.real {0}; rm -f /run/go /run/waits".format(copy))
+
+
+def test_job_that_is_held_while_its_image_is_fetched(cluster, torque, jobs, node2, slow):
+    """It stays held, and runs when it is released (TORQUE 6.1.1 to 6.1.3: patch held-in-copy)."""
+    job = jobs.counts()
+    job.hold()
+    job.send("node2")
+    node2.ask("for _ in $(seq 300); do [ -e /run/waits ] && exit; sleep 0.1; done; exit 1")
+    job.user("%s/qhold %s" % (BIN, job.id))
+    assert job.facts()["job_state"] == "H"
+    node2.ask("touch /run/go; for _ in $(seq 300); do pgrep -f %s/[c]opy > /dev/null || exit 0; sleep 0.1; done; exit 1" % HOOKS)
+    node2.ask("for _ in $(seq 30); do pgrep -u alice && exit 1; sleep 0.1; done; true")
+    assert job.facts()["job_state"] == "H"
     job.release("node2")
     job.finish()
 
