@@ -36,10 +36,11 @@ class Watch(object):
     :param patience: how long none of them may use a processor, read or write (seconds); None for ever
     :param also: called for more pids (iterable of int) whose work counts, or None
     :param look: called for another reason to give it up (str) or None, each time; or None
+    :param store: whether to wait for a disk or a file server counts as work (bool)
     """
 
-    def __init__(self, pid, patience=None, also=None, look=None):
-        self._pid, self._patience, self._also, self._look = pid, patience, also, look
+    def __init__(self, pid, patience=None, also=None, look=None, store=False):
+        self._pid, self._patience, self._also, self._look, self._store = pid, patience, also, look, store
         self._looked = time.monotonic()
         self._stopped = self._idle = 0
         self._before = self._fault = None
@@ -54,7 +55,8 @@ class Watch(object):
         found = {pid: _done(pid) for pid in set(identity.tree(self._pid)).union(self._also() if self._also else ())}
         work = {pid: done[1:] for pid, done in found.items() if done}
         stopped = {pid for pid, done in found.items() if done and done[0] == b"T"}
-        self._idle = 0 if work != self._before else self._idle + passed
+        waits = self._store and any(done and done[0] == b"D" for done in found.values())
+        self._idle = 0 if work != self._before or waits else self._idle + passed
         self._before = work
         if self._pid in stopped:  # going on for a moment now and then is no excuse
             self._stopped += passed

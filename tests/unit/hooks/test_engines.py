@@ -2,6 +2,8 @@ import ctypes
 import mmap
 import os
 import signal
+import sys
+import threading
 import time
 
 import pytest
@@ -365,6 +367,28 @@ def test_criu_that_waits_for_the_hooks_own_child(program, hurried):
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+WAITS_AS_FOR_A_DISK = """\
+import ctypes, sys
+libc, actions = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+libc.posix_spawn_file_actions_init(actions)
+libc.posix_spawn_file_actions_addopen(actions, 0, sys.argv[1].encode(), 0, 0)
+libc.posix_spawn(ctypes.byref(ctypes.c_int()), b"/bin/true", actions, None, (ctypes.c_char_p * 2)(b"true", None), None)
+"""
+"""Until a child of it, which shares its memory, has opened a named pipe."""
+
+
+def test_criu_that_waits_for_the_store_may_take_longer(program, hurried, tmp_path):
+    """As when an NFS server is started again."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(str(pipe))
+    (tmp_path / "waits.py").write_text(WAITS_AS_FOR_A_DISK)
+    path = program("exec %s %s/waits.py %s\n" % (sys.executable, tmp_path, pipe))
+    end = threading.Timer(1.5, lambda: os.close(os.open(str(pipe), os.O_RDWR)))  # so it does not wait for a reader
+    end.start()
+    dump(criu.Criu(path, stall=0.4))
+    end.join()
 
 
 def test_program_that_its_user_stops(program, hurried):

@@ -177,7 +177,8 @@ def call(arguments, timeout, meanwhile=None, kept=None, streams=None, confine=No
             meanwhile()
     except (HookError, OSError) as error:
         failure = error
-    watch = progress.Watch(pid, stall, lambda: identity.tree(os.getpid())[1:], look)  # it may wait for another child, the witness
+    # It may wait for another child, the witness, and longer for an NFS server that is started again: nobody else makes it wait that way.
+    watch = progress.Watch(pid, stall, lambda: identity.tree(os.getpid())[1:], look, store=True)
     status, kept = listen(pid, reader, timeout, watch)
     if status is None and watch.fault():
         raise HookError(TEMPORARY, "%s %s and was killed" % (arguments[0], watch.fault()))
