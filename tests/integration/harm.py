@@ -45,7 +45,7 @@ def lost_nothing(node, case, limit=30, **parameters):
     for what, count in zip(COUNTED, (found["cases"], len(found["lost"]), len(strays))):
         FAULTS[what] = FAULTS.get(what, 0) + count
     print(case, found["cases"], found["seen"])
-    assert found["lost"] == []
-    assert strays == []
+    assert not found["lost"], found["lost"]
+    assert not strays, strays
     assert found["cases"] > 0
     return found
