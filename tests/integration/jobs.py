@@ -80,6 +80,19 @@ class Qjob(object):
         found = self.wait("R")
         assert found["exec_host"].startswith(node + "/"), found
 
+    def checkpoint(self, seconds=60):
+        """Have an image made while the job runs on; return its name."""
+        self.user("%s/qchkpt %s" % (BIN, self.id))
+        return self.until(lambda found: "checkpoint_name" in found, "got no image", seconds)["checkpoint_name"]
+
+    def continued(self, node, name, seconds=90):
+        """See that the job runs on a node, restarted from an image after its node had crashed."""
+        found = self.until(lambda found: found["job_state"] == "R" and found.get("exit_status") == "-5" or found["job_state"] == "C",
+                           "was not restarted", seconds)
+        assert (found["job_state"], found["exec_host"].split("/")[0], found["checkpoint_name"]) == ("R", node, name), found
+        log = "journalctl -t ckpt-torque -o cat --no-pager | grep 'hook=restart.* job=%s .*outcome=restarted'" % self.id
+        self.nodes[node].ask("for _ in $(seq 100); do %s && exit; sleep 0.1; done; exit 1" % log)
+
     def image(self):
         """The path of the image that the server names."""
         found = self.facts()
@@ -94,10 +107,10 @@ class Qjob(object):
         assert lines == [str(number) for number in range(1, len(lines) + 1)], "the output of job %s is not whole: %s" % (self.id, lines)
         return len(lines)
 
-    def finish(self):
+    def finish(self, seconds=60):
         """Let a job that COUNTS end, and see that nothing of it was lost."""
         self.sign("go")
-        status = self.wait("C").get("exit_status")
+        status = self.wait("C", seconds).get("exit_status")
         assert status == "5", "the exit status of job %s is %s, not 5" % (self.id, status)
         assert self.counted() > 0
 

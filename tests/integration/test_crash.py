@@ -47,21 +47,6 @@ def free(cluster, node="node1"):
                               % (BIN, node))
 
 
-def image(job):
-    """Have an image made while the job runs on; return its name."""
-    job.user("%s/qchkpt %s" % (BIN, job.id))
-    return job.until(lambda found: "checkpoint_name" in found, "got no image")["checkpoint_name"]
-
-
-def continued(job, node, name):
-    """See that a job runs on a node, restarted from an image; return how far it had come then."""
-    found = job.until(lambda found: found["job_state"] == "R" and found.get("exit_status") == "-5" or found["job_state"] == "C",
-                      "was not restarted", 90)
-    assert (found["job_state"], found["exec_host"].split("/")[0], found["checkpoint_name"]) == ("R", node, name), found
-    log = "journalctl -t ckpt-torque -o cat --no-pager | grep 'hook=restart.* job=%s .*outcome=restarted'" % job.id
-    job.nodes[node].ask("for _ in $(seq 100); do %s && exit; sleep 0.1; done; exit 1" % log)
-
-
 def counting(job, node):
     """See that a job goes on counting in its node's spool; return the number it has come to."""
     def counted():
@@ -78,10 +63,10 @@ def counting(job, node):
 def test_jobs_of_a_node_that_crashes(qsub, cluster):
     """One continues from its image where it was, by itself; one that must not be rerun and has no image ends, not with 0."""
     kept, lost = qsub.counts(), qsub.counts("-r", "n")
-    name = image(kept)
+    name = kept.checkpoint()
     crash(cluster)
     start(cluster)
-    continued(kept, "node1", name)
+    kept.continued("node1", name)
     assert lost.wait("C")["exit_status"] == "-4"
     kept.finish()
     left = cluster.nodes["node1"].ask("ls %s/mom_priv/jobs %s/spool" % (MOM, MOM))
@@ -93,7 +78,7 @@ def test_jobs_of_a_node_that_crashes_run_elsewhere(qsub, cluster):
     head = cluster.nodes["head"]
     free(cluster)
     moved, again = qsub.counts(), qsub.counts("-r", "y")
-    name = image(moved)
+    name = moved.checkpoint()
     head.ask("%s/qmgr -c 'set server scheduling = false'" % BIN)
     try:
         crash(cluster)
@@ -103,7 +88,7 @@ def test_jobs_of_a_node_that_crashes_run_elsewhere(qsub, cluster):
             job.root("qalter -l nodes=node2 " + job.id)
     finally:
         head.ask("%s/qmgr -c 'set server scheduling = true'" % BIN)
-    continued(moved, "node2", name)
+    moved.continued("node2", name)
     assert again.wait("R", 90)["exec_host"].startswith("node2/")
     moved.finish()
     again.finish()
@@ -147,7 +132,7 @@ def test_job_of_a_node_that_stays_away(qsub, cluster, policy):
     head = cluster.nodes["head"]
     free(cluster)
     job, other = qsub.counts(), qsub.counts()
-    name = image(job)
+    name = job.checkpoint()
     crash(cluster)
     head.ask("for _ in $(seq 600); do %s/pbsnodes node1 | grep -q 'state = .*down' && exit; sleep 0.2; done; exit 1" % BIN)
 
