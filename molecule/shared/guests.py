@@ -1,6 +1,7 @@
 """Test guests: virtual machines, for what needs a kernel of its own (modules, NFS, quotas, a reboot), reached over ssh.
 
   python3 guests.py up NAME          make or start the guests of the group NAME
+  python3 guests.py crash NAME       take their power away; up boots them again, from the same disks and under the same addresses
   python3 guests.py down NAME        stop them and remove their disks
   python3 guests.py down --all       those of every group
   python3 guests.py inventory NAME   print where the group's inventory is
@@ -133,7 +134,8 @@ class Guest(object):
         """:param lan: port of the group's network"""
         self.place.mkdir(exist_ok=True)
         (self.place / "pid").unlink(missing_ok=True)
-        (self.place / "port").write_text(str(free_port()))
+        if not (self.place / "port").exists():
+            (self.place / "port").write_text(str(free_port()))
         found = base()
         if not (self.place / "disk").exists():
             output("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(found / "disk"), str(self.place / "disk"))
@@ -225,6 +227,16 @@ def up(group):
     say(", ".join("%s (port %d) %s" % (guest.host, guest.port, "was up" if guest in there else "is up") for guest in guests))
 
 
+def crash(group):
+    """SIGTERM ends the machine as it is, whatever the guest had still to write; of SIGKILL the disk's own tables could be the victims."""
+    pids = list(filter(None, map(running, hosts.place(group).glob("*"))))
+    for pid in pids:
+        os.kill(pid, signal.SIGTERM)
+    while any(map(running, hosts.place(group).glob("*"))):
+        time.sleep(0.1)
+    say("%d guests of %s are without power" % (len(pids), group))
+
+
 def down(group):
     for pid in filter(None, map(running, hosts.place(group).glob("*"))):
         os.kill(pid, signal.SIGKILL)
@@ -238,14 +250,14 @@ def main(arguments):
         for place in (CACHE / "hosts").glob("*/lan"):
             down(place.parent.name)
         return 0
-    if len(arguments) != 2 or arguments[0] not in ("up", "down", "inventory") or not re.fullmatch("[a-z][a-z0-9_]*", arguments[1]):
+    if len(arguments) != 2 or arguments[0] not in ("up", "crash", "down", "inventory") or not re.fullmatch("[a-z][a-z0-9_]*", arguments[1]):
         print(__doc__.strip(), file=sys.stderr)
         return 2
     if arguments[0] == "inventory":
         print(hosts.place(arguments[1]) / "inventory.yml")
         return 0
     preflight()
-    {"up": up, "down": down}[arguments[0]](arguments[1])
+    {"up": up, "crash": crash, "down": down}[arguments[0]](arguments[1])
     return 0
 
 

@@ -6,6 +6,7 @@ import re
 import pytest
 from conftest import CONFIG, STORE, Cluster, hosts
 from harm import installed, lost_nothing
+from jobs import Jobs
 from trips import Trip, answer
 
 GUESTS = "guests.py"
@@ -31,7 +32,7 @@ def guest():
     if not keep:
         hosts("down", GROUP, program=GUESTS)
     found = Cluster(GROUP, GUESTS)
-    found.node = found.nodes["node1"]
+    found.node = found.nodes["head"] = found.nodes["node1"]  # server and node in one; jobs.py submits at the head
     found.settings = {"blcr_source": os.environ["BLCR_SOURCE"], "blcr_kernel_tree": TREE}
     if found.torque:
         build_torque()
@@ -95,6 +96,22 @@ def test_level_3(guest, case):
                                 timeout=SECONDS))
     assert found["passed"], found["cause"]
     assert (found["engine"]["name"], found["exit_status"]) == ("blcr", 7)
+
+
+def test_job_of_a_machine_that_crashes(guest):
+    """As on containers, but what was not written to the disk is gone, and the server crashes with its node."""
+    if not guest.torque:
+        pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
+    with Jobs(guest) as qsub:
+        job = qsub.counts()
+        guest.node.ask("sync")  # as of a job that has run for long
+        name = job.checkpoint(SECONDS)
+        guest.node.ask("sleep 10")  # ext4 has written the names of new files then, but not what is in them
+        hosts("crash", GROUP, program=GUESTS)
+        hosts("up", GROUP, program=GUESTS)
+        job.continued("node1", name, SECONDS)
+        job.finish(SECONDS)
+    assert job.id not in guest.node.ask("ls /var/spool/torque/mom_priv/jobs /var/spool/torque/spool")
 
 
 def test_job_goes_on_in_the_next_boot(guest, steps, held):
