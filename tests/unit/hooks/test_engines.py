@@ -391,6 +391,17 @@ def test_criu_that_waits_for_the_store_may_take_longer(program, hurried, tmp_pat
     end.join()
 
 
+def test_what_speaks_through_the_output_of_a_killed_program_lives_on(program):
+    """CRIU's parasite in a process of the job does, when CRIU is killed; SIGPIPE would end the job."""
+    path = program("setsid sh -c 'sleep 1; echo trimmed message; touch \"${0%/*}/lives\"' \"$0\" & exec sleep 60\n")
+    with pytest.raises(HookError):
+        base.call([path], 0.3)
+    deadline = time.monotonic() + 10
+    while not os.path.exists(os.path.dirname(path) + "/lives"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_program_that_its_user_stops(program, hurried):
     path = program("kill -STOP $$\n")
     with pytest.raises(HookError) as caught:

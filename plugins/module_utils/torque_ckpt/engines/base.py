@@ -82,6 +82,19 @@ class Engine(object):
         raise NotImplementedError
 
 
+def _pipe():
+    """Return (reader, writer) of a pipe that is never without a reader as long as somebody has the writer.
+
+    CRIU has the job's own processes speak through it. When CRIU is killed, they may do so once more, and without a reader SIGPIPE would
+    end them. What does not fit in is not waited for.
+    """
+    reader, only = os.pipe()
+    try:
+        return reader, os.open("/proc/self/fd/%d" % only, os.O_RDWR | os.O_NONBLOCK)
+    finally:
+        os.close(only)
+
+
 _AFTER_END = 16
 """So many more pieces (64 KiB) of output are read when the program has ended: a pipe holds one, but others may go on writing."""
 
@@ -150,7 +163,7 @@ def call(arguments, timeout, meanwhile=None, kept=None, streams=None, confine=No
     :param look: called now and then for a reason to kill it (str) or None; or None
     :raises HookError: CONFIG when it cannot be started, ENGINE when it took too long, TEMPORARY when it was killed for another reason
     """
-    reader, writer = os.pipe()
+    reader, writer = _pipe()
     pid = os.fork()
     if pid == 0:
         try:
