@@ -1,4 +1,5 @@
 """What the hooks' unit tests share. Processes, directories and signals are real."""
+import contextlib
 import json
 import os
 import shutil
@@ -313,13 +314,13 @@ class Site(object):
         privilege.as_user(self.user, work, answer=key.answer(key.load(self.key), call, self.user))
 
     def content(self):
-        """Return all that is in the job's directory: paths and bytes (dict)."""
+        """Return all that is in the job's directory: paths and bytes (dict); what a hook takes away or renames meanwhile may be missing."""
         found = {}
         for place, directories, files in os.walk(self.directory):
             for name in directories:
                 found[os.path.relpath(os.path.join(place, name), self.directory)] = None
             for name in files:
-                with open(os.path.join(place, name), "rb") as stream:
+                with contextlib.suppress(FileNotFoundError), open(os.path.join(place, name), "rb") as stream:
                     found[os.path.relpath(os.path.join(place, name), self.directory)] = stream.read()
         return found
 
