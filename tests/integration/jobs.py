@@ -116,10 +116,10 @@ class Qjob(object):
 
     def clean(self):
         if self.id:
-            self.head.run("%s/qdel %s" % (BIN, self.id))
             deadline = time.time() + 30
             while self.facts().get("job_state", "C") != "C" and time.time() < deadline:
-                time.sleep(0.2)
+                self.head.run("%s/qdel %s" % (BIN, self.id))  # one that reaches a job while it is queued again does nothing
+                time.sleep(0.5)
         self.head.run("rm -rf %s %s/%s.CK" % (self.place, STORE, self.id))
 
 

@@ -151,7 +151,7 @@ def test_job_of_a_node_that_stays_away(qsub, cluster, policy):
     before = counting(job, "node2")
     start(cluster)
     free(cluster)
-    assert other.until(lambda found: found.get("exit_status") == "-4", "was not reported")["job_state"] in "QR"
+    other.until(lambda found: found.get("exit_status") == "-4" and found["job_state"] in "QR", "was not queued again")
     assert counting(job, "node2") > before
     job.finish()
     assert cluster.nodes["node1"].ask("ls %s/spool | grep %s || true" % (MOM, job.id)) == ""
