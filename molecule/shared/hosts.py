@@ -249,17 +249,26 @@ def start(group, host, tag):
     if found:
         podman("rm", "--force", "--time=0", name)
     # A pids limit of 0 is none, as -1 is, and does not insist on the pids controller, which a mixed machine keeps in v1.
-    podman("run", "--detach", "--name", name, "--hostname", host, "--network", "ckpt-" + group, "--network-alias", host,
-           "--ip", place_in_network(group, host), "--privileged", "--systemd=always", "--pids-limit=0", "--cgroupns=private",
-           "--volume", "%s:/shared" % (place(group) / "shared"),
-           "--volume", "%s.pub:/root/.ssh/authorized_keys:ro" % key(), *limits(), tag)
-    return False
+    for where in places_in_network(group, host):
+        try:
+            podman("run", "--detach", "--name", name, "--hostname", host, "--network", "ckpt-" + group, "--network-alias", host,
+                   "--ip", where, "--privileged", "--systemd=always", "--pids-limit=0", "--cgroupns=private",
+                   "--volume", "%s:/shared" % (place(group) / "shared"),
+                   "--volume", "%s.pub:/root/.ssh/authorized_keys:ro" % key(), *limits(), tag)
+            return False
+        except Failure as failure:
+            # podman never gives back the address of a host that ended without its monitor, not even with the network's removal.
+            if "is already allocated to container" not in str(failure):
+                raise
+            podman("rm", "--force", "--time=0", name)
+    raise Failure("podman says that all addresses of network ckpt-%s are taken; end all hosts and reboot" % group)
 
 
-def place_in_network(group, host):
-    """Return the address that a host keeps when it is started again, as a node does that boots."""
+def places_in_network(group, host):
+    """The addresses that a host may have, best first; it keeps its own when it is started again, as a node does that boots."""
     network = json.loads(podman("network", "inspect", "ckpt-" + group))[0]
-    return str(ipaddress.ip_network(network["subnets"][0]["subnet"])[2 + list(HOSTS).index(host)])
+    subnet = ipaddress.ip_network(network["subnets"][0]["subnet"])
+    return [str(subnet[2 + list(HOSTS).index(host) + 10 * row]) for row in range(25)]
 
 
 def address(group, host):
