@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+pytest.register_assert_rewrite("attackers", "harm", "jobs", "proofs", "refusals", "storms", "trips")  # so that what they assert says what was found
+
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 GROUP = os.environ.get("CKPT_TORQUE_GROUP", "integration")
 HOOKS = "/usr/lib/ckpt-torque"
