@@ -91,7 +91,11 @@ def test_jobs_of_a_node_that_crashes_run_elsewhere(qsub, cluster):
     moved.continued("node2", name)
     assert again.wait("R", 90)["exec_host"].startswith("node2/")
     moved.finish()
-    again.finish()
+    again.sign("go")
+    assert again.wait("C")["exit_status"] == "5"
+    lines = again.text("out").splitlines()
+    life = lines[len(lines) - 1 - lines[::-1].index("1"):]  # before it, TORQUE 4.2 has the output of the first run
+    assert life == [str(number) for number in range(1, len(life) + 1)]
 
 
 def test_restart_of_pbs_mom_alone_keeps_the_jobs(qsub, cluster):
