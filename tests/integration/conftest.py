@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-pytest.register_assert_rewrite("attackers", "harm", "jobs", "proofs", "refusals", "storms", "trips")  # so that what they assert says what was found
+pytest.register_assert_rewrite("harm", "jobs", "proofs", "refusals", "storms")  # so that what they assert says what was found
 
 TOP = pathlib.Path(__file__).resolve().parent.parent.parent
 GROUP = os.environ.get("CKPT_TORQUE_GROUP", "integration")
