@@ -79,6 +79,7 @@ class Cluster(object):
         self.inventory = hosts("inventory", group, program=program)
         found = json.loads(pathlib.Path(self.inventory).read_text())["all"]
         self.torque = found["vars"]["torque_enabled"]
+        self.version = found["vars"].get("torque_version", "")
         self.nodes = {name: Node(name, found["vars"], entry) for name, entry in found["hosts"].items()}
 
     def playbook(self, name, *arguments, inventory=None, **variables):
