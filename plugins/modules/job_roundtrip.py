@@ -422,8 +422,11 @@ class Trip(object):
         self.facts["comments"].append(comment)
         if job.get("job_state", "C") not in states or reason not in comment:
             raise trial.TrialError("this had to fail, but the job is in state %s; its comment: %s" % (job.get("job_state", "C"), comment))
-        if self.kept() != before:
-            raise trial.TrialError("this failed, but changed among the job's images: " + ", ".join(sorted(set(self.kept()) ^ set(before))))
+        changed = set(self.kept()) ^ set(before)
+        if self.case == "failed_restart":
+            changed &= set(before)  # a pbs_mom without restart-status has the image under a second name, too
+        if changed:
+            raise trial.TrialError("this failed, but changed among the job's images: " + ", ".join(sorted(changed)))
 
     def fail_to_hold(self):
         """Let a hold fail, as it does on a full store, and see the job go on."""

@@ -410,6 +410,12 @@ def test_restart_that_has_to_fail(stage):
     assert stage.left() == []
 
 
+def test_failed_restart_that_gives_the_image_a_second_name(stage):
+    """As the hooks do on a pbs_mom without the patch restart-status."""
+    stage.use(qrls=GOOD["qrls"] + "mkdir -p {images}/second\n")
+    assert judged(stage("node1", "node2", case="failed_restart")) == (True, "")
+
+
 def test_depth(stage):
     assert judged(stage("node1", "node2", depth=2)) == (True, "")
     assert (stage.server / "argv").read_text().startswith("-N validate -c enabled,depth=2 -l nodes=node1 -o ")
