@@ -29,7 +29,7 @@ def storm(cluster, moves, jobs, seconds):
                               stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, universal_newlines=True, timeout=seconds, check=False)
         assert done.returncode == 0, done.stderr
         found = json.loads(done.stdout)
-        assert found["wrong"] == []
+        assert not found["wrong"], "; ".join(found["wrong"])
         assert processes(cluster) == before
         return found["count"]
     finally:
