@@ -15,6 +15,13 @@ def quoted(text):
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+def await_nodes(head):
+    """Wait until pbs_server answers and has heard of all nodes: what is submitted before, pbs_sched may look at again ten minutes later."""
+    head.ask("for _ in $(seq 300); do said=$(%s/pbsnodes -a 2> /dev/null) && "
+             "! echo \"$said\" | grep -Eq '^ +state = .*(down|offline|unknown)' && exit 0; sleep 0.2; done; "
+             "echo some nodes do not come up >&2; exit 1" % BIN)
+
+
 class Qjob(object):
     """A job of alice's, once submit() has returned; its files are in a directory of its own on the shared file system."""
 
@@ -160,9 +167,7 @@ class Jobs(object):
         job.head.run("rm -rf %s %s/%s.CK" % (job.place, STORE, job.id))
 
     def __enter__(self):
-        # What is submitted before the nodes are up, pbs_sched may look at again ten minutes later.
-        self.cluster.nodes["head"].ask("for _ in $(seq 300); do %s/pbsnodes -l 2> /dev/null | grep -q . || exit 0; sleep 0.2; done; "
-                                       "echo some nodes do not come up >&2; exit 1" % BIN)
+        await_nodes(self.cluster.nodes["head"])
         return self
 
     def __exit__(self, *error):

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from conftest import CONFIG, HOOKS, STORE
-from jobs import BIN, Jobs
+from jobs import BIN, Jobs, await_nodes
 
 STATE = "/var/lib/ckpt-torque"
 
@@ -128,9 +128,8 @@ def gone(cluster, head):
     yield lambda *arguments: [(fact["job"], fact["action"]) for fact in ckpt(head, " ".join(("prune --orphans",) + arguments))["removed"]
                               if fact["kind"] == "orphan"]
     head.ask("systemctl start pbs_server pbs_sched; %s" % back)  # the one is stopped with the other
-    # After a start the server waits for a word of each node.
-    head.ask("for _ in $(seq 300); do %s/qmgr -c 'set server keep_completed = 300' && %s/pbsnodes -l 2> /dev/null | grep -q . || break; "
-             "sleep 0.5; done" % (BIN, BIN))
+    head.ask("for _ in $(seq 300); do %s/qmgr -c 'set server keep_completed = 300' && exit; sleep 0.2; done; exit 1" % BIN)
+    await_nodes(head)
 
 
 @pytest.fixture
