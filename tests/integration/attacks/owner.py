@@ -90,24 +90,31 @@ def parts():
     return found
 
 
-def draft(directory, pattern):
-    """Wait for files in a draft; return their paths."""
+def size(path):
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return -1
+
+
+def draft(directory, pattern, least):
+    """Wait for files of that many bytes at least in a draft; return their paths."""
     late = time.time() + 60
     while time.time() < late:
-        found = glob.glob(os.path.join(directory, ".ckpt*", pattern))
+        found = [path for path in glob.glob(os.path.join(directory, ".ckpt*", pattern)) if size(path) >= least]
         if found:
             return found
     raise SystemExit("there was no draft")
 
 
-def stopped(directory, pattern, work):
+def stopped(directory, pattern, work, least=0):
     """Stop the hook when such files appear in a draft, work on them, let it go on."""
     print("waiting", flush=True)
-    draft(directory, pattern)
+    draft(directory, pattern, least)
     victims = parts()
     for pid in victims:
         os.kill(pid, signal.SIGSTOP)
-    done = work(draft(directory, pattern))
+    done = work(draft(directory, pattern, least))
     for pid in victims:
         os.kill(pid, signal.SIGCONT)
     print(json.dumps({"stopped": len(victims), "wrote": done}), flush=True)
@@ -130,10 +137,9 @@ def put_images(directory, image):
 def replace_images(directory):
     def work(found):
         for path in found:
-            if os.stat(path).st_size > 12:
-                put(path, add_rights(content(path)))
+            put(path, add_rights(content(path)))
         return len(found)
-    stopped(directory, "core-*.img", work)
+    stopped(directory, "core-*.img", work, least=13)  # a header and something
 
 
 def ways(pid):
