@@ -5,7 +5,7 @@ import re
 import subprocess
 
 from conftest import STORE
-from jobs import BIN
+from jobs import BIN, await_nodes
 
 PROGRAM = pathlib.Path(__file__).parent / "storm/storm.py"
 DAEMONS = {"head": "pbs_server", "node1": "pbs_mom", "node2": "pbs_mom"}
@@ -20,6 +20,7 @@ def storm(cluster, moves, jobs, seconds):
     """Move that many jobs so often altogether; return what storm.py counted (dict), after a look at whether anything was lost."""
     head, before = cluster.nodes["head"], processes(cluster)
     place = STORE + "/alice/storm"
+    await_nodes(head)
     slots = {name: head.ask("%s/pbsnodes %s | sed -n 's/^ *np = //p'" % (BIN, name)) for name in ("node1", "node2")}
     head.ask("{0}/qmgr -c 'set server auto_node_np = False'; for node in node1 node2; do {0}/qmgr -c \"set node $node np = {1}\"; done; "
              "rm -rf {2}; install -d -o alice {2}".format(BIN, 2 * jobs, place))
