@@ -427,6 +427,51 @@ def test_restart_that_fails_for_now_queues_the_job_and_keeps_image_and_output(qs
     assert "try again later or on another node" in proofs.taken_pid(qsub)
 
 
+KILL_LATE = """python3 - <<'X'
+import os, signal, time
+def named(name):
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % pid) as stream:
+                text = stream.read()
+        except OSError:
+            continue
+        if "(%s)" % name in text:
+            found[int(pid)] = int(text.rpartition(")")[2].split()[1])
+    return found
+late = time.time() + 60
+moms = named("pbs_mom")
+while not named("criu") and time.time() < late:
+    pass
+hook, = [pid for pid, parent in named("restart").items() if parent in moms]
+os.kill(hook, signal.SIGSTOP)
+while (named("criu") or not named("sleep")) and time.time() < late:
+    time.sleep(0.01)
+os.kill(hook, signal.SIGKILL)
+print([name for name in os.listdir("/run/ckpt-torque/jobs") if name.endswith(".json")])
+X"""
+"""Kill the restart hook on this node once the engine has brought the job back, before root's record is written."""
+
+
+def test_restart_hook_that_is_killed_with_the_job_back_leaves_nothing_of_it(qsub, node2):
+    """Not what has a session of its own, either, which pbs_mom does not know."""
+    job = qsub("setsid sleep 600 & trap \"kill $!\" EXIT; " + COUNTS, "-c", "enabled")
+    job.reach("up")
+    job.hold()
+    job.send("node2")
+    assert node2.ask(KILL_LATE) == "[]"
+    job.comment("Permanent failure of the restart: the restart hook was killed before the job ran; image kept")
+    job.wait("H")
+    node2.ask("for _ in $(seq 50); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; ps -fu alice >&2; exit 1")
+    for node in ("node2", "node1"):
+        job.release(node)
+        job.hold()
+    job.release("node2")
+    job.finish()
+    assert node2.run("pgrep -u alice").code == 1
+
+
 # -- no user becomes root through TORQUE (D1, D2, D7); make torque-matrix shows that without our patches he does -----
 
 @pytest.mark.parametrize("name", sorted(proofs.ATTACKS))

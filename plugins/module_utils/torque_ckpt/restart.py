@@ -8,7 +8,7 @@ import signal
 import time
 
 from . import attempts, carried, changed, choice, compression, config, contract, digest, fallback, identity, incarnation, key, lock
-from . import manifest, phases, preflight, private, privilege, put_back, records, report, spool, start, store, supervisor, witness
+from . import manifest, phases, preflight, private, privilege, put_back, records, report, spool, start, store, supervisor, sweep, witness
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
@@ -132,7 +132,9 @@ def _bring_back(call, node, hook):
 
 def _continue(call, node, started, hook):
     """Restore the job, supervise it, end as it ends; returns only by an exception."""
-    with lock.held(node.settings["run_directory"], call.job_id, "restart", node.settings["lock_timeout"], "image kept"):
+    with lock.held(node.settings["run_directory"], call.job_id, "restart", node.settings["lock_timeout"], "image kept"), \
+            sweep.after(call.job_id, node.user.uid):
+        privilege.become_subreaper()
         found, root = _bring_back(call, node, hook)
     report.restart_succeeded()
     if found["remarks"]:
@@ -152,7 +154,6 @@ def _try(call, config_path, started, hook):
     if os.getsid(0) != os.getpid():
         raise HookError(USAGE, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted")
     supervisor.block_signals()
-    privilege.become_subreaper()
     os.chdir("/")
     try:
         _continue(call, node, started, hook)
