@@ -23,7 +23,7 @@ def attributes(text):
             found[name] = parts.group(2)
         else:
             name = None
-    return found
+    return {name: value.rstrip() for name, value in found.items()}  # 4.2 may end them with a space
 
 
 def node_of(exec_host):

@@ -2,9 +2,9 @@
 
 There the end of the restart hook is the end of the job, and an empty file replaces the job's output. So the hook does not
 end: it leaves a note, has its own job held and waits. pbs_mom calls the checkpoint hook, which finds the note, publishes
-the image that could not be restarted under the new name, too, and ends the restart hook: the job is held. For this, root
-on the nodes must be a manager or operator of the server. The checkpoint hook can do nothing where its own preconditions
-do not hold (store not mounted, say); there the restart hook waits until they do.
+the image that could not be restarted, if it is there, under the new name, too, and ends the restart hook: the job is held.
+For this, root on the nodes must be a manager or operator of the server. The checkpoint hook can do nothing where its own
+preconditions do not hold (store not mounted, say); there the restart hook waits until they do.
 """
 import os
 import time
@@ -137,9 +137,12 @@ def present(call, node, name):
     shown = os.path.join(call.directory, name)
     if call.signal == 0:
         raise HookError(GONE, "job %s does not run: its restart failed and it is about to be held; nothing was done" % call.job_id)
-    directory = store.open_job_directory(node.store, call.directory)
-    image = store.open_image(directory, name, shown)
-    found = manifest.read(image, shown)
+    try:
+        directory = store.open_job_directory(node.store, call.directory)
+        image = store.open_image(directory, name, shown)
+        found = manifest.read(image, shown)
+    except HookError:
+        return  # it failed for that: held under a name that no image has, the job continues from the newest whole one
     if name != call.name:  # pbs_mom's names count seconds
         _publish(directory, image, shown, found, call.name)
     try:

@@ -105,6 +105,20 @@ def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, 
 
 
 @needs_root
+@pytest.mark.parametrize("gone", ["", "/ckpt.12.head.1", "/ckpt.12.head.1/" + manifest.FILE])
+def test_the_job_is_held_when_its_image_is_gone(hook, site, torque, mom, free_pid, wait_until, gone):
+    """It continues from the newest whole one, or from this one when it is back."""
+    site.publish("ckpt.12.head.1", free_pid, [free_pid])
+    os.rename(site.directory + gone, site.store + "/away")
+    mom()
+    wait_until(lambda: called(torque) == ["qhold 12.head"])
+    assert checkpoint(hook, site) == (0, "", "")
+    wait_until(lambda: len(called(torque)) == 3)
+    assert called(torque)[1] == "ended 137" and called(torque)[2].startswith('qalter -W comment="Permanent failure of the restart: ')
+    assert not os.path.exists(site.directory + "/ckpt.12.head.2")
+
+
+@needs_root
 def test_a_temporary_failure_queues_the_job_again(hook, site, torque, mom, start_job, wait_until):
     pid = start_job().pids[0]
     site.publish("ckpt.12.head.1", pid, [pid])
