@@ -100,6 +100,10 @@ class Qjob(object):
         log = "journalctl -t ckpt-torque -o cat --no-pager | grep 'hook=restart.* job=%s .*outcome=restarted'" % self.id
         self.nodes[node].ask("for _ in $(seq 100); do %s && exit; sleep 0.1; done; exit 1" % log)
 
+    def session(self, node):
+        """The job's session id (str), of the only one that runs on this node; a pbs_server 2.x hears of it late."""
+        return self.nodes[node].ask("ps -o sess= -p $(pgrep -u alice -o)").strip()
+
     def image(self):
         """The path of the image that the server names."""
         found = self.facts()
