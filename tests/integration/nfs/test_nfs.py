@@ -72,8 +72,9 @@ class OwnJob(Job):
         return int(self.node.ask("for i in $(seq 600); do [ -s {0} ] && break; sleep 0.1; done; cat {0}".format(told)))
 
     def published(self):
-        """Names of what is in the job's directory of images."""
-        return self.node.ask(as_alice("ls -A %s" % self.directory)).split()
+        """Names of what is in the job's directory of images, beside its incarnation."""
+        names = self.node.ask(as_alice("ls -A %s" % self.directory)).split()
+        return [name for name in names if not name.startswith(".incarnation.")]
 
     def clean(self, nodes):
         for node in nodes:
