@@ -72,6 +72,8 @@ def test_hook_that_comes_through(asleep):
             os.kill(pid, signal.SIGKILL)
 
 
-def test_hook_takes_no_child_of_it_for_the_jobs():
-    with sweep.after("12.head", os.getuid()):
-        assert identity.children(os.getpid()) == []
+def test_hook_takes_no_child_of_it_for_the_jobs(in_child):
+    def work():
+        with sweep.after("15.head", os.getuid()):
+            return identity.children(os.getpid())
+    assert in_child(work).result == []
