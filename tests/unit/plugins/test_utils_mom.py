@@ -44,13 +44,13 @@ def stdio(tmp_path):
 
 @pytest.fixture
 def sleeper(stdio):
-    """Start sleep by spawn: sleeper(environment, directory, ...) returns its pid when it is sleep."""
+    """Start sleep by spawn: sleeper(environment, directory, ...) returns its pid when it sleeps, with its libraries loaded."""
     started = []
 
     def start(environment, directory, **options):
         pid = mom.spawn(SLEEP, ["600"], environment, directory, stdio, **options)
         started.append(pid)
-        assert mom.wait_until(lambda: proc(pid, "comm") == "sleep\n", 10)
+        assert mom.wait_until(lambda: proc(pid, "stat").startswith("%d (sleep) S " % pid), 10)
         return pid
 
     yield start
