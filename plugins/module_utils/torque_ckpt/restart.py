@@ -7,8 +7,8 @@ import os
 import signal
 import time
 
-from . import attempts, carried, changed, choice, compression, config, contract, digest, fallback, identity, incarnation, key, lock
-from . import manifest, phases, preflight, private, privilege, put_back, records, report, spool, start, store, supervisor, sweep, witness
+from . import attempts, carried, changed, choice, cleanup, compression, config, contract, digest, fallback, identity, incarnation, key, lock
+from . import manifest, phases, preflight, private, privilege, put_back, records, report, spool, start, store, supervisor, witness
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
@@ -133,7 +133,7 @@ def _bring_back(call, node, hook):
 def _continue(call, node, started, hook):
     """Restore the job, supervise it, end as it ends; returns only by an exception."""
     with lock.held(node.settings["run_directory"], call.job_id, "restart", node.settings["lock_timeout"], "image kept"), \
-            sweep.after(call.job_id, node.user.uid):
+            cleanup.if_killed(call.job_id, node.user.uid):
         privilege.become_subreaper()
         found, root = _bring_back(call, node, hook)
     report.restart_succeeded()

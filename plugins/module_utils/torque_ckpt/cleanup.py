@@ -65,7 +65,7 @@ def _watch(reader, hook, job_id, uid):
 
 
 @contextlib.contextmanager
-def after(job_id, uid):
+def if_killed(job_id, uid):
     """Have what the body of the with statement brings back ended if this process is killed in it. To be used by root.
 
     :param job_id: the job's (str)

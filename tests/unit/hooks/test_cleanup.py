@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from torque_ckpt import identity, sweep
+from torque_ckpt import cleanup, identity
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def hook(asleep, end, job="12.head"):
     pid = os.fork()
     if pid == 0:
         os.setsid()
-        with sweep.after(job, os.getuid()):
+        with cleanup.if_killed(job, os.getuid()):
             member = os.fork()
             if member == 0:
                 signal.pause()  # in the hook's session, and it says nothing of a job
@@ -65,7 +65,7 @@ def test_hook_that_comes_through(asleep):
     found, status = hook(asleep, lambda: None, "14.head")  # the other job's are still being looked for
     try:
         assert status == 0
-        time.sleep(5 * sweep._PAUSE)
+        time.sleep(5 * cleanup._PAUSE)
         assert [lives(pid) for pid in found] == [True] * 4
     finally:
         for pid in found:
@@ -74,6 +74,6 @@ def test_hook_that_comes_through(asleep):
 
 def test_hook_takes_no_child_of_it_for_the_jobs(in_child):
     def work():
-        with sweep.after("15.head", os.getuid()):
+        with cleanup.if_killed("15.head", os.getuid()):
             return identity.children(os.getpid())
     assert in_child(work).result == []
