@@ -82,6 +82,10 @@ class Cluster(object):
         self.version = found["vars"].get("torque_version", "")
         self.nodes = {name: Node(name, found["vars"], entry) for name, entry in found["hosts"].items()}
 
+    def is_older_than(self, *version):
+        """Whether the cluster's TORQUE is older than this version (ints)."""
+        return tuple(map(int, re.findall(r"\d+", self.version))) < version
+
     def playbook(self, name, *arguments, inventory=None, **variables):
         """Run a playbook of the installed collection."""
         # Tests break nodes for moments, and pbs_mom must not look just then: the node would be down for minutes.

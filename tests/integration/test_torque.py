@@ -5,6 +5,7 @@ import re
 import subprocess
 import time
 
+import attackers
 import proofs
 import pytest
 import storms
@@ -12,11 +13,6 @@ from conftest import HOOKS, STORE, TOP
 from jobs import BIN, COUNTS, Jobs, quoted
 
 pytestmark = pytest.mark.usefixtures("torque")
-
-
-def older_than(cluster, *version):
-    """Whether the cluster's TORQUE is older than this version (ints)."""
-    return tuple(map(int, re.findall(r"\d+", cluster.version))) < version
 
 
 @pytest.fixture
@@ -361,7 +357,7 @@ def test_hold_that_ends_while_the_server_is_away(qsub, cluster, node1, mom_resta
             node1.ask("systemctl restart pbs_mom")
         time.sleep(pause)
     assert job.wait("H")["Hold_Types"] == "u"
-    left = "%s.HT" if cluster.version < "4" else "%s*"  # pbs_mom 2.x keeps a held job
+    left = "%s.HT" if cluster.is_older_than(4) else "%s*"  # pbs_mom 2.x keeps a held job
     assert node1.run("ls -d /var/spool/torque/mom_priv/jobs/" + left % job.id).out == ""
     job.release("node2")
     job.finish()
@@ -432,45 +428,19 @@ def test_restart_that_fails_for_now_queues_the_job_and_keeps_image_and_output(qs
     assert "try again later or on another node" in proofs.taken_pid(qsub)
 
 
-KILL_LATE = """python3 - <<'X'
-import os, signal, time
-def named(name):
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open("/proc/%s/stat" % pid) as stream:
-                text = stream.read()
-        except OSError:
-            continue
-        if "(%s)" % name in text:
-            found[int(pid)] = int(text.rpartition(")")[2].split()[1])
-    return found
-late = time.time() + 60
-moms = named("pbs_mom")
-while not named("criu") and time.time() < late:
-    pass
-hook, = [pid for pid, parent in named("restart").items() if parent in moms]
-os.kill(hook, signal.SIGSTOP)
-while (named("criu") or not named("sleep")) and time.time() < late:
-    time.sleep(0.01)
-os.kill(hook, signal.SIGKILL)
-print([name for name in os.listdir("/run/ckpt-torque/jobs") if name.endswith(".json")])
-X"""
-"""Kill the restart hook on this node once the engine has brought the job back, before root's record is written."""
-
-
 def test_restart_hook_that_is_killed_with_the_job_back_leaves_nothing_of_it(qsub, cluster, node2):
     """Not what has a session of its own, either, which pbs_mom does not know. Without restart-status the job ends with its hook."""
     job = qsub("setsid sleep 600 & trap \"kill $!\" EXIT; " + COUNTS, "-c", "enabled")
     job.reach("up")
     job.hold()
     job.send("node2")
-    assert node2.ask(KILL_LATE) == "[]"
-    if not older_than(cluster, 6, 1):
+    assert node2.ask("python3 - <<'X'\n%s\nX" % attackers.KILL_LATE) == "[]"
+    restart_status = not cluster.is_older_than(6, 1)
+    if restart_status:
         job.comment("Permanent failure of the restart: the restart hook was killed before the job ran; image kept")
-    job.wait("C" if older_than(cluster, 6, 1) else "H")
+    job.wait("H" if restart_status else "C")
     node2.ask("for _ in $(seq 50); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; ps -fu alice >&2; exit 1")
-    if older_than(cluster, 6, 1):
+    if not restart_status:
         return
     for node in ("node2", "node1"):
         job.release(node)
@@ -793,7 +763,7 @@ def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub, cluster):
         job.reach("up.1")
         for extra in ("", "-t 0-1 "):
             done = job.head.run("runuser -u alice -- %s/qhold %s%s" % (BIN, extra, quoted(job.id)))
-            if older_than(cluster, 6, 1, 1):
+            if cluster.is_older_than(6, 1, 1):
                 assert "its jobs that run are held one by one, each by its own id; its others are held" in done.err
                 each(lambda found: (found["job_state"], found["Hold_Types"]) == ("R", "n"), "was marked")
                 job.user("%s/qhold %s" % (BIN, " ".join(map(quoted, parts))))
@@ -802,7 +772,7 @@ def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub, cluster):
             each(lambda found: found["job_state"] == "H" and found.get("checkpoint_name"), "was not held with an image")
             job.user("%s/qrls %s" % (BIN, quoted(job.id)))
             each(lambda found: found["job_state"] == "R", "did not run again")
-            if older_than(cluster, 4):
+            if cluster.is_older_than(4):
                 time.sleep(5)  # a hold that comes before the restart hook has begun does nothing
         job.sign("go")
         each(lambda found: found.get("job_state", "C") == "C" and found.get("exit_status") == "5", "did not end by itself")
@@ -820,7 +790,7 @@ def test_hold_of_a_job_that_its_node_does_not_have_fails_at_once(qsub, cluster, 
     qsub.purge(job)
     node1.ask("pkill -KILL -s %s" % session)  # nobody else ends it now
     said = "qhold: Request invalid for state of job MSG=MOM rejected hold request: 15018 " + job.id
-    assert done.err.strip() == ("" if cluster.version.startswith("4.") else said)
+    assert done.err.strip() == ("" if cluster.is_older_than(5) else said)
     assert time.time() - started < 60
 
 
