@@ -36,16 +36,16 @@ def test_fallback_brought_nothing_else(host, settings):
 
 
 def test_process_ids_start_at_random(host, settings):
-    name = "ckpt-torque-pid-range.service"
+    name = "ckpt-torque-random-pids.service"
     journal = host.run("journalctl --no-pager -n 30 -u %s", name).stdout
     unit = host.service(name)
-    assert unit.is_enabled == settings["criu_pid_range_enabled"], journal
-    assert unit.is_running == settings["criu_pid_range_enabled"], journal
-    if settings["criu_pid_range_enabled"]:
+    assert unit.is_enabled == settings["checkpoint_hooks_random_pids_enabled"], journal
+    assert unit.is_running == settings["checkpoint_hooks_random_pids_enabled"], journal
+    if settings["checkpoint_hooks_random_pids_enabled"]:
         again = "systemctl restart %s && cat /proc/sys/kernel/ns_last_pid"
         starts = [int(host.check_output(again, name)) for _start in range(3)]
         assert min(starts) >= 1000 and max(starts) - min(starts) > 10000, starts
-        assert int(host.check_output("cat /proc/sys/kernel/pid_max")) == settings["criu_pid_max"]
+        assert int(host.check_output("cat /proc/sys/kernel/pid_max")) == settings["checkpoint_hooks_pid_max"]
 
 
 def test_hooks_are_roots_and_complete(host, settings):

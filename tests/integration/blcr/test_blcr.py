@@ -78,6 +78,13 @@ def test_engine_was_chosen_by_the_kernel(guest):
     assert guest.node.ask("ls " + BUILD % guest.node.ask("uname -r")).split() == ["blcr.ko", "blcr_imports.ko"]
 
 
+def test_process_ids_start_at_random(guest):
+    """BLCR's jobs, too, come back with the ids they had."""
+    again = "systemctl restart ckpt-torque-random-pids && cat /proc/sys/kernel/ns_last_pid"
+    starts = [int(guest.node.ask(again)) for _start in range(3)]
+    assert min(starts) >= 1000 and max(starts) - min(starts) > 10000, starts
+
+
 def test_levels_1_and_2(guest, tmp_path):
     done = guest.playbook("validate", validate_directory=str(tmp_path), validate_path=["node1"] * 4, torque_enabled=False, **guest.settings)
     assert done.code == 0, done.out

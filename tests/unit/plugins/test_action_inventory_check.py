@@ -50,8 +50,8 @@ SLIP = ({"torque_moms": HOSTS, "torque_server": SERVER}, {},
      'node1 and 2 other hosts: torque_enabled is the text "maybe"; set it to true or false; node1 and 2 other hosts: '
      'checkpoint_store_users is the text "alice"; write it as a list, on the command line in JSON: '
      """-e '{"checkpoint_store_users": ["alice"]}'; nothing was changed."""),
-    ({"torque_mom": dict(HOSTS, node2={"criu_pid_max": "many"}), "torque_server": SERVER}, {},
-     'node2: criu_pid_max is the text "many"; set it to a whole number; nothing was changed.'),
+    ({"torque_mom": dict(HOSTS, node2={"checkpoint_hooks_pid_max": "many"}), "torque_server": SERVER}, {},
+     'node2: checkpoint_hooks_pid_max is the text "many"; set it to a whole number; nothing was changed.'),
 ])
 def test_refused_before_any_host_is_reached(play, groups, variables, sentence, name="site"):
     status, output = play(name, groups, dict(variables, checkpoint_hooks_keys=KEYS))
