@@ -8,6 +8,8 @@ None for "not run"), cause, and whatever evidence the level has.
 import re
 from xml.etree import ElementTree
 
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.units import format_bytes
+
 LEVELS = ("L1", "L2", "L3")
 MEANING = {"L1": "engine", "L2": "hooks", "L3": "job"}
 
@@ -17,20 +19,10 @@ def verdict(result):
     return {True: "passed", False: "FAILED", None: "not run"}[result["passed"]]
 
 
-def size(count):
-    """Return a number of bytes for people (str), e.g. "9.4 MiB"."""
-    if count is None:
-        return "-"
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if round(value, 1) < 1024 or unit == "GiB":
-            return "%d B" % value if unit == "B" else "%.1f %s" % (value, unit)
-        value /= 1024
-
-
 def image(result):
     """Return an image's size and what compressed it (str), e.g. "2.1 MiB zstd"."""
-    return " ".join(filter(None, [size(result.get("image_bytes")), result.get("compression")]))
+    size = "-" if result.get("image_bytes") is None else format_bytes(result["image_bytes"])
+    return " ".join(filter(None, [size, result.get("compression")]))
 
 
 def counters(result):

@@ -7,22 +7,15 @@ import json
 import os
 import sys
 
-from . import VERSION, commandline, config, contract, fleet, identity, key, manifest, metrics, node_down, orphans, records, report
+from . import VERSION, commandline, config, contract, digest, fleet, identity, key, manifest, metrics, node_down, orphans, records, report
 from . import selftest, start, store, survey
 from .commandline import FOUND_WRONG
 from .engines import registry
 from .errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
+from .units import format_bytes
 
 
 # -- what people read ------------------------------------------------------------------------------------------------
-
-def size(number):
-    """Return a number of bytes as people read it (str)."""
-    number, units = float(number), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while number >= 1024 and len(units) > 1:
-        number, units = number / 1024, units[1:]
-    return "%d B" % number if units[0] == "B" else "%.1f %s" % (number, units[0])
-
 
 CELL, LINE = 80, 1000
 """How much of a text of a user's is shown in a table, and on a line of its own (characters); --json has all of it."""
@@ -135,7 +128,7 @@ def row(image):
     """Return the cells (list of str) of an image (what --json says of it) in the table."""
     engine = "%s %s" % (image["engine"], image["engine_version"] or "") if image["engine"] else "-"
     return [image["job"], image["owner"], _plain(image["image"]), str(image["generation"] or "-"), _plain(image["created"]),
-            size(image["bytes"]), size(image["plain_bytes"]) if image["compression"] else "-", _plain(engine).strip(),
+            format_bytes(image["bytes"]), format_bytes(image["plain_bytes"]) if image["compression"] else "-", _plain(engine).strip(),
             _plain(image["node"] or "-"), image["state"]]
 
 
@@ -166,8 +159,8 @@ def facts_of(image, facts):
 def _size(image):
     """Return how large an image (what --json says of it) is, for people (str)."""
     if not image["compression"]:
-        return size(image["bytes"])
-    return "%s, compressed by %s from %s" % (size(image["bytes"]), _plain(image["compression"]), size(image["plain_bytes"]))
+        return format_bytes(image["bytes"])
+    return "%s, compressed by %s from %s" % (format_bytes(image["bytes"]), _plain(image["compression"]), format_bytes(image["plain_bytes"]))
 
 
 def _show(stores, arguments, config_path):
@@ -236,7 +229,7 @@ def _prune(stores, arguments, _config_path):
     if done:
         metrics.update(settings, lambda counters: _count(counters, done))
     stores.problems += problems
-    lines = ["%s: %s of job %s (%s, %s) %s" % (_plain(fact["path"]), fact["kind"], fact["job"], fact["owner"], size(fact["bytes"]),
+    lines = ["%s: %s of job %s (%s, %s) %s" % (_plain(fact["path"]), fact["kind"], fact["job"], fact["owner"], format_bytes(fact["bytes"]),
                                                fact["action"]) for fact in removed]
     return SYSTEM if problems else 0, {"removed": removed}, lines or ["nothing to remove"]
 
@@ -344,8 +337,8 @@ def _status(stores, _arguments, config_path):
     said = [["node", data["node"]],
             ["hooks", "%s, manifest format %d, Python %s" % (VERSION, manifest.READ[-1], data["versions"]["python"])],
             ["kernel", data["versions"]["kernel"]], ["engine", engine]]
-    said += [["store", "%s (%s), %s" % (place["path"], place["id"],
-                                        size(place["free_bytes"]) + " free" if place["usable"] else "NOT USABLE")] for place in places]
+    said += [["store", "%s (%s), %s" % (place["path"], place["id"], format_bytes(place["free_bytes"]) + " free" if place["usable"] else
+                                        "NOT USABLE")] for place in places]
     said += [["keys", ", ".join(keys) if keys else "only root may read them" if os.geteuid() else "NONE"]]
     said += [["job", "%s of %s, process %d (%s), restarted here" % (job["job"], job["owner"], job["pid"], _plain(job["name"]))]
              for job in data["jobs"]] or [["jobs", "none that was restarted here"]]
@@ -369,7 +362,7 @@ def _selftest(stores, arguments, _config_path):
     if not found["passed"]:
         return FOUND_WRONG, found, ["failed: %s: %s" % (engine, _plain(found["cause"]))]
     return 0, found, ["passed: %s froze and revived a process tree of %s, counter %d > %d, image %s, %.2f s" % (
-        engine, arguments.user, found["counter_before"], found["counter_after"], size(found["image_bytes"]),
+        engine, arguments.user, found["counter_before"], found["counter_after"], format_bytes(found["image_bytes"]),
         sum(phase["seconds"] for phase in found["phases"]))]
 
 
@@ -391,6 +384,7 @@ def main(argv, config_path):
         arguments = top.parse_args(argv[1:])
         if arguments.command is None:
             raise HookError(USAGE, "name a command; see %s --help" % top.prog)
+        digest.prepare()
         stores = Stores(config.load(config_path))
         code, data, lines = _WORK[arguments.command](stores, arguments, config_path)
         if arguments.json:

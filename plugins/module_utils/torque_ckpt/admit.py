@@ -8,6 +8,7 @@ import errno
 import os
 
 from .errors import HookError, CANNOT_WRITE
+from .units import format_bytes
 
 # What an image has beside the memory. CRIU 4.2.1, trees of 1 to 101 processes: 37 KiB and 7 files for each process, 4.5 KiB and a file for
 # each thread; a fiftieth is for what the job does until it stops.
@@ -67,14 +68,6 @@ def need(pids, extra=0):
             _FILES + len(pids) * _FILES_PER_PROCESS + threads]
 
 
-def shown(size):
-    """Return a number of bytes for people (str)."""
-    if size < 1024:
-        return "%d bytes" % size
-    power = min((size.bit_length() - 1) // 10, 4)
-    return "%.1f %siB" % (size / 1024.0 ** power, " KMGT"[power])
-
-
 def _allocate(directory, size):
     """Try to get room for a file of this size (int, bytes) in a directory (descriptor), and give it back.
 
@@ -107,8 +100,8 @@ def check(directory, needed, store, reserve, user):
     there = os.fstatvfs(directory)
     free = there.f_bavail * there.f_frsize
     if there.f_blocks and size > free - reserve:  # a file system that does not know its size says 0
-        raise HookError(CANNOT_WRITE, "the image needs %s, store %s has %s free, reserve %s; the job runs on; "
-                        "free room or lower checkpoint_hooks_reserve" % (shown(size), store, shown(free), shown(reserve)))
+        raise HookError(CANNOT_WRITE, "the image needs %s, store %s has %s free, reserve %s; the job runs on; free room or lower "
+                        "checkpoint_hooks_reserve" % (format_bytes(size), store, format_bytes(free), format_bytes(reserve)))
     if there.f_files and files > there.f_favail:  # as one without a fixed number of inodes does
         raise HookError(CANNOT_WRITE, "the image needs %d files, store %s has %d free inodes; the job runs on; remove files there"
                         % (files, store, there.f_favail))
@@ -117,10 +110,10 @@ def check(directory, needed, store, reserve, user):
     except OSError as error:
         if error.errno == errno.EDQUOT:
             raise HookError(CANNOT_WRITE, "the image needs %s, the quota of %s on store %s does not allow that much more; the job runs on; "
-                            "remove files of %s there or raise the quota" % (shown(size), user, store, user))
+                            "remove files of %s there or raise the quota" % (format_bytes(size), user, store, user))
         if error.errno not in _CANNOT_TRY:
             raise HookError(CANNOT_WRITE, "the image needs %s, store %s does not give it: %s; the job runs on; free room there"
-                            % (shown(size), store, error.strerror))
+                            % (format_bytes(size), store, error.strerror))
 
 
 def check_private(place, files):
@@ -133,27 +126,21 @@ def check_private(place, files):
     size, free = files * _PER_FILE, place.free()
     if free is not None and size > free:
         raise HookError(CANNOT_WRITE, "what the engine writes on this node needs %s, %s has %s free; the job runs on; free room there, or "
-                        "name another disk of this node in checkpoint_hooks_private_directory" % (shown(size), place.path, shown(free)))
+                        "name another disk of this node in checkpoint_hooks_private_directory"
+                        % (format_bytes(size), place.path, format_bytes(free)))
 
 
-def check_limit(place, size, limit, user):
-    """As the user: see whether an image of this size (int, bytes) leaves him within what the site allows him in a store (dict).
+def check_limit(size, used, limit, store, user):
+    """Check that an image leaves its user within what the site allows him in a store.
 
     For file systems without quotas: it counts what is there before the image is made, and nobody is kept from writing by other means.
 
-    :param limit: bytes (int), 0 for as much as there is
+    :param size, used, limit: of the image, of the user's images, and what he may have (int, bytes)
+    :param store: its path, for the sentence (str)
     :param user: the user's name, for the sentence (str)
     :raises HookError: CANNOT_WRITE when it does not
     """
-    if not limit:
-        return
-    from . import survey  # not on the way to an image where nothing is counted
-    problems = []
-    used = sum(found for _user, found in survey.each(place, lambda _path, directory: survey.size_of(directory), problems))
-    if problems:
-        raise HookError(CANNOT_WRITE, "what the images of %s take in store %s cannot be counted (checkpoint_hooks_user_limit): %s; the "
-                        "job runs on; remove what is in the way" % (user, place["path"], problems[0]))
     if used + size > limit:
         raise HookError(CANNOT_WRITE, "the image needs %s, images of %s in store %s have %s of the %s that checkpoint_hooks_user_limit "
                         "allows; the job runs on; remove some, torque-ckpt list shows them"
-                        % (shown(size), user, place["path"], shown(used), shown(limit)))
+                        % (format_bytes(size), user, store, format_bytes(used), format_bytes(limit)))

@@ -10,9 +10,9 @@ import resource
 import stat
 
 from . import content, identity, mounts, scratch, strict
-from .admit import shown
 from .errors import HookError, CANNOT_WRITE, plain
 from .opened import is_beneath, look, state
+from .units import format_bytes
 
 _LEFT_MOST = 1000
 """How many files and trees left on other nodes an image remembers."""
@@ -134,7 +134,7 @@ def save(image, load, limit):
     reason = ""
     if load.bytes > limit:
         reason = ("%s (%s) lie on this node's own file systems, above the limit of %s (checkpoint_hooks_carried_bytes)"
-                  % (shown(load.bytes), load.what(), shown(limit)))
+                  % (format_bytes(load.bytes), load.what(), format_bytes(limit)))
     opened = []
     try:
         if not reason:

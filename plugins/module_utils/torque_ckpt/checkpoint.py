@@ -9,7 +9,7 @@ import signal
 import time
 
 from . import admit, carried, changed, compression, compressors, contract, digest, fallback, holding, identity, incarnation, key, lock
-from . import manifest, opened, phases, preflight, private, privilege, report, spool, start, store, told, witness
+from . import manifest, opened, phases, preflight, private, privilege, report, spool, start, store, survey, told, witness
 from .errors import HookError, REFUSED
 
 
@@ -88,7 +88,9 @@ def _write(call, node, root, place, output, left, needed, way):
             admit.check_private(place, needed[1])
             files = carried.need(places, root.pid, node.settings["carried_bytes"], output, node.user.uid)
             needed = [needed[0] + files[0], needed[1] + files[1]]
-            admit.check_limit(node.store, needed[0], node.settings["user_limit"], node.user.name)
+            if node.settings["user_limit"]:
+                used = survey.used_bytes(node.store, node.user.name)
+                admit.check_limit(needed[0], used, node.settings["user_limit"], node.store["path"], node.user.name)
             admit.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
         frozen, engine, facts = _dump(node, root, draft, place, companions, way)
         excess = node.engine.excess(place.descriptor)

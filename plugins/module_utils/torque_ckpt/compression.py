@@ -11,10 +11,10 @@ import signal
 import time
 
 from . import compressors, digest, manifest, privilege
-from .admit import shown as shown_size
 from .directory import names_in
 from .engines.base import call
 from .errors import HookError, CANNOT_WRITE, ENGINE, REFUSED, TEMPORARY
+from .units import format_bytes
 
 _F_SETPIPE_SZ, _PIECE = 1031, 1 << 20
 
@@ -114,7 +114,7 @@ def check(found, shown, place, linked):
     if free is not None and packed + copied > free:
         raise HookError(TEMPORARY, "image %s needs %s to be %s, %s has %s free; free room there, name a larger disk of this node "
                         "in checkpoint_hooks_private_directory or restart the job on another node; image kept"
-                        % (shown, shown_size(packed + copied), "decompressed" if packed else "copied", place.path, shown_size(free)))
+                        % (shown, format_bytes(packed + copied), "decompressed" if packed else "copied", place.path, format_bytes(free)))
 
 
 class _Receiver(object):

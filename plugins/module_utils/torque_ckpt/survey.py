@@ -9,11 +9,9 @@ import resource
 import stat
 import time
 
-from . import contract, digest, incarnation, manifest, privilege, store
+from . import contract, incarnation, manifest, privilege, store
 from .directory import DIRECTORY, names_in
-from .errors import HookError, NO_INPUT, REFUSED, SYSTEM
-
-digest.prepare()
+from .errors import HookError, CANNOT_WRITE, NO_INPUT, REFUSED, SYSTEM
 
 DEPTH = 4
 """A job's directory is found if there are fewer directories than this between it and its store."""
@@ -166,6 +164,21 @@ def each(place, work, problems, only=None, also=(), answer=None, deadline=DEADLI
         except HookError as error:
             problems.append("the images of %s in %s cannot be looked at: %s" % (user.name, place["path"], error.sentence))
     return found
+
+
+def used_bytes(place, user):
+    """As the user: return how much his images take in a store (dict).
+
+    :param user: the user's name, for the sentence (str)
+    :returns: bytes (int)
+    :raises HookError: CANNOT_WRITE when they cannot be counted
+    """
+    problems = []
+    used = sum(found for _user, found in each(place, lambda _path, directory: size_of(directory), problems))
+    if problems:
+        raise HookError(CANNOT_WRITE, "what the images of %s take in store %s cannot be counted (checkpoint_hooks_user_limit): %s; the "
+                        "job runs on; remove what is in the way" % (user, place["path"], problems[0]))
+    return used
 
 
 def size_of(descriptor):

@@ -8,7 +8,7 @@ import re
 import pytest
 from conftest import LIMIT, core_image
 
-from torque_ckpt import admit, compression, compressors, contract, digest, errors, identity, key, manifest, private, privilege
+from torque_ckpt import compression, compressors, contract, digest, errors, identity, key, manifest, private, privilege, units
 from torque_ckpt.engines import blcr, criu
 from torque_ckpt.errors import HookError
 
@@ -325,7 +325,7 @@ def test_node_without_room_for_copies(image, monkeypatch):
     assert failure(compression.check, image.found, SHOWN, image.place, lambda _name: False) == (
         errors.TEMPORARY, "image %s needs %s to be copied, %s has 28.0 KiB free; free room there, name a larger disk of this node in "
         "checkpoint_hooks_private_directory or restart the job on another node; image kept"
-        % (SHOWN, admit.shown(len(NOISE) + len(TEXT)), image.place.path))
+        % (SHOWN, units.format_bytes(len(NOISE) + len(TEXT)), image.place.path))
 
 
 def test_program_that_is_not_on_this_node(image, monkeypatch, tmp_path):

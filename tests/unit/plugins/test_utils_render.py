@@ -89,18 +89,6 @@ def test_exit_status_zero_is_shown():
     assert render.table([result(exit_status=0)]).splitlines()[1].split()[-3:] == ["0", "-", "0.00"]
 
 
-@pytest.mark.parametrize("count, text", [
-    (None, "-"), (0, "0 B"), (1, "1 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (1048576, "1.0 MiB"),
-    (9856614, "9.4 MiB"), (1073741824, "1.0 GiB"), (5 * 1024 ** 4, "5120.0 GiB"),
-])
-def test_size(count, text):
-    assert render.size(count) == text
-
-
-def test_size_is_rounded_before_its_unit_is_chosen():
-    assert render.size(1024 ** 2 - 1) == "1.0 MiB"
-
-
 @pytest.mark.parametrize("facts, text", [
     ({}, "-"),
     ({"counters": []}, "-"),

@@ -1,0 +1,33 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from torque_ckpt import errors, privilege, survey
+from torque_ckpt.errors import HookError
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: directories of somebody else")
+
+
+def test_limit_where_it_cannot_be_counted_what_there_is(in_child, open_directory, somebody):
+    """Directories without end would otherwise count for nothing."""
+    deep = os.path.join(open_directory, "12.head.CK")
+    os.mkdir(deep)
+    code = "import os\nfor _ in range(3000):\n os.mkdir('d'); os.chdir('d')"
+    subprocess.run([sys.executable, "-c", code], cwd=deep, check=True)
+    os.chown(deep, somebody.uid, somebody.gid)
+
+    def work():
+        privilege.become(somebody)
+        try:
+            survey.used_bytes({"path": open_directory, "id": "main"}, "alice")
+        except HookError as error:
+            return error.code, error.sentence
+    try:
+        assert tuple(in_child(work).result) == (
+            errors.CANNOT_WRITE, "what the images of alice take in store {0} cannot be counted (checkpoint_hooks_user_limit): "
+            "{0}/12.head.CK cannot be looked at: its directories are nested too deep; the job runs on; remove what is in the way"
+            .format(open_directory))
+    finally:
+        subprocess.run(["rm", "-rf", deep], check=True)
