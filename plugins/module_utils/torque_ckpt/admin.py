@@ -7,8 +7,8 @@ import json
 import os
 import sys
 
-from . import VERSION, commandline, config, contract, digest, fleet, identity, key, manifest, metrics, node_down, orphans, records, report
-from . import selftest, start, store, survey
+from . import VERSION, commandline, config, contract, digest, fleet, identity, key, manifest, metrics, node_down, orphans, records, selftest
+from . import start, store, survey, syslog
 from .commandline import FOUND_WRONG
 from .engines import registry
 from .errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
@@ -212,7 +212,7 @@ def _prune(stores, arguments, _config_path):
     def say(fact):
         removed.append(fact)
         if fact["action"] == "removed":
-            report.log("prune", **{name: fact[name] for name in ("kind", "job", "owner", "path", "bytes", "action")})
+            syslog.log_event("prune", **{name: fact[name] for name in ("kind", "job", "owner", "path", "bytes", "action")})
 
     try:
         if arguments.orphans:
@@ -265,7 +265,7 @@ def _node_down(stores, arguments, _config_path):
     def say(fact, is_new):
         found.append(fact)
         if is_new and not arguments.dry_run:
-            report.log("node_down", **fact)
+            syslog.log_event("node_down", **fact)
 
     try:
         node_down.look(stores, arguments.dry_run, say)

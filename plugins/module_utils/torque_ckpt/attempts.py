@@ -6,7 +6,7 @@ go round for ever.
 """
 import time
 
-from . import records, report
+from . import records, report, syslog
 from .errors import HookError, SYSTEM
 
 LONGEST = 300
@@ -47,6 +47,6 @@ def judge(settings, job_id, error, sleep=time.sleep):
     try:
         records.write(settings["run_directory"], job_id, records.ATTEMPTS, {"failed": count})
     except (OSError, HookError) as problem:
-        report.log("restart", job=job_id, outcome="not counted", reason=problem)
+        syslog.log_event("restart", job=job_id, outcome="not counted", reason=problem)
     sleep(min(LONGEST, settings["restart_backoff"] * 2 ** (count - 1)))
     return HookError(error.code, "%s (attempt %d of %d)" % (error.sentence, count, most))

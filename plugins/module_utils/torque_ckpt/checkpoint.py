@@ -9,7 +9,7 @@ import signal
 import time
 
 from . import admit, carried, changed, compression, compressors, contract, digest, fallback, holding, identity, incarnation, key, lock
-from . import manifest, opened, phases, preflight, private, privilege, report, spool, start, store, survey, told, witness
+from . import manifest, opened, phases, preflight, private, privilege, report, spool, start, store, survey, syslog, told, witness
 from .errors import HookError, REFUSED
 
 
@@ -19,7 +19,7 @@ def _prune(directory, call, settings, life):
         with phases.measure("prune"):
             store.prune(directory, call.job_id, call.depth or settings["depth"], life)
     except (HookError, OSError) as error:
-        report.log("checkpoint", job=call.job_id, outcome="not pruned", sentence=repr(str(error)))
+        syslog.log_event("checkpoint", job=call.job_id, outcome="not pruned", sentence=repr(str(error)))
 
 
 def _companions(image, node, root, places, output, left):
@@ -173,7 +173,7 @@ def _checkpoint(call, node, hook, started):
         told.insist(commands)
         fallback.drop_note(node.settings["run_directory"], call.job_id)
         identity.send(failed["hook"], signal.SIGKILL)
-        report.log("checkpoint", job=call.job_id, outcome="held", image=failed["name"])
+        syslog.log_event("checkpoint", job=call.job_id, outcome="held", image=failed["name"])
         return
     with phases.measure("admit"):
         root = identity.root_of(node.settings["run_directory"], call, node.user.uid)

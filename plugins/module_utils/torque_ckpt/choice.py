@@ -7,7 +7,7 @@ named and damaged is refused: it may be only this node that cannot read it.
 """
 import os
 
-from . import incarnation, manifest, report, store
+from . import incarnation, manifest, store, syslog
 from .errors import HookError, TEMPORARY, plain
 
 
@@ -23,7 +23,7 @@ def _is_good(call, node, directory, prove):
     except HookError as error:
         if error.code == TEMPORARY:
             raise
-        report.log("restart", job=call.job_id, outcome="image not taken", sentence=repr(error.sentence))
+        syslog.log_event("restart", job=call.job_id, outcome="image not taken", sentence=repr(error.sentence))
         return False
     return True
 

@@ -16,7 +16,7 @@ import stat
 import subprocess
 import time
 
-from . import config, identity, manifest, phases, progress, report, store, strict
+from . import config, identity, manifest, phases, progress, report, store, strict, syslog
 from .directory import DIRECTORY, names_in, open_file
 from .errors import HookError, CANNOT_WRITE, DATA, NO_INPUT, USAGE
 
@@ -328,7 +328,7 @@ def put(way, path, job, name, keep):
             way.remove(job, doomed)
         _thin_out(path, there, name, keep)
     except OSError as error:  # the image is there
-        report.log("copy", outcome="not removed", path=os.path.join(way.shown, job), reason=_why(error))
+        syslog.log_event("copy", outcome="not removed", path=os.path.join(way.shown, job), reason=_why(error))
     return size
 
 

@@ -9,7 +9,7 @@ preconditions do not hold (store not mounted, say); there the restart hook waits
 import os
 import time
 
-from . import identity, key, manifest, records, report, spool, store
+from . import identity, key, manifest, records, report, spool, store, syslog
 from .directory import names_in
 from .engines.base import call as run
 from .errors import HookError, CANNOT_WRITE, GONE
@@ -48,7 +48,7 @@ def insist(check):
         except HookError as error:
             if not is_needed():
                 raise
-            report.log("restart", outcome="waiting", code=error.code, sentence=repr(error.sentence))
+            syslog.log_event("restart", outcome="waiting", code=error.code, sentence=repr(error.sentence))
         time.sleep(PAUSE)
 
 
@@ -108,7 +108,7 @@ def keep(run_directory, call, error):
         if status != 0:
             break
         time.sleep(PATIENCE)  # should the checkpoint hook fail, try again
-    report.log("restart", job=call.job_id, outcome="not kept", said=said.strip())
+    syslog.log_event("restart", job=call.job_id, outcome="not kept", said=said.strip())
     drop_note(run_directory, call.job_id)
 
 

@@ -18,7 +18,7 @@ import os
 import stat
 import time
 
-from . import identity, key, privilege, report, store, strict
+from . import identity, key, privilege, store, strict, syslog
 from .directory import DIRECTORY
 from .errors import HookError, CANNOT_WRITE, REFUSED, TEMPORARY
 
@@ -144,7 +144,7 @@ def put_back(directory, job_id, text):
     try:
         _write(directory, job_id, text)
     except (OSError, HookError) as error:
-        report.log("incarnation", job=job_id, outcome="not written", reason=error)
+        syslog.log_event("incarnation", job=job_id, outcome="not written", reason=error)
 
 
 # -- as root -----------------------------------------------------------------------------------------------------------

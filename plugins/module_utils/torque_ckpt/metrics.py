@@ -9,7 +9,7 @@ import os
 import stat
 import time
 
-from . import report
+from . import syslog
 
 FILE = "ckpt_torque.prom"
 STATE = "metrics.json"
@@ -164,7 +164,7 @@ def update(settings, change):
             replace(opened[-1], FILE, counters.text(), 0o644)
         return True
     except (OSError, ValueError, TypeError, KeyError) as error:
-        report.log("metrics", outcome="not counted", reason=getattr(error, "strerror", None) or error)
+        syslog.log_event("metrics", outcome="not counted", reason=getattr(error, "strerror", None) or error)
         return False
     finally:
         for descriptor in opened:

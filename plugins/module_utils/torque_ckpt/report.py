@@ -1,20 +1,13 @@
-"""One sentence for people (stderr: pbs_mom makes it the job's comment), one line for the system log."""
+"""One sentence for people (stderr: pbs_mom makes it the job's comment), one line for the system log, and the counters."""
 import os
 import sys
-import syslog
 
-from . import phases
+from . import phases, syslog
 from .errors import HookError, CONFIG, SYSTEM, TEMPORARY, plain
 
 STATUS = "PBS_RESTART_STATUS"
 """Variable of the restart hook: the file in which a pbs_mom with the patch restart-status looks, when the hook has ended,
 for what became of the restart. "Temporary ..." queues the job again, any other line holds it; it becomes the job's comment."""
-
-
-def log(hook, **facts):
-    """Write one line "hook=... key=value ..." to the system log."""
-    syslog.openlog("ckpt-torque", syslog.LOG_PID, syslog.LOG_DAEMON)
-    syslog.syslog(" ".join(["hook=" + hook] + ["%s=%s" % (key, ascii(str(value))[1:-1]) for key, value in sorted(facts.items())]))
 
 
 _settings = {}
@@ -31,7 +24,7 @@ def _tell(hook, facts):
     shown = dict(facts, node=os.uname().nodename, **{name + "_seconds": round(seconds, 3) for name, seconds in spent.items()})
     if "sentence" in shown:
         shown["sentence"] = repr(shown["sentence"])
-    log(hook, **shown)
+    syslog.log_event(hook, **shown)
     if _settings and hook != "run":  # that one is the user's
         from . import metrics  # not on the way to a hook's work
         metrics.count(_settings, hook, dict(facts, phases=spent))
@@ -75,7 +68,7 @@ def restart_failed(code, sentence):
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as stream:
                 stream.write(verdict(code, sentence) + "\n")
         except OSError as error:
-            log("restart", outcome="not told", path=path, reason=error.strerror)
+            syslog.log_event("restart", outcome="not told", path=path, reason=error.strerror)
 
 
 def restart_succeeded():

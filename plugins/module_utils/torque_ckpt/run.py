@@ -5,7 +5,7 @@ environment and files.
 """
 import os
 
-from . import config, contract, privilege, report, start, supervisor
+from . import config, contract, privilege, report, start, supervisor, syslog
 from .engines import registry
 from .errors import HookError, USAGE
 
@@ -31,7 +31,7 @@ def _under_engine(command, settings):
     try:
         return registry.get(settings).command(command)
     except HookError as error:
-        report.log("run", job=os.environ.get("PBS_JOBID", ""), outcome="not under the engine", sentence=repr(error.sentence))
+        syslog.log_event("run", job=os.environ.get("PBS_JOBID", ""), outcome="not under the engine", sentence=repr(error.sentence))
         return command
 
 

@@ -111,7 +111,9 @@ class Fleet(object):
         :param before: code (str); options: of the interpreter (list of str); variables: of the environment (dict)
         """
         # What is imported late is imported before.
-        become = "admin.commandline.parser().format_help(); admin.digest.prepare(); privilege.become(privilege.account(%r))" % user if user else "pass"
+        become = "pass"
+        if user:
+            become = "admin.commandline.parser().format_help(); admin.digest.prepare(); privilege.become(privilege.account(%r))" % user
         code = ("import resource, sys; sys.path.insert(0, %r)\nfrom torque_ckpt import admin, privilege\n"
                 "from torque_ckpt.engines import criu\n%s\n%s\nsys.exit(admin.main(sys.argv, %r))" % (HOOKS, before, become, self.config))
         environment = dict({"PATH": "/bin:/usr/bin", "LC_ALL": locale}, **dict(variables))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from torque_ckpt import contract, errors, fallback, identity, key, manifest, preflight, privilege, report, start
+from torque_ckpt import contract, errors, fallback, identity, key, manifest, preflight, privilege, report, start, syslog
 from torque_ckpt.errors import HookError
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
@@ -208,7 +208,7 @@ def test_insisting_ends_with_success_or_where_it_is_not_needed(monkeypatch):
             raise answer
         return answer
     monkeypatch.setattr(fallback, "PAUSE", 0)
-    monkeypatch.setattr(report, "log", lambda *_hook, **_facts: None)
+    monkeypatch.setattr(syslog, "log_event", lambda *_hook, **_facts: None)
     monkeypatch.setattr(fallback, "is_needed", lambda: True)
     assert fallback.insist(check) == "yes"
     monkeypatch.setattr(fallback, "is_needed", lambda: False)

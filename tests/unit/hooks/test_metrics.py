@@ -1,13 +1,14 @@
 import json
 import os
 import pathlib
+import syslog
 import re
 import threading
 import time
 
 import pytest
 
-from torque_ckpt import errors, metrics, report
+from torque_ckpt import errors, metrics
 
 TOP = pathlib.Path(__file__).resolve().parents[3]
 HELD = {"outcome": "held", "bytes": 1000, "seconds": 1.5, "frozen_seconds": 0.25, "job": "12.head",
@@ -32,7 +33,7 @@ def as_root(monkeypatch):
 def lines(monkeypatch):
     """What went to the system log (list of str)."""
     found = []
-    monkeypatch.setattr(report.syslog, "syslog", found.append)
+    monkeypatch.setattr(syslog, "syslog", found.append)
     return found
 
 

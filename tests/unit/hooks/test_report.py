@@ -1,10 +1,10 @@
 import os
 import re
-import syslog
+import syslog as system_log
 
 import pytest
 
-from torque_ckpt import errors, metrics, phases, privilege, report
+from torque_ckpt import errors, metrics, phases, privilege, report, syslog
 from torque_ckpt.errors import HookError
 
 NODE = os.uname().nodename
@@ -22,7 +22,7 @@ def clean(monkeypatch):
 def lines(monkeypatch):
     """What went to the system log (list of str); it is kept out of the machine's own."""
     found = []
-    monkeypatch.setattr(report.syslog, "syslog", found.append)
+    monkeypatch.setattr(system_log, "syslog", found.append)
     return found
 
 
@@ -95,15 +95,15 @@ def test_guard_lets_the_end_of_the_program_pass(lines, error):
 
 
 def test_log_is_one_line_of_facts_in_order(lines):
-    report.log("checkpoint", job="12.head", bytes=7, seconds=0.5, outcome="held", engine="criu")
+    syslog.log_event("checkpoint", job="12.head", bytes=7, seconds=0.5, outcome="held", engine="criu")
     assert lines == ["hook=checkpoint bytes=7 engine=criu job=12.head outcome=held seconds=0.5"]
 
 
 def test_log_goes_to_the_daemons_log_under_our_name(lines, monkeypatch):
     opened = []
-    monkeypatch.setattr(report.syslog, "openlog", lambda *arguments: opened.append((arguments, list(lines))))
-    report.log("run", outcome="started")
-    assert opened == [(("ckpt-torque", syslog.LOG_PID, syslog.LOG_DAEMON), [])]
+    monkeypatch.setattr(system_log, "openlog", lambda *arguments: opened.append((arguments, list(lines))))
+    syslog.log_event("run", outcome="started")
+    assert opened == [(("ckpt-torque", system_log.LOG_PID, system_log.LOG_DAEMON), [])]
 
 
 def test_the_codes_are_those_of_sysexits():
@@ -112,7 +112,7 @@ def test_the_codes_are_those_of_sysexits():
 
 
 def test_log_never_raises():
-    report.log("restart", origin="\udcff")
+    syslog.log_event("restart", origin="\udcff")
 
 
 def test_guard_survives_a_job_id_that_is_no_text(hook):
@@ -121,8 +121,8 @@ def test_guard_survives_a_job_id_that_is_no_text(hook):
 
 def test_log_cannot_be_forged(monkeypatch):
     lines = []
-    monkeypatch.setattr(report.syslog, "syslog", lines.append)
-    report.log("restart", origin="n1\nhook=restart outcome=restarted")
+    monkeypatch.setattr(system_log, "syslog", lines.append)
+    syslog.log_event("restart", origin="n1\nhook=restart outcome=restarted")
     assert lines == ["hook=restart origin=n1\\nhook=restart outcome=restarted"]
 
 
