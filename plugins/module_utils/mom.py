@@ -10,7 +10,7 @@ import os
 import signal
 import time
 
-from .torque_ckpt import identity
+from .torque_ckpt import identity, processes
 from .torque_ckpt.engines.base import listen
 from .torque_ckpt.trial import exit_status, spawn, wait_until
 
@@ -27,7 +27,7 @@ class MomError(Exception):
 
 def reap(leader):
     """Collect children that have ended, but not the leader (pid), whose status is wanted: as zombies they keep their ids."""
-    for pid in identity.children(os.getpid()):
+    for pid in processes.list_children(os.getpid()):
         if pid != leader:
             try:
                 os.waitpid(pid, os.WNOHANG)
@@ -176,14 +176,14 @@ class Job(object):
             return ""
 
     def processes(self):
-        """Return the processes (list of identity.Process) of the job on this node: its session and its PBS_JOBID."""
+        """Return the processes (list of processes.Process) of the job on this node: its session and its PBS_JOBID."""
         found = []
         reap(self.leader)
         for entry in os.listdir("/proc"):
-            process = identity.process(int(entry)) if entry.isdigit() else None
+            process = processes.read_process(int(entry)) if entry.isdigit() else None
             if process is None or process.state in "ZX" and (process.pid == self.leader or process.ppid != os.getpid()):
                 continue  # the leader's end is looked at by ended(); other zombies of ours still hold their ids
-            if process.session == self.leader or process.uid == self.user.uid and identity.job_of(process.pid) == self.job_id:
+            if process.session == self.leader or process.uid == self.user.uid and identity.read_job_id(process.pid) == self.job_id:
                 found.append(process)
         return found
 

@@ -14,7 +14,7 @@ import time
 
 USER, STORE, HOOKS, CONFIG = sys.argv[1:5]
 sys.path.insert(0, HOOKS)
-from torque_ckpt import compression, compressors, config, identity, private, privilege  # noqa: E402
+from torque_ckpt import compression, compressors, config, private, privilege, processes  # noqa: E402
 from torque_ckpt.engines import registry  # noqa: E402
 
 JOB_ID = "1.bench"
@@ -157,7 +157,7 @@ def running(program, user):
                            env={"PBS_JOBID": JOB_ID, "PATH": "/bin:/usr/bin"}, cwd="/")
     try:
         time.sleep(3)
-        yield job.pid, identity.children(job.pid)[0]
+        yield job.pid, processes.list_children(job.pid)[0]
     finally:
         subprocess.run(["pkill", "-KILL", "-s", str(job.pid)], check=False)
         job.wait()

@@ -7,8 +7,8 @@ import json
 import os
 import sys
 
-from . import VERSION, commandline, config, contract, digest, fleet, identity, key, manifest, metrics, node_down, orphans, records, selftest
-from . import start, store, survey, syslog
+from . import VERSION, commandline, config, contract, digest, fleet, key, manifest, metrics, node_down, orphans, processes, records
+from . import selftest, start, store, survey, syslog
 from .commandline import FOUND_WRONG
 from .engines import registry
 from .errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
@@ -298,7 +298,7 @@ def _jobs(settings):
     for name in names:
         if name.endswith(".json"):
             record = records.read(settings["run_directory"], name[:-5], records.JOB)
-            root = identity.marked(record["root"]) if record else None
+            root = processes.find_marked(record["root"]) if record else None
             if root is not None:
                 found.append({"job": name[:-5], "owner": survey.account_of(root.uid, 0).name, "pid": root.pid, "name": root.name})
     return found

@@ -9,7 +9,7 @@ import os
 import resource
 import stat
 
-from . import content, identity, mounts, scratch, strict
+from . import content, mounts, processes, scratch, strict
 from .errors import HookError, CANNOT_WRITE, plain
 from .opened import is_beneath, look, state
 from .units import format_bytes
@@ -22,7 +22,7 @@ _LEFT_MOST = 1000
 
 def _expand(names, root):
     """Return the configured names (list of str) with $TMPDIR of the job's root process (pid), resolved; those without it left out."""
-    temporary = os.fsdecode(identity.variable(root, "TMPDIR") or b"")
+    temporary = os.fsdecode(processes.read_variable(root, "TMPDIR") or b"")
     found = []
     for name in names:
         start, rest = (temporary, name[len("$TMPDIR"):]) if name.startswith("$TMPDIR") else ("/", name)

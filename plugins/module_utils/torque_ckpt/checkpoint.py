@@ -9,7 +9,7 @@ import signal
 import time
 
 from . import admit, carried, changed, compression, compressors, contract, digest, fallback, holding, identity, incarnation, key, lock
-from . import manifest, opened, phases, preflight, private, privilege, report, spool, start, store, survey, syslog, told, witness
+from . import manifest, opened, phases, preflight, private, privilege, processes, report, spool, start, store, survey, syslog, told, witness
 from .errors import HookError, REFUSED
 
 
@@ -172,16 +172,16 @@ def _checkpoint(call, node, hook, started):
         privilege.as_user(node.user, lambda: fallback.present(call, node, failed["name"]), answer=answer)
         told.insist(commands)
         fallback.drop_note(node.settings["run_directory"], call.job_id)
-        identity.send(failed["hook"], signal.SIGKILL)
+        processes.send_signal(failed["hook"], signal.SIGKILL)
         syslog.log_event("checkpoint", job=call.job_id, outcome="held", image=failed["name"])
         return
     with phases.measure("admit"):
-        root = identity.root_of(node.settings["run_directory"], call, node.user.uid)
+        root = identity.find_root_process(node.settings["run_directory"], call, node.user.uid)
         holding.heal(node.settings["run_directory"], call.job_id, root.pid)
         # A restart hook does not have the job's output open as the run hook has.
-        output, left = (identity.recorded_of(node.settings["run_directory"], call.job_id, root, what) for what in ("output", "left"))
+        output, left = (identity.read_recorded(node.settings["run_directory"], call.job_id, root, what) for what in ("output", "left"))
         output = output or spool.find(root.ppid, spool.directory())
-        needed = admit.need(identity.tree(root.pid), sum(spool.lengths(output).values()))
+        needed = admit.need(processes.list_tree(root.pid), sum(spool.lengths(output).values()))
         store.give_job_directory(node.store, call.directory, node.user)
         answer = incarnation.checkpointed(node, call, root, answer)
 

@@ -11,7 +11,7 @@ import select
 import signal
 import time
 
-from . import identity
+from . import identity, processes
 from .errors import HookError
 
 _PAUSE = 0.1
@@ -26,7 +26,7 @@ def _came_back(member, uid, job_id, session, since):
     if member.uid != uid or member.start < since or member.state in "ZX":
         return False
     try:
-        return member.session == session or identity.job_of(member.pid) == job_id
+        return member.session == session or identity.read_job_id(member.pid) == job_id
     except HookError:  # its environment is too long to look at
         return False
 
@@ -35,10 +35,10 @@ def _end(uid, job_id, session, since):
     """End what came back, until two looks find nothing."""
     empty = 0
     for _look in range(_LOOKS):
-        found = [member for member in map(identity.process, map(int, filter(str.isdigit, os.listdir("/proc"))))
+        found = [member for member in map(processes.read_process, map(int, filter(str.isdigit, os.listdir("/proc"))))
                  if member and _came_back(member, uid, job_id, session, since)]
         for member in found:
-            identity.send(identity.mark(member), signal.SIGKILL)
+            processes.send_signal(processes.get_mark(member), signal.SIGKILL)
         empty = 0 if found else empty + 1
         if empty == 2:
             return
@@ -46,13 +46,13 @@ def _end(uid, job_id, session, since):
 
 
 def _is_there(hook):
-    found = identity.marked(hook)
+    found = processes.find_marked(hook)
     return found is not None and found.state not in "ZX"
 
 
 def _watch(reader, hook, job_id, uid):
     """Wait for a word of the hook's; end what it brought back when it ends without one."""
-    since = identity.process(os.getpid()).start
+    since = processes.read_process(os.getpid()).start
     while True:
         there = _is_there(hook)
         if select.select([reader], [], [], _PAUSE)[0]:
@@ -71,7 +71,7 @@ def if_killed(job_id, uid):
     :param job_id: the job's (str)
     :param uid: its owner's (int)
     """
-    hook = identity.mark()
+    hook = processes.get_mark()
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -16,7 +16,7 @@ import stat
 import subprocess
 import time
 
-from . import config, identity, manifest, phases, progress, report, store, strict, syslog
+from . import config, manifest, phases, processes, progress, report, store, strict, syslog
 from .directory import DIRECTORY, names_in, open_file
 from .errors import HookError, CANNOT_WRITE, DATA, NO_INPUT, USAGE
 
@@ -273,7 +273,7 @@ def _listen(process, told):
         except subprocess.TimeoutExpired:
             told = None
         if watch.fault():
-            for pid in reversed(identity.tree(process.pid)):
+            for pid in reversed(processes.list_tree(process.pid)):
                 os.kill(pid, signal.SIGKILL)
             process.communicate()
             raise OSError(errno.ETIMEDOUT, "sftp %s and was ended" % watch.fault())
@@ -293,7 +293,7 @@ def _left_over(names):
     """Return which of the names (list of str) hidden copies of this node have that nobody makes any more."""
     found = [(name, store.HIDDEN.fullmatch(name)) for name in names]
     return [name for name, made in found if made and made.group(1) == os.uname().nodename
-            and identity.marked([int(made.group(2)), int(made.group(3))]) is None]
+            and processes.find_marked([int(made.group(2)), int(made.group(3))]) is None]
 
 
 def put(way, path, job, name, keep):

@@ -9,7 +9,7 @@ preconditions do not hold (store not mounted, say); there the restart hook waits
 import os
 import time
 
-from . import identity, key, manifest, records, report, spool, store, syslog
+from . import key, manifest, processes, records, report, spool, store, syslog
 from .directory import names_in
 from .engines.base import call as run
 from .errors import HookError, CANNOT_WRITE, GONE
@@ -23,7 +23,7 @@ PAUSE = 10
 
 def find_commands():
     """Return the directory of TORQUE's commands (str), or None when it was no pbs_mom beside which they are that called this hook."""
-    caller = identity.process(os.getppid())
+    caller = processes.read_process(os.getppid())
     for pid in (caller.pid, caller.ppid) if caller else ():  # an unpatched one calls the checkpoint hook by a shell
         try:
             mom = os.readlink("/proc/%d/exe" % pid)
@@ -55,7 +55,7 @@ def insist(check):
 def note(run_directory, job_id):
     """Return the note (dict: "hook", "name") that a restart hook which still waits left for this job, or None."""
     found = records.read(run_directory, job_id, records.FAILED)
-    return found if found and identity.marked(found["hook"]) else None
+    return found if found and processes.find_marked(found["hook"]) else None
 
 
 def drop_note(run_directory, job_id):
@@ -96,7 +96,7 @@ def keep(run_directory, call, error):
     commands = find_commands()
     report.failed("restart", call.job_id, error.code, error.sentence)
     error.told = True
-    records.write(run_directory, call.job_id, records.FAILED, {"hook": identity.mark(), "name": call.name})
+    records.write(run_directory, call.job_id, records.FAILED, {"hook": processes.get_mark(), "name": call.name})
     if os.fork() == 0:
         try:
             os.setsid()  # it outlives this hook

@@ -9,27 +9,21 @@ import os
 import signal
 import time
 
-from . import identity, privilege, records
+from . import privilege, processes, records
 from .errors import HookError, SYSTEM
 
 PAUSE = 2
 """How often a leader looks whether its stopped job was left behind (seconds)."""
 
 
-def signal_all(processes, number):
-    """Send a signal to processes (iterable of Process), as far as they are there."""
-    for found in processes:
-        identity.send(identity.mark(found), number)
-
-
 def _members(root):
     """Return the tree under root (Process) as far as it is its user's (list of Process), parents first."""
-    return [found for found in identity.family(root) if found.uid == root.uid]
+    return [found for found in processes.list_family(root) if found.uid == root.uid]
 
 
 def stopped(root):
     """Return the pids (list of int) of the tree under root (pid) that stand still."""
-    return [pid for pid in identity.tree(root) if getattr(identity.process(pid), "state", "") == "T"]
+    return [pid for pid in processes.list_tree(root) if getattr(processes.read_process(pid), "state", "") == "T"]
 
 
 def begin(run_directory, job_id, suspended):
@@ -39,7 +33,7 @@ def begin(run_directory, job_id, suspended):
     :raises HookError: SYSTEM
     """
     try:
-        records.write(run_directory, job_id, records.HOLDING, {"hook": identity.mark(), "suspended": suspended})
+        records.write(run_directory, job_id, records.HOLDING, {"hook": processes.get_mark(), "suspended": suspended})
     except OSError as error:
         raise HookError(SYSTEM, "cannot write %s: %s; the job runs on"
                         % (records.path(run_directory, job_id, records.HOLDING), error.strerror))
@@ -52,7 +46,7 @@ def end(run_directory, job_id):
 
 def go_on(root, suspended):
     """Set the tree under root (Process) going again, but for what had been suspended (pids)."""
-    signal_all([found for found in _members(root) if found.pid not in suspended], signal.SIGCONT)
+    processes.signal_processes([found for found in _members(root) if found.pid not in suspended], signal.SIGCONT)
 
 
 def wait_for_engine(timeout):
@@ -68,7 +62,7 @@ def wait_for_engine(timeout):
             return
         if pid == 0:
             if time.monotonic() > late:
-                signal_all(identity.family(identity.process(os.getpid()))[1:], signal.SIGKILL)
+                processes.signal_processes(processes.list_family(processes.read_process(os.getpid()))[1:], signal.SIGKILL)
             time.sleep(0.01)
 
 
@@ -102,8 +96,8 @@ def kill(root, user):
     are not in the image.
     """
     def work():
-        signal_all(reversed(_members(root)), signal.SIGKILL)
-    if identity.has_handles():
+        processes.signal_processes(reversed(_members(root)), signal.SIGKILL)
+    if processes.has_pidfds():
         work()
     else:  # a number may be another process's at the very moment; the user can harm nobody but himself
         privilege.as_user(user, work)
@@ -117,8 +111,8 @@ def heal(run_directory, job_id, root, healed=None):
     :returns: the dead hook ([pid, start]) or what was given
     """
     found = records.read(run_directory, job_id, records.HOLDING)
-    process = identity.process(root)
-    if not found or found["hook"] == healed or identity.marked(found["hook"]) or process is None:
+    process = processes.read_process(root)
+    if not found or found["hook"] == healed or processes.find_marked(found["hook"]) or process is None:
         return healed
     go_on(process, found["suspended"])
     return found["hook"]

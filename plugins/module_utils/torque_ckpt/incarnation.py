@@ -18,7 +18,7 @@ import os
 import stat
 import time
 
-from . import identity, key, privilege, store, strict, syslog
+from . import identity, key, privilege, processes, store, strict, syslog
 from .directory import DIRECTORY
 from .errors import HookError, CANNOT_WRITE, REFUSED, TEMPORARY
 
@@ -157,7 +157,7 @@ def _new(node, call, started, generation, process):
 def _process(root):
     """Return what tells a Process from all others of the cluster (list)."""
     with open("/proc/sys/kernel/random/boot_id") as stream:
-        return [stream.read().strip()] + identity.mark(root)
+        return [stream.read().strip()] + processes.get_mark(root)
 
 
 def _shown(seconds):
@@ -191,10 +191,10 @@ def checkpointed(node, call, root, otherwise):
     """
     def decide(text, generation):
         there = _trusted(node, call, text)
-        mine = identity.recorded_of(node.settings["run_directory"], call.job_id, root, "incarnation")
+        mine = identity.read_recorded(node.settings["run_directory"], call.job_id, root, "incarnation")
         if there and (there["id"] == mine["id"] if mine else there["process"] == _process(root)):
             return there
-        started = mine["started"] if mine else identity.started(root)
+        started = mine["started"] if mine else processes.get_start_time(root)
         if there and there["started"] >= started:
             raise HookError(REFUSED, "job %s continues on %s since %s; what runs on %s is an older life of it, since %s (if that is wrong, "
                             "compare the two clocks and remove %s); nothing was written or removed"

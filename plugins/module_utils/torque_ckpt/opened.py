@@ -6,7 +6,7 @@ Files without a name are the engine's.
 import os
 import stat
 
-from . import identity
+from . import processes
 from .errors import HookError, SYSTEM, plain
 
 
@@ -164,7 +164,7 @@ def look(root, directories):
     :raises HookError: SYSTEM when a process cannot be looked at that is not ending
     """
     found = Found()
-    for pid in identity.tree(root):
+    for pid in processes.list_tree(root):
         sockets = set()
         try:
             _descriptors(found, pid, sockets)
@@ -172,7 +172,7 @@ def look(root, directories):
             found.add(os.readlink("/proc/%d/exe" % pid), "/proc/%d/exe" % pid)
             found.add(os.readlink("/proc/%d/cwd" % pid), "/proc/%d/cwd" % pid)
         except OSError as error:
-            there = identity.process(pid)
+            there = processes.read_process(pid)
             if there is not None and _has_memory(pid):
                 raise HookError(SYSTEM, "cannot see what process %d (%s) of the job has open: %s; the job runs on"
                                 % (pid, plain(there.name), error.strerror))

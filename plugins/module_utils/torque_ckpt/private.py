@@ -6,7 +6,7 @@ owner of an image could change the image itself at any time.
 import os
 import stat
 
-from . import identity, privilege, records
+from . import privilege, processes, records
 from .directory import DIRECTORY, names_in
 from .errors import HookError, SYSTEM
 
@@ -30,7 +30,7 @@ def _remove(parent, name):
 def _sweep(parent):
     for name in names_in(parent):
         pid, _dot, start = name.partition(".")
-        there = identity.process(int(pid)) if pid.isdigit() else None
+        there = processes.read_process(int(pid)) if pid.isdigit() else None
         if there is None or str(there.start) != start:
             _remove(parent, name)
 
@@ -74,7 +74,7 @@ class Place(object):
             if there.st_uid != os.geteuid() or there.st_mode & 0o077:
                 raise HookError(SYSTEM, "%s must be root's and closed to everybody else; remove it and try again; %s" % (parent, otherwise))
             _sweep(self._parent)
-            self._name = "%d.%d" % (os.getpid(), identity.process(os.getpid()).start)
+            self._name = "%d.%d" % (os.getpid(), processes.read_process(os.getpid()).start)
             os.mkdir(self._name, 0o700, dir_fd=self._parent)
             self.descriptor = os.open(self._name, DIRECTORY, dir_fd=self._parent)
             if os.geteuid() == 0:

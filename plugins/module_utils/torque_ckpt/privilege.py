@@ -13,7 +13,7 @@ import signal
 import time
 from collections import namedtuple
 
-from . import identity, phases, progress
+from . import phases, processes, progress
 from .errors import HookError, NO_USER, SYSTEM, TEMPORARY
 
 User = namedtuple("User", "name uid gid home")
@@ -234,8 +234,8 @@ class _Part(object):
 
     def _kill(self):
         """Kill the child and what it has started."""
-        for member in reversed(identity.family(identity.process(self._pid))):
-            identity.send(identity.mark(member), signal.SIGKILL)
+        for member in reversed(processes.list_family(processes.read_process(self._pid))):
+            processes.send_signal(processes.get_mark(member), signal.SIGKILL)
 
     def lines(self):
         """Yield each line (bytes) that it says."""

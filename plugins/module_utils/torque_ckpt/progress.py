@@ -5,7 +5,7 @@ comes. Who waits for such a process asks here, so that he does not wait for ever
 """
 import time
 
-from . import identity
+from . import processes
 
 STOPPED = 30
 """How long a process may be stopped by a signal, in all (seconds)."""
@@ -52,7 +52,7 @@ class Watch(object):
             return self._fault
         passed = min(now - self._looked, 2 * PAUSE)  # more: we were stopped ourselves
         self._looked = now
-        found = {pid: _done(pid) for pid in set(identity.tree(self._pid)).union(self._also() if self._also else ())}
+        found = {pid: _done(pid) for pid in set(processes.list_tree(self._pid)).union(self._also() if self._also else ())}
         work = {pid: done[1:] for pid, done in found.items() if done}
         stopped = {pid for pid, done in found.items() if done and done[0] == b"T"}
         waits = self._store and any(done and done[0] == b"D" for done in found.values())

@@ -8,7 +8,8 @@ import signal
 import time
 
 from . import attempts, carried, changed, choice, cleanup, compression, config, contract, digest, fallback, identity, incarnation, key, lock
-from . import manifest, phases, preflight, private, privilege, put_back, records, report, spool, start, store, supervisor, witness
+from . import manifest, phases, preflight, private, privilege, processes, put_back, records, report, spool, start, store, supervisor
+from . import witness
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
@@ -78,11 +79,11 @@ def _restore(call, node, place, way):
 def _end_descendants():
     """End what a failed restart may have brought back: nobody would look after it."""
     while True:
-        left = identity.children(os.getpid())
+        left = processes.list_children(os.getpid())
         if not left:
             return
-        for member in identity.family(identity.process(os.getpid()))[1:]:
-            identity.send(identity.mark(member), signal.SIGKILL)
+        for member in processes.list_family(processes.read_process(os.getpid()))[1:]:
+            processes.send_signal(processes.get_mark(member), signal.SIGKILL)
         for pid in left:
             try:
                 os.waitpid(pid, 0)
@@ -96,12 +97,12 @@ def _adopt(call, node, found, life):
     :param found: the manifest (dict)
     :param life: its incarnation (dict)
     """
-    came = [found["root"]] if node.engine.keeps_ids else identity.children(os.getpid())
-    root = identity.process(came[0]) if came else None
+    came = [found["root"]] if node.engine.keeps_ids else processes.list_children(os.getpid())
+    root = processes.read_process(came[0]) if came else None
     if root is None or root.ppid != os.getpid():
         raise HookError(ENGINE, "%s said it restored job %s, but its process %d is not there; image kept"
                         % (node.engine.name, call.job_id, found["root"]))
-    identity.write_record(node.settings["run_directory"], call.job_id, identity.process(os.getpid()), root,
+    identity.write_record(node.settings["run_directory"], call.job_id, processes.read_process(os.getpid()), root,
                           [entry["path"] for entry in found["spool"]], carried.left(found), life)
     return root
 

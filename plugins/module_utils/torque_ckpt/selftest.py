@@ -5,7 +5,7 @@ import signal
 import sys
 import tempfile
 
-from . import identity, privilege, trial, workload
+from . import privilege, processes, trial, workload
 from .engines import registry
 from .errors import HookError
 
@@ -60,13 +60,13 @@ class Trip(object):
 
     def dump(self):
         """Freeze the tree into the image, then kill it."""
-        tree = identity.tree(self.root)
+        tree = processes.list_tree(self.root)
         privilege.as_user(self.user, lambda: self.engine.dump(self.root, self.image, stop=True), self.engine.dump_capabilities)
         self.facts["counter_before"] = trial.evidence(self.output).counter
         self.facts["image_bytes"] = trial.image_bytes(self.image)
         for pid in reversed(tree):
             os.kill(pid, signal.SIGKILL)
-        if not trial.wait_until(lambda: reap() and not [pid for pid in tree if identity.process(pid)], self.timeout):
+        if not trial.wait_until(lambda: reap() and not [pid for pid in tree if processes.read_process(pid)], self.timeout):
             raise trial.TrialError("killed processes did not go away within %d seconds" % self.timeout)
 
     def restore(self):
@@ -101,8 +101,8 @@ class Trip(object):
                 os.kill(found.pid, signal.SIGKILL)
 
     def processes(self):
-        """Return the processes (list of identity.Process) of the tree."""
-        return [found for found in map(identity.process, identity.tree(self.root) if self.root else []) if found]
+        """Return the processes (list of processes.Process) of the tree."""
+        return [found for found in map(processes.read_process, processes.list_tree(self.root) if self.root else []) if found]
 
     def _progress(self, counter, when):
         if not trial.wait_until(lambda: trial.evidence(self.output).counter >= counter, self.timeout):

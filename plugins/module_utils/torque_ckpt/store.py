@@ -12,7 +12,7 @@ import re
 import stat
 from collections import namedtuple
 
-from . import identity, manifest
+from . import manifest, processes
 from .directory import DIRECTORY, names_in
 from .errors import HookError, CANNOT_WRITE, CONFIG, NO_INPUT, REFUSED
 
@@ -233,7 +233,7 @@ def next_generation(job_directory, job_id):
 
 def hidden(name):
     """Return the hidden name (str) that this process gives to something called name."""
-    mine = identity.process(os.getpid())
+    mine = processes.read_process(os.getpid())
     return ".%s@%s:%d:%d" % (name, os.uname().nodename, mine.pid, mine.start)
 
 
@@ -333,7 +333,7 @@ def is_left_over(job_directory, name, patience, now):
     if made is None:
         return False
     if made.group(1) == os.uname().nodename:
-        return identity.marked([int(made.group(2)), int(made.group(3))]) is None
+        return processes.find_marked([int(made.group(2)), int(made.group(3))]) is None
     return _age(job_directory, name, now) > patience
 
 

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 
-from . import holding, identity
+from . import holding, processes
 
 # What a job's leader may be sent and should hand on. STOP, KILL and CONT act by themselves;
 # TTIN, TTOU and CHLD concern the leader alone.
@@ -38,7 +38,7 @@ def _next_signal(root, run_directory, job_id, healed):
 
     While the job stands still, look whether a hook that is dead has left it so.
     """
-    while getattr(identity.process(root), "state", "") == "T":
+    while getattr(processes.read_process(root), "state", "") == "T":
         found = signal.sigtimedwait(_WATCHED, holding.PAUSE)
         if found is not None:
             return found, healed

@@ -66,7 +66,7 @@ def _thread(pid, thread):
 
 
 def whereabouts(processes):
-    """Say where processes (list of identity.Process) wait (str), for a sentence about ones that stand still."""
+    """Say where processes (list of processes.Process) wait (str), for a sentence about ones that stand still."""
     found = []
     for process in processes:
         try:

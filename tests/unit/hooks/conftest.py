@@ -17,7 +17,7 @@ import pytest
 HOOKS = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../plugins/module_utils"))
 sys.path.insert(0, HOOKS)
 
-from torque_ckpt import contract, identity, key, manifest, privilege, store, supervisor  # noqa: E402
+from torque_ckpt import contract, key, manifest, privilege, processes, store, supervisor  # noqa: E402
 
 LIMIT = 30
 """Seconds after which something that should have happened is taken for hung."""
@@ -195,7 +195,7 @@ def start_job():
             lines = [stream.readline().split() for _program in programs]
         pids = [int(pid) for _number, pid in sorted(lines)]
         started.append(Job(leader, pids))
-        wait_until(lambda: all(identity.process(pid).state == "S" for pid in pids))
+        wait_until(lambda: all(processes.read_process(pid).state == "S" for pid in pids))
         return started[-1]
 
     yield start
@@ -380,4 +380,4 @@ def framed(entry):
 @pytest.fixture
 def state_of():
     """Return a function that tells a process's state (str) by its pid."""
-    return lambda pid: identity.process(pid).state
+    return lambda pid: processes.read_process(pid).state

@@ -931,8 +931,8 @@ def test_status_of_a_host_that_is_not_a_node(fleet):
 def test_status_names_jobs_that_were_restarted_here(fleet):
     sleeper = subprocess.Popen(["/bin/sleep", "1000"], stdin=subprocess.DEVNULL)
     try:
-        from torque_ckpt import identity
-        here = identity.process(sleeper.pid)
+        from torque_ckpt import identity, processes
+        here = processes.read_process(sleeper.pid)
         identity.write_record(fleet.settings["run_directory"], "12.head", here, here)
         identity.write_record(fleet.settings["run_directory"], "13.head", here, here._replace(start=here.start + 1))
         os.chmod(fleet.settings["run_directory"], 0o755)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from torque_ckpt import errors, holding, identity, privilege, records
+from torque_ckpt import errors, holding, privilege, processes, records
 from torque_ckpt.engines import blcr, registry
 from torque_ckpt.errors import HookError
 
@@ -50,16 +50,16 @@ def image(tmp_path):
 def job():
     """A job of three processes (subprocess.Popen)."""
     started = subprocess.Popen(["/bin/sh", "-c", "sleep 600 & sleep 600 & wait"])
-    while len(identity.tree(started.pid)) < 3:
+    while len(processes.list_tree(started.pid)) < 3:
         pass
     yield started
-    for pid in identity.tree(started.pid):
+    for pid in processes.list_tree(started.pid):
         os.kill(pid, signal.SIGKILL)
     started.wait()
 
 
 def states(job):
-    return [identity.process(pid).state for pid in identity.tree(job.pid)]
+    return [processes.read_process(pid).state for pid in processes.list_tree(job.pid)]
 
 
 def failure(work, *arguments, **named):
@@ -111,7 +111,7 @@ def test_dump_leaves_the_job_as_it_is_told(engine, image, job, wait_until, stop,
     assert sorted(os.listdir(str(image))) == ["context", "context.json"]
     assert oct((image / "context").stat().st_mode & 0o777) == "0o600"
     directory = os.open(str(image), os.O_RDONLY)
-    assert engine.process_ids(directory) == sorted(identity.tree(job.pid))
+    assert engine.process_ids(directory) == sorted(processes.list_tree(job.pid))
     os.close(directory)
     mapped = json.loads((image / "context.json").read_text())["mapped"]
     shell = os.path.realpath("/bin/sh")
@@ -127,7 +127,7 @@ def test_memory_goes_elsewhere(engine, image, job, tmp_path):
 
 
 def test_what_the_user_had_suspended_stays_so(engine, image, job, wait_until):
-    suspended = identity.tree(job.pid)[1]
+    suspended = processes.list_tree(job.pid)[1]
     os.kill(suspended, signal.SIGSTOP)
     wait_until(lambda: states(job) == ["S", "T", "S"])
     engine.dump(job.pid, str(image), False)
@@ -283,9 +283,9 @@ def restored(in_child, wait_until, engine, image, witness=None):
     def work():
         privilege.become_subreaper()
         privilege.as_user(privilege.User("me", os.geteuid(), os.getegid(), "/"), lambda: engine.restore(str(image), witness))
-        found = identity.children(os.getpid())
+        found = processes.list_children(os.getpid())
         wait_until(lambda: command_of(found[0]) == "/bin/sleep")  # the double starts it anew
-        answer = [len(found), identity.process(found[0]).state]
+        answer = [len(found), processes.read_process(found[0]).state]
         os.kill(found[0], signal.SIGKILL)
         return answer
     return in_child(work).result
@@ -401,7 +401,7 @@ def test_hook_ends_a_held_job(hook, blcr_site, start_job):
     found = start_job(user=blcr_site.user)
     leader, job = found.leader, found.pids[0]
     assert checkpoint(hook, blcr_site, leader, "15") == (0, "", "")
-    assert getattr(identity.process(job), "state", "Z") in "ZX"
+    assert getattr(processes.read_process(job), "state", "Z") in "ZX"
     files = blcr_site.content()
     assert "ckpt.12.head.2/context" in files
     found = json.loads(files["ckpt.12.head.2/manifest.json"].decode())

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from torque_ckpt import carried, mounts, errors, identity, opened, put_back, witness
+from torque_ckpt import carried, errors, mounts, opened, processes, put_back, witness
 from torque_ckpt.errors import HookError
 
 ME = os.getuid()
@@ -97,7 +97,7 @@ def places_of(wait_until):
     """Return a function that makes the Places of a job whose root process has these variables."""
     def make(settings, **variables):
         with subprocess.Popen(["/bin/sleep", "60"], env=dict(variables, READY="yes")) as process:
-            wait_until(lambda: identity.variable(process.pid, "READY") == b"yes")
+            wait_until(lambda: processes.read_variable(process.pid, "READY") == b"yes")
             found = carried.Places(settings, process.pid)
             process.kill()
         return found

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from torque_ckpt import errors, identity, lock, store
+from torque_ckpt import errors, identity, lock, processes, store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the checkpoint hook is root's")
 
@@ -260,7 +260,7 @@ def test_output_of_a_restarted_job_is_known_from_the_record(hook, site, mom, pro
     with open(output, "w") as stream:
         stream.write("line 1\n")
     os.chown(output, site.user.uid, -1)
-    identity.write_record(site.run_directory, "12.head", identity.process(job.leader), identity.process(job.pids[0]), [output])
+    identity.write_record(site.run_directory, "12.head", processes.read_process(job.leader), processes.read_process(job.pids[0]), [output])
     program(STOPPING)
     assert checkpoint(hook, site, cwd=mom + "/mom_priv") == (0, "", "")
     assert site.content()["ckpt.12.head.2/stdout"] == b"line 1\n"
@@ -385,7 +385,7 @@ def test_engine_that_outlives_its_caller_for_too_long(hook, site, program, start
     assert [state_of(pid) for pid in job.pids] == ["S"]
     pid, = glob.glob(os.path.join(site.store, "*", ".*", "pages-1.img"))
     with open(pid) as stream:
-        assert identity.process(int(stream.read())) is None
+        assert processes.read_process(int(stream.read())) is None
 
 
 @needs_root

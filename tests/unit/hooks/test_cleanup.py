@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from torque_ckpt import cleanup, identity
+from torque_ckpt import cleanup, processes
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def hook(asleep, end, job="12.head"):
 
 
 def lives(pid):
-    found = identity.process(pid)
+    found = processes.read_process(pid)
     return found is not None and found.state not in "ZX"
 
 
@@ -75,5 +75,5 @@ def test_hook_that_comes_through(asleep):
 def test_hook_takes_no_child_of_it_for_the_jobs(in_child):
     def work():
         with cleanup.if_killed("15.head", os.getuid()):
-            return identity.children(os.getpid())
+            return processes.list_children(os.getpid())
     assert in_child(work).result == []

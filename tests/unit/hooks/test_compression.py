@@ -8,7 +8,7 @@ import re
 import pytest
 from conftest import LIMIT, core_image
 
-from torque_ckpt import compression, compressors, contract, digest, errors, identity, key, manifest, private, privilege, units
+from torque_ckpt import compression, compressors, contract, digest, errors, key, manifest, private, privilege, processes, units
 from torque_ckpt.engines import blcr, criu
 from torque_ckpt.errors import HookError
 
@@ -163,10 +163,10 @@ def test_where_memory_is(engine, name, wanted):
 
 def test_no_descriptor_and_no_child_is_left(image):
     image.put(pages_1=TEXT, pages_2=NOISE)
-    before = sorted(os.listdir("/proc/self/fd")), identity.children(os.getpid())
+    before = sorted(os.listdir("/proc/self/fd")), processes.list_children(os.getpid())
     image.compress()
     image.decompress()
-    assert (sorted(os.listdir("/proc/self/fd")), identity.children(os.getpid())) == before
+    assert (sorted(os.listdir("/proc/self/fd")), processes.list_children(os.getpid())) == before
 
 
 # The programs
@@ -605,7 +605,7 @@ def test_program_does_not_outlive_its_caller(hook, criu_site, start_job, state_o
     assert checkpoint(hook, criu_site, job, "15", before) == (
         errors.SYSTEM, "", "the part of the hook that runs as nobody died with wait status 9\n")
     wait_until(lambda: state_of(job.pids[0]) == "S")
-    assert identity.process(int(said(stand_in))) is None
+    assert processes.read_process(int(said(stand_in))) is None
 
 
 @needs_root

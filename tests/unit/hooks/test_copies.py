@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 from conftest import wait_until
-from torque_ckpt import contract, copies, identity, manifest, privilege, store
-from torque_ckpt.errors import CANNOT_WRITE, DATA, NO_INPUT, HookError
+from torque_ckpt import contract, copies, manifest, privilege, processes, store
+from torque_ckpt.errors import HookError, CANNOT_WRITE, DATA, NO_INPUT
 
 JOB = "12.head.CK"
 NODE = os.uname().nodename
@@ -385,7 +385,7 @@ def test_server_that_does_not_answer(ways, monkeypatch, open_directory, program)
         CANNOT_WRITE, "image %s cannot be copied to head: sftp did nothing for 1 seconds and was ended" % path + STAYS)
     assert content(path)
     pid, = open(open_directory + "/pids").read().split()
-    wait_until(lambda: identity.process(int(pid)) is None)
+    wait_until(lambda: processes.read_process(int(pid)) is None)
 
 
 def test_place_that_is_mounted():

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from torque_ckpt import errors, identity, supervisor
+from torque_ckpt import errors, processes, supervisor
 from torque_ckpt.engines import base, criu, registry
 from torque_ckpt.errors import HookError
 
@@ -110,13 +110,13 @@ def test_call_gives_the_program_the_signals_a_shell_expects(in_child):
 
 @pytest.mark.parametrize("text", ["exec sleep 60", "trap '' TERM INT HUP; while :; do echo on; sleep 0.01; done"])
 def test_call_kills_a_program_that_takes_too_long(program, text):
-    before = identity.children(os.getpid())
+    before = processes.list_children(os.getpid())
     path = program(text)
     with pytest.raises(HookError) as caught:
         base.call([path], 0.3)
     assert str(caught.value) == "%s took longer than 0 seconds and was killed" % path
     assert caught.value.code == errors.ENGINE
-    assert identity.children(os.getpid()) == before
+    assert processes.list_children(os.getpid()) == before
 
 
 @pytest.mark.parametrize("make, why", [
@@ -137,14 +137,14 @@ def test_call_of_what_cannot_be_started(tmp_path, make, why):
 
 def test_call_leaves_no_descriptor_and_no_child(program):
     path = program("exec sleep ${1:-0}\n")
-    before, children = sorted(os.listdir("/proc/self/fd")), identity.children(os.getpid())
+    before, children = sorted(os.listdir("/proc/self/fd")), processes.list_children(os.getpid())
     base.call([path], 10)
     with pytest.raises(HookError):
         base.call([path, "60"], 0.1)
     with pytest.raises(HookError):
         base.call([path + ".none"], 10)
     assert sorted(os.listdir("/proc/self/fd")) == before
-    assert identity.children(os.getpid()) == children
+    assert processes.list_children(os.getpid()) == children
 
 
 # CRIU's words
@@ -339,11 +339,11 @@ STOOD_STILL = ("%s did nothing for 0 seconds and was killed; another process of 
 @pytest.mark.parametrize("work, otherwise", [
     (dump, "the job runs on; try again"), (restore, "try again later or on another node; image kept")])
 def test_criu_that_waits_for_what_never_comes(program, hurried, work, otherwise):
-    path, before = program("sleep 60\n"), identity.children(os.getpid())
+    path, before = program("sleep 60\n"), processes.list_children(os.getpid())
     with pytest.raises(HookError) as caught:
         work(criu.Criu(path, stall=0.3))
     assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, STOOD_STILL % (path, otherwise))
-    assert identity.children(os.getpid()) == before
+    assert processes.list_children(os.getpid()) == before
 
 
 @pytest.mark.parametrize("text", [
@@ -418,9 +418,9 @@ def test_output_that_does_not_end_with_the_program(program):
     with open(os.path.join(os.path.dirname(path), "writer")) as stream:
         writer = int(stream.read())
     deadline = time.monotonic() + 10
-    while identity.process(writer) and time.monotonic() < deadline:  # it has no reader any more
+    while processes.read_process(writer) and time.monotonic() < deadline:  # it has no reader any more
         time.sleep(0.01)
-    assert identity.process(writer) is None
+    assert processes.read_process(writer) is None
 
 
 def test_process_id_in_use_is_no_matter_of_a_dump(program):
@@ -474,7 +474,7 @@ def test_call_kills_the_programs_children_too(program, tmp_path, wait_until):
     path = program("sleep 60 &\necho $! > %s.new; mv %s.new %s\nsleep 60\n" % (note, note, note))
     with pytest.raises(HookError):
         base.call([path], 1)
-    assert wait_until(lambda: getattr(identity.process(int(note.read_text())), "state", "X") in "ZX")
+    assert wait_until(lambda: getattr(processes.read_process(int(note.read_text())), "state", "X") in "ZX")
 
 
 def test_call_does_not_wait_for_what_the_program_leaves(program, tmp_path):

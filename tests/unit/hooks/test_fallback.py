@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from torque_ckpt import contract, errors, fallback, identity, key, manifest, preflight, privilege, report, start, syslog
+from torque_ckpt import contract, errors, fallback, key, manifest, preflight, privilege, processes, report, start, syslog
 from torque_ckpt.errors import HookError
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
@@ -58,7 +58,7 @@ def mom(torque, site, installed):
         return process
     yield start
     for process in started:
-        for pid in identity.tree(process.pid)[::-1]:
+        for pid in processes.list_tree(process.pid)[::-1]:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -88,7 +88,7 @@ def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, 
     before = site.content()
     session = fallback.note(site.run_directory, "12.head")["hook"][0]
     assert checkpoint(hook, site) == (0, "", "")
-    for found in filter(None, [identity.process(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()]):
+    for found in filter(None, [processes.read_process(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()]):
         if found.session == session:  # as pbs_mom does
             os.kill(found.pid, signal.SIGKILL)
     wait_until(lambda: len(called(torque)) == 3)
@@ -163,7 +163,7 @@ def test_a_job_that_is_deleted_meanwhile_ends(site, torque, mom, free_pid, wait_
     wait_until(lambda: called(torque) == ["qhold 12.head"])
     with open(site.run_directory + "/jobs/12.head.failed") as stream:
         hook = json.load(stream)["hook"][0]
-    assert identity.process(hook).ppid == process.pid
+    assert processes.read_process(hook).ppid == process.pid
     os.kill(hook, signal.SIGTERM)
     wait_until(lambda: "ended 143" in called(torque))
     assert fallback.note(site.run_directory, "12.head") is None
@@ -175,8 +175,8 @@ def test_the_hook_waits_for_a_store_that_is_away(site, torque, mom, free_pid, wa
     damage(site)
     os.rename(site.store, site.store + ".away")
     process = mom()
-    wait_until(lambda: len(identity.tree(process.pid)) == 2)
-    wait_until(lambda: called(torque) == [] and identity.process(identity.tree(process.pid)[1]).state == "S")
+    wait_until(lambda: len(processes.list_tree(process.pid)) == 2)
+    wait_until(lambda: called(torque) == [] and processes.read_process(processes.list_tree(process.pid)[1]).state == "S")
     os.rename(site.store + ".away", site.store)
     wait_until(lambda: called(torque) == ["qhold 12.head"])
 
@@ -228,7 +228,7 @@ def test_note_that_is_damaged(tmp_path, content):
 
 
 def test_note_of_a_hook_that_has_ended(tmp_path):
-    me = identity.process(os.getpid())
+    me = processes.read_process(os.getpid())
     (tmp_path / "jobs").mkdir()
     for begun, there in ((me.start, True), (me.start + 1, False)):
         (tmp_path / "jobs" / "12.head.failed").write_text(json.dumps({"hook": [me.pid, begun], "name": "ckpt.12.head.1"}))

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from torque_ckpt import errors, holding, identity, supervisor
+from torque_ckpt import errors, holding, processes, supervisor
 from torque_ckpt.errors import HookError
 
 
@@ -26,10 +26,10 @@ def left_behind(run, pid, suspended=()):
 
 def test_job_that_a_dead_hook_left_stopped_goes_on(run, start_job, wait_until, state_of, free_pid):
     pids = start_job(programs=["/bin/sh"] * 2).pids
-    holding.signal_all(map(identity.process, pids), signal.SIGSTOP)
+    processes.signal_processes(map(processes.read_process, pids), signal.SIGSTOP)
     wait_until(lambda: [state_of(pid) for pid in pids] == ["T", "T"])
     left_behind(run, free_pid, pids[1:])
-    parent = identity.process(pids[0]).ppid
+    parent = processes.read_process(pids[0]).ppid
     assert holding.heal(run, "12.head", parent) == [free_pid, 1]
     wait_until(lambda: [state_of(pid) for pid in pids] == ["S", "T"])
 
@@ -67,9 +67,9 @@ def test_tree_is_killed_children_first(start_job, monkeypatch, somebody):
     """The kernel sets the stopped children of a parent that dies going; the one that ignores SIGHUP would do things that no image has."""
     job = start_job(programs=["/bin/sh"] * 2)
     sent = []
-    monkeypatch.setattr(identity, "send", lambda pair, number: sent.append((pair[0], number)))
-    monkeypatch.setattr(identity, "has_handles", lambda: True)
-    holding.kill(identity.process(job.leader), somebody)
+    monkeypatch.setattr(processes, "send_signal", lambda pair, number: sent.append((pair[0], number)))
+    monkeypatch.setattr(processes, "has_pidfds", lambda: True)
+    holding.kill(processes.read_process(job.leader), somebody)
     assert sorted(sent[:2]) == [(pid, signal.SIGKILL) for pid in sorted(job.pids)]
     assert sent[2:] == [(job.leader, signal.SIGKILL)]
 
@@ -81,10 +81,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: two users
 @pytest.mark.parametrize("handles", [True, False])
 def test_kill_ends_the_job_and_not_who_has_its_number_by_now(start_job, monkeypatch, somebody, wait_until, state_of, handles):
     """With the kernel's handles, and without them, as the user."""
-    monkeypatch.setattr(identity, "has_handles", lambda: handles)
+    monkeypatch.setattr(processes, "has_pidfds", lambda: handles)
     if not handles:
-        monkeypatch.setattr(identity, "_handle", lambda pid: None)
-    found = identity.process(start_job(user=somebody).pids[0])
+        monkeypatch.setattr(processes, "_open_pidfd", lambda pid: None)
+    found = processes.read_process(start_job(user=somebody).pids[0])
     holding.kill(found._replace(start=found.start - 1), somebody)  # its number is another process's by now
     assert state_of(found.pid) == "S"
     holding.kill(found, somebody)
@@ -94,7 +94,7 @@ def test_kill_ends_the_job_and_not_who_has_its_number_by_now(start_job, monkeypa
 @needs_root
 def test_go_on_wakes_only_what_is_the_jobs(start_job, somebody, wait_until, state_of):
     mine = start_job(user=somebody)
-    found = identity.process(mine.pids[0])
+    found = processes.read_process(mine.pids[0])
     os.kill(found.pid, signal.SIGSTOP)
     wait_until(lambda: state_of(found.pid) == "T")
     holding.go_on(found._replace(start=found.start - 1), [])

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from torque_ckpt import errors, identity, incarnation, key, records, store
+from torque_ckpt import errors, identity, incarnation, key, processes, records, store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the hooks are root's")
 
@@ -67,10 +67,10 @@ def checkpoint(hook, site, job):
 
 
 def refusal(site, job, there):
-    root = identity.process(job.pids[0])
+    root = processes.read_process(job.pids[0])
     return ("job 12.head continues on %s since %s; what runs on %s is an older life of it, since %s (if that is wrong, compare the two "
             "clocks and remove %s/%s); nothing was written or removed\n" % (
-                there["node"], shown(there["started"]), os.uname().nodename, shown(identity.started(root)), site.directory, NAME))
+                there["node"], shown(there["started"]), os.uname().nodename, shown(processes.get_start_time(root)), site.directory, NAME))
 
 
 def shown(seconds):
@@ -83,10 +83,10 @@ def shown(seconds):
 def test_first_image_writes_it_and_the_next_keeps_it(checkpoint, site, job):
     assert checkpoint(1) == (0, "", "")
     found = written(site)
-    root = identity.process(job.pids[0])
+    root = processes.read_process(job.pids[0])
     assert key.is_sealed(KEYS, found, b"incarnation")
     assert re.fullmatch("[0-9a-f]{32}", found["id"])
-    assert abs(found["started"] - identity.started(root)) < 1
+    assert abs(found["started"] - processes.get_start_time(root)) < 1
     assert (found["job_id"], found["uid"], found["node"], found["generation"]) == ("12.head", site.user.uid, os.uname().nodename, 0)
     assert found["process"][1:] == [root.pid, root.start]
     status = os.stat(os.path.join(site.directory, NAME))
@@ -191,7 +191,8 @@ def test_failed_checkpoint_writes_none(checkpoint, site, program):
 def restarted(site, job):
     """Note on this node that the job was restarted with an incarnation; return that (dict)."""
     mine = json.loads(other(site, id="cd" * 16, node=os.uname().nodename, started=time.time() - 60, generation=1))
-    identity.write_record(site.run_directory, "12.head", identity.process(job.leader), identity.process(job.pids[0]), incarnation=mine)
+    leader, root = map(processes.read_process, (job.leader, job.pids[0]))
+    identity.write_record(site.run_directory, "12.head", leader, root, incarnation=mine)
     return mine
 
 

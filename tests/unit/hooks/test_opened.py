@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from torque_ckpt import errors, identity, opened, privilege
+from torque_ckpt import errors, opened, privilege, processes
 from torque_ckpt.errors import HookError
 
 
@@ -152,8 +152,8 @@ def test_zombie_is_passed_over(site, somebody, wait_until, as_owner):
     path = os.path.join(os.path.realpath(site.directory), "file")
     with subprocess.Popen(["/bin/sh", "-c", "exec 3> %s; true & exec sleep 60" % path],
                           preexec_fn=lambda: privilege.become(somebody)) as job:  # noqa: PLW1509 there are no threads
-        zombie = wait_until(lambda: identity.children(job.pid))[0]
-        wait_until(lambda: identity.process(zombie).state == "Z")
+        zombie = wait_until(lambda: processes.list_children(job.pid))[0]
+        wait_until(lambda: processes.read_process(zombie).state == "Z")
 
         def work():
             return [name for file in opened.look(job.pid, []).files for name in file.names]
@@ -175,9 +175,9 @@ def test_process_that_is_ending_is_passed_over(start_job, monkeypatch, wait_unti
         return real(path)
 
     def process(number):  # it has not come to Z
-        return identity.Process(number, 1, 1, 1, 1, state, 0, "sh", False)
+        return processes.Process(number, 1, 1, 1, 1, state, 0, "sh", False)
     monkeypatch.setattr(opened.os, "readlink", readlink)
-    monkeypatch.setattr(opened.identity, "process", process)
+    monkeypatch.setattr(opened.processes, "read_process", process)
     opened.look(pid, [])
 
 

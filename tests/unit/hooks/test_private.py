@@ -2,12 +2,12 @@ import os
 
 import pytest
 
-from torque_ckpt import errors, identity, private, privilege
+from torque_ckpt import errors, private, privilege, processes
 from torque_ckpt.errors import HookError
 
 
 def mine():
-    return "%d.%d" % (os.getpid(), identity.process(os.getpid()).start)
+    return "%d.%d" % (os.getpid(), processes.read_process(os.getpid()).start)
 
 
 def test_only_its_descriptor_leads_there(open_directory, somebody):
@@ -86,7 +86,7 @@ def test_what_killed_hooks_left_is_removed(open_directory, somebody, free_pid):
 
 
 def test_place_of_a_hook_that_lives_stays(open_directory, somebody, start_job):
-    there = identity.process(start_job().leader)
+    there = processes.read_process(start_job().leader)
     name = "%d.%d" % (there.pid, there.start)
     os.makedirs(open_directory + "/run/private/" + name, mode=0o700)
     os.chmod(open_directory + "/run/private", 0o700)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from torque_ckpt import errors, identity, privilege
+from torque_ckpt import errors, privilege, processes
 from torque_ckpt.engines import base
 from torque_ckpt.errors import HookError
 
@@ -78,7 +78,7 @@ def test_as_user_works_in_a_child_of_its_own(somebody):
     pid, parent = privilege.as_user(somebody, lambda: seen.append(1) or [os.getpid(), os.getppid()])
     assert parent == os.getpid() != pid
     assert seen == []
-    assert identity.process(pid) is None
+    assert processes.read_process(pid) is None
 
 
 def test_as_user_is_the_user_in_everything(somebody):
@@ -147,12 +147,12 @@ def test_as_user_that_dies_after_a_question(somebody):
 
 def test_as_user_leaves_no_descriptor_and_no_child(somebody):
     before = os.listdir("/proc/self/fd")
-    children = identity.children(os.getpid())
+    children = processes.list_children(os.getpid())
     privilege.as_user(somebody, lambda: None)
     with pytest.raises(HookError):
         privilege.as_user(somebody, lambda: os._exit(1))
     assert os.listdir("/proc/self/fd") == before
-    assert identity.children(os.getpid()) == children
+    assert processes.list_children(os.getpid()) == children
 
 
 def test_an_ordinary_user_cannot_become_another(somebody):
@@ -302,12 +302,12 @@ def hurried(monkeypatch):
 
 def given_up(somebody, work, why, **limits):
     """Have a work given up; nothing of it is left."""
-    children, descriptors = identity.children(os.getpid()), os.listdir("/proc/self/fd")
+    children, descriptors = processes.list_children(os.getpid()), os.listdir("/proc/self/fd")
     with pytest.raises(HookError) as caught:
         privilege.as_user(somebody, work, **limits)
     assert (caught.value.code, str(caught.value)) == (
         errors.TEMPORARY, "the part of the hook that runs as %s %s and was killed; try again" % (somebody.name, why))
-    assert (identity.children(os.getpid()), os.listdir("/proc/self/fd")) == (children, descriptors)
+    assert (processes.list_children(os.getpid()), os.listdir("/proc/self/fd")) == (children, descriptors)
 
 
 def stop_oneself():
@@ -383,9 +383,9 @@ def test_part_that_gets_on_may_take_its_time(somebody, hurried):
 def test_part_that_is_stopped_with_its_last_breath(somebody, hurried, monkeypatch):
     """It has said all; it must not keep the job's lock."""
     monkeypatch.setattr(privilege.os, "_exit", lambda _status: stop_oneself())
-    children = identity.children(os.getpid())
+    children = processes.list_children(os.getpid())
     assert privilege.as_user(somebody, lambda: "said") == "said"
-    assert identity.children(os.getpid()) == children
+    assert processes.list_children(os.getpid()) == children
 
 
 # When memory runs out
@@ -423,9 +423,9 @@ def test_root_is_spared_as_far_as_the_kernel_lets_it(in_child, somebody):
 
 @pytest.mark.parametrize("result", [None, "x" * 300000, {"a": [1]}])
 def test_apart_returns_what_work_returns(result):
-    children, descriptors = identity.children(os.getpid()), os.listdir("/proc/self/fd")
+    children, descriptors = processes.list_children(os.getpid()), os.listdir("/proc/self/fd")
     assert privilege.apart(lambda: result) == result
-    assert (identity.children(os.getpid()), os.listdir("/proc/self/fd")) == (children, descriptors)
+    assert (processes.list_children(os.getpid()), os.listdir("/proc/self/fd")) == (children, descriptors)
 
 
 def test_apart_raises_what_work_raises():

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from torque_ckpt import attempts, config, errors, identity, lock, report, store
+from torque_ckpt import attempts, config, errors, lock, processes, report, store
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
 
@@ -262,7 +262,7 @@ def test_failure_after_the_restore_leaves_nothing_of_the_tree(hook, site, progra
     site.publish("ckpt.12.head.2", free_pid, [free_pid])
     assert hook("restart", site.arguments(), site.config).code == errors.ENGINE
     with open(site.directory + "/pid") as stream:
-        assert identity.process(int(stream.read())) is None
+        assert processes.read_process(int(stream.read())) is None
 
 
 # The job's output

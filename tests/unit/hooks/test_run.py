@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from torque_ckpt import errors, identity, run, supervisor
+from torque_ckpt import errors, processes, run, supervisor
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the configuration must be root's")
 
@@ -94,7 +94,7 @@ def test_daemons_stay_beneath_the_shell(in_child, wait_until):
     def work():
         supervisor.block_signals()
         root = run._start(["/bin/sh", "-c", "exec 3<&0; (cat <&3 & :); read line"])
-        return len(wait_until(lambda: [pid for pid in identity.children(root) if identity.process(pid).name == "cat"]))
+        return len(wait_until(lambda: [pid for pid in processes.list_children(root) if processes.read_process(pid).name == "cat"]))
     reader, writer = os.pipe()
     kept = os.dup(0)
     os.dup2(reader, 0)

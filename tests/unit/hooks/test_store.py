@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from torque_ckpt import contract, errors, identity, manifest, privilege, store
+from torque_ckpt import contract, errors, manifest, privilege, processes, store
 from torque_ckpt.engines import base
 from torque_ckpt.errors import HookError
 
@@ -322,7 +322,7 @@ def test_draft_is_hidden_private_and_empty(job_directory, place):
     draft = store.Draft(job_directory, "ckpt.1")
     found = os.listdir(job_directory)
     assert len(found) == 1 and found[0] == ".ckpt.1@%s:%d:%d" % (
-        os.uname().nodename, os.getpid(), identity.process(os.getpid()).start)
+        os.uname().nodename, os.getpid(), processes.read_process(os.getpid()).start)
     path = os.path.join(place["path"], "12.head.CK", found[0])
     assert os.path.samestat(os.fstat(draft.descriptor), os.stat(path))
     assert os.stat(path).st_mode == 0o040700
@@ -738,7 +738,7 @@ def here(pid, start):
 def test_sweep_removes_what_a_dead_process_of_this_node_left(job_directory, free_pid):
     before = descriptors()
     leave(job_directory, here(free_pid, 1))
-    mine = identity.process(os.getpid())
+    mine = processes.read_process(os.getpid())
     leave(job_directory, here(mine.pid, mine.start - 1))  # the number is another process's now
     publish(job_directory, "ckpt.0", 1)
     assert sorted(store.sweep(job_directory, 1e9)) == sorted([here(free_pid, 1), here(mine.pid, mine.start - 1)])
@@ -757,7 +757,7 @@ def test_sweep_spares_what_is_being_made(job_directory):
 @pytest.mark.parametrize("age, swept", [(3590, False), (3610, True)])
 @pytest.mark.parametrize("node", ["elsewhere", "node-1.example.org", "node_1"])
 def test_sweep_judges_what_another_node_left_by_its_age(job_directory, node, age, swept):
-    name = ".ckpt.12.head.1@%s:%d:%d" % (node, os.getpid(), identity.process(os.getpid()).start)
+    name = ".ckpt.12.head.1@%s:%d:%d" % (node, os.getpid(), processes.read_process(os.getpid()).start)
     leave(job_directory, name, age)
     assert store.sweep(job_directory, 3600) == ([name] if swept else [])
     assert os.listdir(job_directory) == ([] if swept else [name])
@@ -825,7 +825,7 @@ def test_manifest_is_flushed_last_and_the_name_after_all(job_directory, monkeypa
     draft = drafted(job_directory, "ckpt.1", 1)
     draft.publish()
     assert flushed == ["pages.img", "manifest.json", ".ckpt.1@%s:%d:%d" % (
-        os.uname().nodename, os.getpid(), identity.process(os.getpid()).start), "12.head.CK"]
+        os.uname().nodename, os.getpid(), processes.read_process(os.getpid()).start), "12.head.CK"]
     assert draft.hidden == flushed[2]
 
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from conftest import WITNESS
 
-from torque_ckpt import errors, identity, privilege, witness
+from torque_ckpt import errors, privilege, processes, witness
 from torque_ckpt.errors import HookError
 
 
@@ -127,7 +127,7 @@ def test_result_is_plain_json(way):
 def test_hook_that_was_killed(way, in_child, wait_until):
     """Nothing of it stays, and the engine does not wait for it: the job runs on."""
     ended = in_child(lambda: witness.Witness(lambda: iter(()), way)._pid)
-    wait_until(lambda: identity.process(ended.result) is None or identity.process(ended.result).state == "Z")
+    wait_until(lambda: processes.read_process(ended.result) is None or processes.read_process(ended.result).state == "Z")
     assert call(way) == 1
 
 

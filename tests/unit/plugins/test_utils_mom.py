@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils import mom
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import identity, privilege, trial
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import identity, privilege, processes, trial
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the played pbs_mom changes owners and users")
 
@@ -102,7 +102,7 @@ def test_wait_until_gives_up():
 
 def test_spawn_session_directory_umask_environment(sleeper, tmp_path):
     pid = sleeper({"PATH": "/bin", "PBS_JOBID": "5.server"}, str(tmp_path), umask=0o027)
-    found = identity.process(pid)
+    found = processes.read_process(pid)
     assert (found.ppid, found.session, os.getpgid(pid)) == (os.getpid(), pid, pid)
     assert os.readlink("/proc/%d/cwd" % pid) == str(tmp_path)
     assert status(pid, "Umask") == ["0027"]
@@ -468,7 +468,7 @@ def test_processes_and_kill(job, program, nobody):
         found = job.processes()
         assert {process.uid for process in found} == {nobody.pw_uid}
         assert sorted(process.session == job.leader for process in found) == [False, True, True, True]
-        assert sorted(identity.job_of(process.pid) == job.job_id for process in found) == [False, True, True, True]
+        assert sorted(identity.read_job_id(process.pid) == job.job_id for process in found) == [False, True, True, True]
         assert job.leader in [process.pid for process in found]
         job.kill()
         assert job.processes() == []

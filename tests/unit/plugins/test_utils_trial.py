@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import identity, trial
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import processes, trial
 
 
 def test_phases_in_the_order_done():
@@ -87,7 +87,7 @@ def test_result():
 def test_where_processes_wait():
     with subprocess.Popen(["sleep", "600"]) as one, subprocess.Popen(["env", "--block-signal=USR1", "sleep", "600"]) as other:
         def found():
-            return [identity.process(process.pid) for process in (one, other)]
+            return [processes.read_process(process.pid) for process in (one, other)]
         try:
             wanted = r"process %d \(sleep\) is S( in \w+)?; process %d \(sleep\) is S( in \w+)? without signals 200" % (one.pid, other.pid)
             assert trial.wait_until(lambda: re.fullmatch(wanted, trial.whereabouts(found())), 20), trial.whereabouts(found())

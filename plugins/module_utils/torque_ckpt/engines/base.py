@@ -4,7 +4,7 @@ import select
 import signal
 import time
 
-from .. import identity, progress
+from .. import processes, progress
 from ..errors import HookError, CONFIG, ENGINE, TEMPORARY
 from ..privilege import reset_signals
 
@@ -191,7 +191,7 @@ def call(arguments, timeout, meanwhile=None, kept=None, streams=None, confine=No
     except (HookError, OSError) as error:
         failure = error
     # It may wait for another child, the witness, and longer for an NFS server that is started again: nobody else makes it wait that way.
-    watch = progress.Watch(pid, stall, lambda: identity.tree(os.getpid())[1:], look, store=True)
+    watch = progress.Watch(pid, stall, lambda: processes.list_tree(os.getpid())[1:], look, store=True)
     status, kept = listen(pid, reader, timeout, watch)
     if status is None and watch.fault():
         raise HookError(TEMPORARY, "%s %s and was killed" % (arguments[0], watch.fault()))

@@ -10,7 +10,7 @@ import os
 import re
 import time
 
-from .. import holding, identity, strict
+from .. import holding, processes, strict
 from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, REFUSED, TEMPORARY, plain
 from .base import Engine, call
 
@@ -39,14 +39,14 @@ def reason(output):
 
 
 def _stands_still(pid):
-    found = identity.process(pid)
+    found = processes.read_process(pid)
     return found is None or found.state in "TtZX"
 
 
 def _wait_until_stopped(root):
     """Wait until no process of the tree under root (pid) runs; BLCR signals them when it is done, they stop a moment later."""
     late = time.monotonic() + _STOP_SECONDS
-    while not all(map(_stands_still, identity.tree(root))):
+    while not all(map(_stands_still, processes.list_tree(root))):
         if time.monotonic() > late:
             raise HookError(ENGINE, "not all processes stood still %d seconds after BLCR had told them to" % _STOP_SECONDS)
         time.sleep(0.001)
@@ -54,7 +54,7 @@ def _wait_until_stopped(root):
 
 def _go_on(root, suspended):
     """Set the tree under root (pid) going again, but for what had been suspended (pids)."""
-    found = identity.process(root)
+    found = processes.read_process(root)
     if found:
         holding.go_on(found, suspended)
 
@@ -116,7 +116,7 @@ def _sockets(pid):
 
 def _lost(pids):
     """Return what processes (pids) have that BLCR does not bring back (list of str). It says so to nobody."""
-    states = [getattr(identity.process(pid), "state", "") for pid in pids]
+    states = [getattr(processes.read_process(pid), "state", "") for pid in pids]
     found = (("socket", len(set().union(*map(_sockets, pids)))),
              ("POSIX timer", sum(line.startswith(b"ID:") for pid in pids for line in _lines("/proc/%d/timers" % pid))),
              ("System V shared memory segment", len({line.split(None, 5)[4] for pid in pids for line in _lines("/proc/%d/maps" % pid)
@@ -186,13 +186,13 @@ class Blcr(Engine):
         try:
             self._write(root, memory or directory, meanwhile)
             _wait_until_stopped(root)
-            processes = identity.tree(root)
+            pids = processes.list_tree(root)
             if witness:
                 self._call_witness(witness, "the job runs on")
         except BaseException:
             _go_on(root, suspended)
             raise
-        threads, mapped, lost = _threads(processes), _mapped(processes), _lost(processes)
+        threads, mapped, lost = _threads(pids), _mapped(pids), _lost(pids)
         if not stop:
             _go_on(root, suspended)
         described = {path: found for path, found in ((path, _describe(path)) for path in mapped) if found}
@@ -266,7 +266,7 @@ class Blcr(Engine):
         with open(os.path.join(directory, ABOUT)) as stream:
             about = json.load(stream)
         self._check_mapped(about["mapped"])
-        before = identity.children(os.getppid())
+        before = processes.list_children(os.getppid())
         context = os.open(os.path.join(directory, CONTEXT), os.O_RDONLY | os.O_NOFOLLOW)
         try:
             # The job has what cr_restart has open, and is left in its process group, which is the job's alone then: --restore-pgid finds
@@ -285,7 +285,7 @@ class Blcr(Engine):
             _go_on(root, about["suspended"])
 
     def _came(self, before):
-        return [pid for pid in identity.children(os.getppid()) if pid not in before]
+        return [pid for pid in processes.list_children(os.getppid()) if pid not in before]
 
     def _failure(self, status, output):
         """Return the HookError for a cr_restart that ended with this status (int)."""

@@ -3,11 +3,10 @@ import mmap
 import os
 import re
 
-from .. import identity
+from .. import processes
 from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, plain
 from ..privilege import CAP_CHECKPOINT_RESTORE, CAP_SETPCAP, CAP_SYS_PTRACE
-from . import criu_image
-from . import transport
+from . import criu_image, transport
 from .base import Engine, call
 
 # --shell-job           the tree's session is the hook's, outside the image
@@ -73,7 +72,7 @@ def execmem():
 
 def _count_memory(root):
     """Return how many files of memory (int) an image of the tree under root (pid) has: one for a process, one for a shared segment."""
-    pids, segments = identity.tree(root), set()
+    pids, segments = processes.list_tree(root), set()
     for pid in pids:
         try:
             with open("/proc/%d/maps" % pid, "rb") as stream:

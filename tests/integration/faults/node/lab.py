@@ -19,7 +19,7 @@ sys.path.insert(0, HOOKS)
 sys.path.insert(0, PLACE)
 
 from ansible_collections.ckpt.torque.plugins.module_utils import mom  # noqa: E402
-from torque_ckpt import config, identity, key, manifest, privilege, workload  # noqa: E402
+from torque_ckpt import config, key, manifest, privilege, processes, workload  # noqa: E402
 
 LIMIT = int(os.environ.get("FAULTS_LIMIT", "30"))
 """How long something may take that should happen at once (seconds)."""
@@ -247,8 +247,8 @@ def hook_processes(job):
                 continue
             if any(word.endswith(b"/checkpoint") for word in words[:4]) and job.job_id.encode() in words:
                 found.append(int(entry))
-    tops = [pid for pid in found if getattr(identity.process(pid), "ppid", 0) not in found]
-    return [pid for top in tops for pid in identity.tree(top)]
+    tops = [pid for pid in found if getattr(processes.read_process(pid), "ppid", 0) not in found]
+    return [pid for top in tops for pid in processes.list_tree(top)]
 
 
 def outside():
