@@ -11,7 +11,7 @@ import signal
 import time
 
 from .torque_ckpt import identity, processes
-from .torque_ckpt.engines.base import listen
+from .torque_ckpt.command import listen
 from .torque_ckpt.trial import exit_status, spawn, wait_until
 
 LEAKED = (10, 15, 17)

@@ -11,8 +11,8 @@ import signal
 import time
 
 from . import compressors, digest, manifest, privilege
+from .command import run
 from .directory import names_in
-from .engines.base import call
 from .errors import HookError, CANNOT_WRITE, ENGINE, REFUSED, TEMPORARY
 from .units import format_bytes
 
@@ -23,12 +23,12 @@ WORTH = 64 << 10
 
 
 def _run(command, source, target, most, timeout, meanwhile=None):
-    """Run a program from one descriptor to another; see base.call. It is killed when it writes more than most bytes (int)."""
+    """Run a program from one descriptor to another; see command.run. It is killed when it writes more than most bytes (int)."""
     def confine():
         privilege.drop_capabilities()
         privilege.die_with_parent()  # or it would work on for nobody
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    return call(command, timeout, meanwhile, [], (source, target), confine)
+    return run(command, timeout, meanwhile, [], (source, target), confine)
 
 
 def _ended(program, status, output):

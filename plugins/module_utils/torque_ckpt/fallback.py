@@ -10,8 +10,8 @@ import os
 import time
 
 from . import key, manifest, processes, records, report, spool, store, syslog
+from .command import run
 from .directory import names_in
-from .engines.base import call as run
 from .errors import HookError, CANNOT_WRITE, GONE
 
 PATIENCE = 60

@@ -8,7 +8,7 @@ import os
 import time
 
 from . import contract, fallback
-from .engines.base import call as run
+from .command import run
 from .errors import HookError, NO_SERVER
 
 PATIENCE = 60

@@ -17,7 +17,7 @@ import pytest
 HOOKS = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../plugins/module_utils"))
 sys.path.insert(0, HOOKS)
 
-from torque_ckpt import contract, key, manifest, privilege, processes, store, supervisor  # noqa: E402
+from torque_ckpt import contract, key, manifest, privilege, processes, progress, store, supervisor  # noqa: E402
 
 LIMIT = 30
 """Seconds after which something that should have happened is taken for hung."""
@@ -381,3 +381,10 @@ def framed(entry):
 def state_of():
     """Return a function that tells a process's state (str) by its pid."""
     return lambda pid: processes.read_process(pid).state
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """What does not get on is given up soon."""
+    monkeypatch.setattr(progress, "PAUSE", 0.05)
+    monkeypatch.setattr(progress, "STOPPED", 0.3)

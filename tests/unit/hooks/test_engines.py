@@ -4,11 +4,10 @@ import os
 import signal
 import sys
 import threading
-import time
 
 import pytest
 
-from torque_ckpt import errors, processes, supervisor
+from torque_ckpt import errors, processes
 from torque_ckpt.engines import base, criu, registry
 from torque_ckpt.errors import HookError
 
@@ -54,97 +53,6 @@ def test_engine_itself_can_nothing(work):
 
 
 # Calling a program
-
-@pytest.mark.parametrize("text, wanted", [
-    ("exit 0", (0, "")), ("exit 7", (7, "")), ("echo out; echo err >&2; exit 1", (1, "out\nerr\n")), ("exit 127", (127, "")),
-    ("echo not found; exit 127", (127, "not found\n")),
-    ("echo cannot start it; exit 1", (1, "cannot start it\n")), ("kill -9 $$", (-9, "")), ("echo dying; kill -TERM $$", (-15, "dying\n")),
-    ('echo "$@"', (0, "a b  $c ;d\n")), ("printf '\\377'", (0, "\ufffd")),
-])
-def test_call_returns_status_and_output(program, text, wanted):
-    assert base.call([program(text), "a b", " $c", ";d"], 10) == wanted
-
-
-def test_call_gives_the_program_no_input_of_the_hooks_own(in_child, program):
-    path = program('read line; echo "$? [$line]"\n')
-
-    def work():
-        reader, writer = os.pipe()
-        os.write(writer, b"secret\n")
-        os.dup2(reader, 0)
-        return base.call([path], 10)
-    assert in_child(work).result == [0, "1 []\n"]
-
-
-def test_call_gives_the_program_the_descriptors_named_and_no_others(in_child, program):
-    """What BLCR restores has them, too."""
-    path = program('for one in /proc/$$/fd/*; do echo "${one##*/} $(readlink $one)"; done\n')
-
-    def work():
-        opened = [os.open(name, os.O_RDONLY) for name in ("/", "/dev/zero", "/usr")]
-        for descriptor in opened:
-            os.set_inheritable(descriptor, True)
-        return [opened[1], base.call([path], 10, kept=[opened[1]])[1].splitlines()]
-    named, lines = in_child(work).result
-    found = dict(line.split(" ", 1) for line in lines)
-    assert found[str(named)] == "/dev/zero"
-    assert "/" not in found.values() and "/usr" not in found.values()
-
-
-def test_call_keeps_the_end_of_a_long_output(program):
-    status, output = base.call([program("i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done")], 20)
-    assert status == 0
-    assert len(output) == 65536
-    assert output.endswith("line 19998\nline 19999\n")
-
-
-def test_call_gives_the_program_the_signals_a_shell_expects(in_child):
-    def work():
-        supervisor.block_signals()
-        return base.call(["/bin/cat", "/proc/self/status"], 10)[1]
-    text = in_child(work).result
-    found = dict(line.split(":\t", 1) for line in text.splitlines())
-    assert int(found["SigBlk"], 16) == 0
-    assert int(found["SigIgn"], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
-
-
-@pytest.mark.parametrize("text", ["exec sleep 60", "trap '' TERM INT HUP; while :; do echo on; sleep 0.01; done"])
-def test_call_kills_a_program_that_takes_too_long(program, text):
-    before = processes.list_children(os.getpid())
-    path = program(text)
-    with pytest.raises(HookError) as caught:
-        base.call([path], 0.3)
-    assert str(caught.value) == "%s took longer than 0 seconds and was killed" % path
-    assert caught.value.code == errors.ENGINE
-    assert processes.list_children(os.getpid()) == before
-
-
-@pytest.mark.parametrize("make, why", [
-    (lambda path: None, "No such file or directory"),
-    (lambda path: path.mkdir(), "Permission denied"),
-    (lambda path: path.write_text("#!/bin/sh\n"), "Permission denied"),
-    (lambda path: path.write_text("#!/nonexistent/sh\n") and path.chmod(0o755), "No such file or directory"),
-    (lambda path: path.write_bytes(b"\0\0\0\0") and path.chmod(0o755), "Exec format error"),
-])
-def test_call_of_what_cannot_be_started(tmp_path, make, why):
-    path = tmp_path / "criu"
-    make(path)
-    with pytest.raises(HookError) as caught:
-        base.call([str(path)], 10)
-    assert str(caught.value) == "cannot start %s: %s; run the engine's role on this node" % (path, why)
-    assert caught.value.code == errors.CONFIG
-
-
-def test_call_leaves_no_descriptor_and_no_child(program):
-    path = program("exec sleep ${1:-0}\n")
-    before, children = sorted(os.listdir("/proc/self/fd")), processes.list_children(os.getpid())
-    base.call([path], 10)
-    with pytest.raises(HookError):
-        base.call([path, "60"], 0.1)
-    with pytest.raises(HookError):
-        base.call([path + ".none"], 10)
-    assert sorted(os.listdir("/proc/self/fd")) == before
-    assert processes.list_children(os.getpid()) == children
 
 
 # CRIU's words
@@ -326,12 +234,6 @@ def test_dump_that_somebody_disturbs_is_temporary(program, words):
     assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, "criu dump failed with status 1: %s; the job runs on" % words)
 
 
-@pytest.fixture
-def hurried(monkeypatch):
-    monkeypatch.setattr(base.progress, "PAUSE", 0.05)
-    monkeypatch.setattr(base.progress, "STOPPED", 0.3)
-
-
 STOOD_STILL = ("%s did nothing for 0 seconds and was killed; another process of this node may have got in its way, or the store does "
                "not answer; %s")
 
@@ -391,38 +293,6 @@ def test_criu_that_waits_for_the_store_may_take_longer(program, hurried, tmp_pat
     end.join()
 
 
-def test_what_speaks_through_the_output_of_a_killed_program_lives_on(program):
-    """CRIU's parasite in a process of the job does, when CRIU is killed; SIGPIPE would end the job."""
-    path = program("setsid sh -c 'sleep 1; echo trimmed message; touch \"${0%/*}/lives\"' \"$0\" & exec sleep 60\n")
-    with pytest.raises(HookError):
-        base.call([path], 0.3)
-    deadline = time.monotonic() + 10
-    while not os.path.exists(os.path.dirname(path) + "/lives"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def test_program_that_its_user_stops(program, hurried):
-    path = program("kill -STOP $$\n")
-    with pytest.raises(HookError) as caught:
-        base.call([path], 60)
-    assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, "%s was stopped for 0 seconds and was killed" % path)
-
-
-def test_output_that_does_not_end_with_the_program(program):
-    """CRIU gives its output to whom it takes for the job: he may write for ever."""
-    path = program("(trap '' PIPE; while echo nonsense; do :; done) &\necho $! > \"${0%/*}/writer\"; exit 3\n")
-    started = time.monotonic()
-    assert base.call([path], 20)[0] == 3
-    assert time.monotonic() - started < 10
-    with open(os.path.join(os.path.dirname(path), "writer")) as stream:
-        writer = int(stream.read())
-    deadline = time.monotonic() + 10
-    while processes.read_process(writer) and time.monotonic() < deadline:  # it has no reader any more
-        time.sleep(0.01)
-    assert processes.read_process(writer) is None
-
-
 def test_process_id_in_use_is_no_matter_of_a_dump(program):
     engine = criu.Criu(program("echo \"Error (criu/cr.c:1): Can't fork for 7: File exists\"\nexit 1\n"))
     with pytest.raises(HookError) as caught:
@@ -462,52 +332,9 @@ def test_capabilities_of_criu_where_the_nodes_own_are_cut_down(in_child, program
     assert in_child(work).result == [40, 8]
 
 
-def test_call_kills_a_program_that_closed_its_output(program):
-    path = program("exec >&- 2>&-\nexec sleep 60\n")
-    with pytest.raises(HookError) as caught:
-        base.call([path], 1)
-    assert str(caught.value) == "%s took longer than 1 seconds and was killed" % path
-
-
-def test_call_kills_the_programs_children_too(program, tmp_path, wait_until):
-    note = tmp_path / "pid"
-    path = program("sleep 60 &\necho $! > %s.new; mv %s.new %s\nsleep 60\n" % (note, note, note))
-    with pytest.raises(HookError):
-        base.call([path], 1)
-    assert wait_until(lambda: getattr(processes.read_process(int(note.read_text())), "state", "X") in "ZX")
-
-
-def test_call_does_not_wait_for_what_the_program_leaves(program, tmp_path):
-    """A daemon that keeps the output open."""
-    path = program("sleep 60 & echo $!\n")
-    status, output = base.call([path], 30)
-    os.kill(int(output), signal.SIGKILL)
-    assert status == 0
-
-
 def test_process_ids_are_those_of_the_core_files(program, tmp_path):
     """Also those of threads, in the order of numbers."""
     for name in ("core-1000.img", "core-27.img", "core-28.img", "core-x.img", "score-7.img", "core-8.img.old", "fdinfo-2.img"):
         (tmp_path / name).write_text("")
     engine = criu.Criu(program("exit 0\n"))
     assert engine.process_ids(os.open(str(tmp_path), os.O_RDONLY)) == [27, 28, 1000]
-
-
-def test_work_is_done_while_the_program_runs(program, tmp_path):
-    go_on = tmp_path / "go on"
-    path = program('while [ ! -e "%s" ]; do sleep 0.01; done\necho "it went on"\n' % go_on)
-    assert base.call([path], 20, lambda: go_on.write_text("")) == (0, "it went on\n")
-
-
-@pytest.mark.parametrize("status", [0, 3])
-def test_work_that_fails_meanwhile(program, status):
-    """The program has ended when it is said, and its own failure comes first."""
-    def fail():
-        raise HookError(errors.CONFIG, "no version")
-    path = program("sleep 0.2\nexit %d\n" % status)
-    if status:
-        assert base.call([path], 20, fail) == (3, "")
-        return
-    with pytest.raises(HookError) as caught:
-        base.call([path], 20, fail)
-    assert str(caught.value) == "no version"

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from torque_ckpt import errors, privilege, processes
-from torque_ckpt.engines import base
+from torque_ckpt import command, errors, privilege, processes
 from torque_ckpt.errors import HookError
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: becoming another user")
@@ -183,7 +182,7 @@ def test_as_user_has_no_capabilities(somebody):
 @pytest.mark.parametrize("kept", [(CAP_KILL,), (CAP_NET_BIND_SERVICE, CAP_KILL)])
 def test_as_user_has_exactly_the_capabilities_it_was_given_and_so_has_its_program(somebody, kept):
     mask = sum(1 << capability for capability in kept)
-    own, program = privilege.as_user(somebody, lambda: [status_text(), base.call(["/bin/cat", "/proc/self/status"], 10)[1]], kept)
+    own, program = privilege.as_user(somebody, lambda: [status_text(), command.run(["/bin/cat", "/proc/self/status"], 10)[1]], kept)
     for found in (capabilities(own), capabilities(program)):
         assert [found[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [mask] * 4
     assert "Uid:\t%s\n" % "\t".join([str(somebody.uid)] * 4) in program

@@ -5,8 +5,7 @@ import time
 
 import pytest
 
-from torque_ckpt import contract, errors, manifest, privilege, processes, store
-from torque_ckpt.engines import base
+from torque_ckpt import command, contract, errors, manifest, privilege, processes, store
 from torque_ckpt.errors import HookError
 
 
@@ -314,7 +313,7 @@ def test_engine_path_leads_a_program_to_the_directory_even_when_it_was_renamed(j
     descriptor = store.open_image(job_directory, "ckpt.1", path)
     os.rename(path, path + ".moved")
     os.mkdir(path)
-    assert base.call(["/bin/ls", store.engine_path(descriptor)], 10) == (0, "pages.img\n")
+    assert command.run(["/bin/ls", store.engine_path(descriptor)], 10) == (0, "pages.img\n")
     os.close(descriptor)
 
 

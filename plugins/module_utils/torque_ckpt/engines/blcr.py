@@ -11,8 +11,9 @@ import re
 import time
 
 from .. import holding, processes, strict
+from ..command import run
 from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, REFUSED, TEMPORARY, plain
-from .base import Engine, call
+from .base import Engine
 
 CONTEXT = "context"
 """The image itself, in BLCR's own format."""
@@ -168,7 +169,7 @@ class Blcr(Engine):
 
     def version(self):
         """See Engine."""
-        status, output = call([self._command("cr_checkpoint"), "--version"], self.timeout)
+        status, output = run([self._command("cr_checkpoint"), "--version"], self.timeout)
         found = re.search(r"version *(\S+)", output)
         if status != 0 or not found:
             raise HookError(ENGINE, "%s --version failed: %s" % (self._command("cr_checkpoint"), reason(output)))
@@ -209,7 +210,7 @@ class Blcr(Engine):
             raise _unwritten(CONTEXT, error)
         try:
             # What is written is flushed with the rest of the image, when the job need not wait.
-            status, output = call([self._command("cr_checkpoint"), "--tree", str(root), "--stop", "--nosync", "-F", str(context)]
+            status, output = run([self._command("cr_checkpoint"), "--tree", str(root), "--stop", "--nosync", "-F", str(context)]
                                   + self.dump_options, self.timeout, meanwhile, [context])
         finally:
             os.close(context)
@@ -238,7 +239,7 @@ class Blcr(Engine):
                             "member of it; %s" % (os.getuid(), _CONTROL, otherwise))
 
     def _call_witness(self, witness, otherwise):
-        status, output = call([witness], self.timeout)
+        status, output = run([witness], self.timeout)
         if status != 0:
             raise HookError(ENGINE, "%s failed with status %d: %s; %s" % (witness, status, reason(output), otherwise))
 
@@ -271,7 +272,7 @@ class Blcr(Engine):
         try:
             # The job has what cr_restart has open, and is left in its process group, which is the job's alone then: --restore-pgid finds
             # the group of two processes in use.
-            status, output = call([self._command("cr_restart"), "-F", str(context), "--stop", "--run-on-success", "exit %d" % _LEFT]
+            status, output = run([self._command("cr_restart"), "-F", str(context), "--stop", "--run-on-success", "exit %d" % _LEFT]
                                   + self.restore_options, self.timeout, kept=[context])
         finally:
             os.close(context)

@@ -4,10 +4,11 @@ import os
 import re
 
 from .. import processes
+from ..command import run
 from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, plain
 from ..privilege import CAP_CHECKPOINT_RESTORE, CAP_SETPCAP, CAP_SYS_PTRACE
 from . import criu_image, transport
-from .base import Engine, call
+from .base import Engine
 
 # --shell-job           the tree's session is the hook's, outside the image
 # --file-locks          jobs lock files; their locks come back
@@ -113,7 +114,7 @@ class Criu(Engine):
 
     def version(self):
         """See Engine."""
-        status, output = call([self.path, "--version"], self.timeout)
+        status, output = run([self.path, "--version"], self.timeout)
         found = re.search(r"Version: *(\S+)", output)
         if status != 0 or not found:
             raise HookError(ENGINE, "%s --version failed: %s" % (self.path, reason(output)))
@@ -156,7 +157,7 @@ class Criu(Engine):
             strangers.extend([uid] if uid is not None else [])
             return "was kept from the job by a process of uid %d" % uid if strangers else None
         try:
-            return call([self.path] + arguments + (["--action-script", witness] if witness else []) + _COMMON + self.options,
+            return run([self.path] + arguments + (["--action-script", witness] if witness else []) + _COMMON + self.options,
                         self.timeout, meanwhile, stall=self.stall, look=look)
         except HookError as error:
             if error.code != TEMPORARY:
