@@ -8,7 +8,7 @@ import os
 import sys
 
 from . import VERSION, commandline, config, contract, digest, fleet, key, manifest, metrics, node_down, orphans, processes, records
-from . import selftest, start, store, survey, syslog
+from . import rootfiles, selftest, start, store, survey, syslog
 from .commandline import FOUND_WRONG
 from .engines import registry
 from .errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
@@ -242,9 +242,9 @@ def _count(counters, done):
 
 def _lock(settings, command, nothing):
     try:
-        directory = metrics.directory(settings["state_directory"])
+        directory = rootfiles.open_directory(settings["state_directory"])
         try:
-            lock = metrics.locked(directory, command + ".lock", 0)
+            lock = rootfiles.lock_file(directory, command + ".lock", 0)
         finally:
             os.close(directory)
     except OSError as error:

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from . import compressors, config, key, private, records, start, store
+from . import compressors, config, key, private, rootfiles, start, store
 from .engines import registry
 from .errors import HookError, CONFIG
 
@@ -29,7 +29,7 @@ def _look(config_path, now_at):
     engine.version()
     engine.check()
     compressors.choose(settings["compression"])
-    records.own(settings["run_directory"])
+    rootfiles.make_directory(settings["run_directory"])
     private.sweep(settings["private_directory"] or settings["state_directory"])  # no hook may come for long
     # Not even SIGKILL ends who hangs in a file system: he keeps the lock, and those after him, who wait for it, can be ended.
     lock = os.open(os.path.join(settings["run_directory"], "health.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -6,10 +6,9 @@ that the number of series stays small. A hook never fails for its metrics: what 
 """
 import json
 import os
-import stat
 import time
 
-from . import syslog
+from . import rootfiles, syslog
 
 FILE = "ckpt_torque.prom"
 STATE = "metrics.json"
@@ -86,56 +85,6 @@ def _escaped(label):
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def directory(path):
-    """Open a directory of root's that nobody else can write, and make it if it is missing; raise OSError when it is none."""
-    mask = os.umask(0o022)
-    try:
-        os.makedirs(path, exist_ok=True)
-    finally:
-        os.umask(mask)
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    there = os.fstat(descriptor)
-    if there.st_uid != os.geteuid() or there.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        os.close(descriptor)
-        raise OSError(0, "%s must be root's and writable by nobody else" % path)
-    return descriptor
-
-
-def replace(place, name, text, mode):
-    """Put a file into a directory (descriptor) in one step."""
-    draft = ".%s.%d" % (name, os.getpid())  # a name that node_exporter does not read
-    try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=place), "w") as stream:
-            os.fchmod(stream.fileno(), mode)
-            stream.write(text)
-        os.rename(draft, name, src_dir_fd=place, dst_dir_fd=place)
-    except BaseException:
-        try:
-            os.unlink(draft, dir_fd=place)
-        except OSError:
-            pass
-        raise
-
-
-def locked(directory, name, patience):
-    """Return a descriptor that holds the lock name in a directory (descriptor) until it is closed; None when another holds it for too long.
-
-    :param patience: seconds
-    """
-    import fcntl
-    descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                os.close(descriptor)
-                return None
-        time.sleep(0.01)
-
-
 def read(settings):
     """Return the Counters of this node, empty when there are none yet or they cannot be read."""
     try:
@@ -151,17 +100,17 @@ def update(settings, change):
         return False
     opened = []
     try:
-        opened.append(directory(settings["state_directory"]))
-        lock = locked(opened[0], STATE + ".lock", PATIENCE)
+        opened.append(rootfiles.open_directory(settings["state_directory"]))
+        lock = rootfiles.lock_file(opened[0], STATE + ".lock", PATIENCE)
         if lock is None:
             raise OSError(0, "another hook counts for more than %d seconds" % PATIENCE)
         opened.append(lock)
         counters = read(settings)
         change(counters)
-        replace(opened[0], STATE, json.dumps(counters.dump(), separators=(",", ":")) + "\n", 0o600)
+        rootfiles.replace_file(opened[0], STATE, json.dumps(counters.dump(), separators=(",", ":")) + "\n", 0o600)
         if settings["metrics_directory"]:
-            opened.append(directory(settings["metrics_directory"]))
-            replace(opened[-1], FILE, counters.text(), 0o644)
+            opened.append(rootfiles.open_directory(settings["metrics_directory"]))
+            rootfiles.replace_file(opened[-1], FILE, counters.text(), 0o644)
         return True
     except (OSError, ValueError, TypeError, KeyError) as error:
         syslog.log_event("metrics", outcome="not counted", reason=getattr(error, "strerror", None) or error)

@@ -11,7 +11,7 @@ import re
 import time
 from xml.etree import ElementTree
 
-from . import config, contract, metrics, survey
+from . import config, contract, rootfiles, survey
 from .errors import HookError, SYSTEM, TEMPORARY
 from .server import Commands
 
@@ -110,9 +110,10 @@ def _recall(settings):
 
 def _remember(settings, nodes, told):
     try:
-        directory = metrics.directory(settings["state_directory"])
+        directory = rootfiles.open_directory(settings["state_directory"])
         try:
-            metrics.replace(directory, STATE, json.dumps({"nodes": nodes, "told": sorted(told)}, indent=1, sort_keys=True) + "\n", 0o600)
+            text = json.dumps({"nodes": nodes, "told": sorted(told)}, indent=1, sort_keys=True)
+            rootfiles.replace_file(directory, STATE, text + "\n", 0o600)
         finally:
             os.close(directory)
     except OSError as error:

@@ -9,7 +9,7 @@ import os
 import stat
 import time
 
-from . import contract, metrics, store, survey
+from . import contract, rootfiles, store, survey
 from .directory import DIRECTORY, names_in
 from .errors import HookError, SYSTEM
 from .server import Commands
@@ -75,7 +75,7 @@ def _recall(settings):
 
 def _remember(directory, unknown):
     try:
-        metrics.replace(directory, STATE, json.dumps(unknown, indent=1, sort_keys=True) + "\n", 0o600)
+        rootfiles.replace_file(directory, STATE, json.dumps(unknown, indent=1, sort_keys=True) + "\n", 0o600)
     except OSError as error:
         raise HookError(SYSTEM, "cannot write %s: %s; nothing was removed" % (STATE, error.strerror))
 
@@ -194,7 +194,7 @@ def prune(settings, dry_run, say, problems, now=time.time):
 
 def _keep(settings, unknown):
     try:
-        directory = metrics.directory(settings["state_directory"])
+        directory = rootfiles.open_directory(settings["state_directory"])
     except OSError as error:
         raise HookError(SYSTEM, "cannot use %s: %s; nothing was removed" % (settings["state_directory"], error.strerror))
     try:

@@ -6,7 +6,7 @@ owner of an image could change the image itself at any time.
 import os
 import stat
 
-from . import privilege, processes, records
+from . import privilege, processes, rootfiles
 from .directory import DIRECTORY, names_in
 from .errors import HookError, SYSTEM
 
@@ -64,7 +64,7 @@ class Place(object):
     def __init__(self, directory, user, otherwise="image kept"):
         self.path = parent = os.path.join(directory, "private")
         try:
-            records.own(directory)
+            rootfiles.make_directory(directory)
             try:
                 os.mkdir(parent, 0o700)
             except FileExistsError:

@@ -11,31 +11,11 @@ CALL and ANSWER are named pipes of the job owner's instead, between engine and h
 """
 import json
 import os
-import stat
 
-from .errors import HookError, CONFIG
+from . import rootfiles
 
 JOB, ATTEMPTS, HOLDING, FAILED = "json", "attempts", "holding", "failed"
 CALL, ANSWER = "call", "answer"
-
-
-def own(path):
-    """Make a directory (str) of root's when it is missing, and prove that nobody else can write to it.
-
-    :raises HookError: CONFIG when somebody else can
-    """
-    try:
-        try:
-            os.mkdir(path)
-            os.chmod(path, 0o755)  # whatever the umask
-        except FileExistsError:
-            pass
-        found = os.lstat(path)
-    except OSError as error:
-        raise HookError(CONFIG, "cannot use the directory %s of the hooks' records: %s; nothing was done" % (path, error.strerror))
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise HookError(CONFIG, "%s must be a directory of root's that nobody else can write to, because the hooks trust the records "
-                        "in it; remove it, the next hook makes it anew; nothing was done" % path)
 
 
 def directory(run_directory):
@@ -44,8 +24,8 @@ def directory(run_directory):
     :raises HookError: CONFIG when somebody else could have put a record there
     """
     found = os.path.join(run_directory, "jobs")
-    own(run_directory)
-    own(found)
+    rootfiles.make_directory(run_directory)
+    rootfiles.make_directory(found)
     return found
 
 
