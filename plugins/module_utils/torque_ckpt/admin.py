@@ -7,8 +7,8 @@ import json
 import os
 import sys
 
-from . import VERSION, commandline, config, contract, digest, fleet, key, manifest, metrics, node_down, orphans, processes, records
-from . import rootfiles, selftest, start, store, survey, syslog
+from . import VERSION, commandline, config, contract, digest, fleet, key, location, manifest, metrics, node_down, orphans, processes
+from . import records, rootfiles, selftest, start, survey, syslog
 from .commandline import FOUND_WRONG
 from .engines import registry
 from .errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
@@ -89,7 +89,7 @@ class Stores(object):
         found = []
         for place in self.settings["stores"]:
             try:
-                store.check_mounted(place)
+                location.check_mounted(place)
                 jobs = survey.each(place, look, self.problems, only, also, answer, None if thorough else survey.DEADLINE)
             except HookError as error:
                 self.problems.append(error.sentence)
@@ -218,7 +218,7 @@ def _prune(stores, arguments, _config_path):
         if arguments.orphans:
             orphans.prune(settings, dry_run, say, problems)
         for place in settings["stores"]:
-            store.check_mounted(place)
+            location.check_mounted(place)
             for user, facts in survey.each(place, lambda path, descriptor: survey.tidy(path, descriptor, settings, dry_run), problems):
                 for fact in facts:
                     say(dict(fact, owner=user.name))
@@ -319,7 +319,7 @@ def _status(stores, _arguments, config_path):
         _attempt(engine.check, problems)
     places = []
     for place in settings["stores"]:
-        usable = _attempt(lambda place=place: store.check_mounted(place) is None, problems)
+        usable = _attempt(lambda place=place: location.check_mounted(place) is None, problems)
         free = None
         if usable:
             there = os.statvfs(place["path"])

@@ -8,8 +8,10 @@ import os
 import signal
 import time
 
-from . import admit, carried, changed, compression, compressors, contract, digest, fallback, holding, identity, incarnation, key, lock
-from . import manifest, opened, phases, preflight, private, privilege, processes, report, spool, start, store, survey, syslog, told, witness
+from . import admit, carried, changed, compression, compressors, contract, digest, fallback, generations, holding, identity
+from . import incarnation, key, location, lock, manifest, opened, phases, preflight, private, privilege, processes, report, spool, start
+from . import survey, syslog, told, witness
+from .draft import Draft
 from .errors import HookError, REFUSED
 
 
@@ -17,7 +19,7 @@ def _prune(directory, call, settings, life):
     """Remove the generations that are too many; the image is made, so a failure is only written down."""
     try:
         with phases.measure("prune"):
-            store.prune(directory, call.job_id, call.depth or settings["depth"], life)
+            generations.prune_images(directory, call.job_id, call.depth or settings["depth"], life)
     except (HookError, OSError) as error:
         syslog.log_event("checkpoint", job=call.job_id, outcome="not pruned", sentence=repr(str(error)))
 
@@ -48,7 +50,7 @@ def _dump(node, root, draft, place, companions, way):
     with phases.measure("dump"):
         watching = way and witness.Witness(companions, way)
         try:
-            node.engine.dump(root.pid, store.engine_path(place.descriptor), not way, way and way.program, meanwhile, draft.path())
+            node.engine.dump(root.pid, location.engine_path(place.descriptor), not way, way and way.program, meanwhile, draft.path())
         except HookError as error:
             raise watching and watching.fault() or error
     seconds = time.monotonic() - started
@@ -74,11 +76,11 @@ def _write(call, node, root, place, output, left, needed, way):
     """
     with phases.measure("admit"):
         program = compressors.choose(node.settings["compression"])
-        directory = store.open_job_directory(node.store, call.directory, create=True)
-        store.sweep(directory, 2 * node.settings["engine_timeout"])
-        generation = store.next_generation(directory, call.job_id)
+        directory = location.open_job_directory(node.store, call.directory, create=True)
+        generations.sweep_leftovers(directory, 2 * node.settings["engine_timeout"])
+        generation = generations.next_generation(directory, call.job_id)
         life = incarnation.Own(directory, call.job_id, generation - 1)
-        draft = store.Draft(directory, call.name)
+        draft = Draft(directory, call.name)
         places = carried.Places(node.settings, root.pid)
 
     def companions():
@@ -182,7 +184,7 @@ def _checkpoint(call, node, hook, started):
         output, left = (identity.read_recorded(node.settings["run_directory"], call.job_id, root, what) for what in ("output", "left"))
         output = output or spool.find(root.ppid, spool.directory())
         needed = admit.need(processes.list_tree(root.pid), sum(spool.lengths(output).values()))
-        store.give_job_directory(node.store, call.directory, node.user)
+        location.give_job_directory(node.store, call.directory, node.user)
         answer = incarnation.checkpointed(node, call, root, answer)
 
     def write(way=None):

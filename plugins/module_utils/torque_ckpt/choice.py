@@ -7,7 +7,7 @@ named and damaged is refused: it may be only this node that cannot read it.
 """
 import os
 
-from . import incarnation, manifest, store, syslog
+from . import generations, incarnation, location, manifest, syslog
 from .errors import HookError, TEMPORARY, plain
 
 
@@ -15,7 +15,7 @@ def _is_good(call, node, directory, prove):
     """Whether the image that a Call names is whole, each byte of it, root's, and for this node."""
     shown = os.path.join(call.directory, call.name)
     try:
-        image = store.open_image(directory, call.name, shown)
+        image = location.open_image(directory, call.name, shown)
         try:
             manifest.check_files(image, manifest.verify(image, call, node.user, shown, prove), shown)
         finally:
@@ -57,12 +57,12 @@ def choose(call, node, directory, prove):
     :param prove: see manifest.verify
     :raises HookError: TEMPORARY when this node lacks the key of one that might be taken
     """
-    found = store.images(directory, call.job_id)
+    found = generations.list_images(directory, call.job_id)
     named = next((image for image in found if image.name == call.name), None)
     if named is None and not _is_gone(directory, call.name):
         return call, ""
     life = incarnation.read(directory, call.job_id)
-    wanted = [image for image in found if store.belongs(image, life) and (named is None or _follows(image, named, life))]
+    wanted = [image for image in found if generations.belongs_to(image, life) and (named is None or _follows(image, named, life))]
     if named is not None and any(image.manifest.get("held") is not False for image in wanted):
         return call, ""
     for image in wanted:
@@ -78,6 +78,6 @@ def _reason(name, image, gone):
     made = plain(str(image.manifest.get("created")))
     if not gone:
         return "restarted from image %s of %s, newer than %s, of which the server knew" % (image.name, made, name)
-    older = store.epoch_of(image.name) < store.epoch_of(name)
+    older = generations.get_epoch(image.name) < generations.get_epoch(name)
     return "restarted from image %s of %s, because %s is gone%s" % (
         image.name, made, name, "; it is older: what the job did since is done again" if older else "")

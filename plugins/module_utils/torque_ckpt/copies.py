@@ -16,8 +16,9 @@ import stat
 import subprocess
 import time
 
-from . import config, manifest, phases, processes, progress, report, store, strict, syslog
+from . import config, generations, location, manifest, phases, processes, progress, report, strict, syslog
 from .directory import DIRECTORY, names_in, open_file
+from .draft import Draft
 from .errors import HookError, CANNOT_WRITE, DATA, NO_INPUT, USAGE
 
 SCP = "/usr/bin/scp"
@@ -105,7 +106,7 @@ class Mounted(object):
                         return
                 finally:
                     os.close(there)
-            draft = store.Draft(directory, name)
+            draft = Draft(directory, name)
             try:
                 for entry in names_in(image):
                     _copy(entry, image, draft.descriptor)
@@ -137,7 +138,7 @@ class Mounted(object):
         """Return the generations (dict of int, by name) of those images in the directory job, of these names (list of str), that tell."""
         directory = self._open(job)
         try:
-            return {image.name: image.generation for image in store.images(directory)}
+            return {image.name: image.generation for image in generations.list_images(directory)}
         finally:
             os.close(directory)
 
@@ -146,7 +147,7 @@ class Mounted(object):
         directory = self._open(job)
         try:
             for name in names:
-                store.remove(directory, name)
+                generations.remove_directory(directory, name)
         finally:
             os.close(directory)
 
@@ -183,7 +184,7 @@ class Server(object):
 
         So it is with ext4, XFS and btrfs; without that file each of them still had the hidden name on the disk.
         """
-        source, hidden = store.engine_path(image), store.hidden(name)
+        source, hidden = location.engine_path(image), generations.hide_name(name)
         go = "cd %s/%s" % (REACHED, job)
         try:
             self._ask([go, "mkdir " + hidden, "chmod 700 " + hidden]
@@ -226,7 +227,7 @@ class Server(object):
 
     def get(self, job, name, target):
         """See Mounted."""
-        self._ask(["get -p %s/%s/%s/* %s/" % (REACHED, job, name, store.engine_path(target))], (target,))
+        self._ask(["get -p %s/%s/%s/* %s/" % (REACHED, job, name, location.engine_path(target))], (target,))
 
     def names(self, job):
         """See Mounted."""
@@ -255,7 +256,7 @@ class Server(object):
         """See Mounted."""
         commands = ["cd %s/%s" % (REACHED, job)]
         for name in names:
-            doomed = name if name.startswith(".") else store.hidden(name)
+            doomed = name if name.startswith(".") else generations.hide_name(name)
             commands += ["rename %s %s" % (name, doomed)] if doomed != name else []
             commands += ["-rm %s/*" % doomed, "rmdir " + doomed]
         self._ask(commands)
@@ -291,7 +292,7 @@ def place(directory, ssh_config, account):
 
 def _left_over(names):
     """Return which of the names (list of str) hidden copies of this node have that nobody makes any more."""
-    found = [(name, store.HIDDEN.fullmatch(name)) for name in names]
+    found = [(name, generations.HIDDEN.fullmatch(name)) for name in names]
     return [name for name, made in found if made and made.group(1) == os.uname().nodename
             and processes.find_marked([int(made.group(2)), int(made.group(3))]) is None]
 
@@ -337,11 +338,11 @@ def _thin_out(path, there, name, keep):
     they are beyond the newest keep: pbs_mom removes the newest alone, and nobody comes back for the others."""
     directory = os.open(os.path.dirname(path), DIRECTORY)
     try:
-        here = {image.name: image.generation for image in store.images(directory)}
+        here = {image.name: image.generation for image in generations.list_images(directory)}
         for old in outdated(here, name, 0):
             if old in there or old in outdated(here, name, keep):
-                os.rename(old, store.hidden(old), src_dir_fd=directory, dst_dir_fd=directory)
-                store.remove(directory, store.hidden(old))
+                os.rename(old, generations.hide_name(old), src_dir_fd=directory, dst_dir_fd=directory)
+                generations.remove_directory(directory, generations.hide_name(old))
     finally:
         os.close(directory)
 
@@ -383,7 +384,7 @@ def get(way, path, job, name):
         present = _is_here(directory, path)
         if present:
             return 0
-        draft = store.Draft(directory, os.path.basename(path))
+        draft = Draft(directory, os.path.basename(path))
         try:
             with phases.measure("copy"):
                 way.get(job, name, draft.descriptor)
@@ -391,10 +392,10 @@ def get(way, path, job, name):
             made = os.stat(manifest.FILE, dir_fd=draft.descriptor)
             os.utime(draft.descriptor, ns=(made.st_mtime_ns, made.st_mtime_ns))  # pbs_mom reckons the job's walltime by it
             if present is not None:
-                os.rename(os.path.basename(path), store.hidden("damaged"), src_dir_fd=directory, dst_dir_fd=directory)
+                os.rename(os.path.basename(path), generations.hide_name("damaged"), src_dir_fd=directory, dst_dir_fd=directory)
             draft.publish()
             if present is not None:
-                store.remove(directory, store.hidden("damaged"))
+                generations.remove_directory(directory, generations.hide_name("damaged"))
             return size
         except BaseException:
             draft.discard()

@@ -9,9 +9,10 @@ preconditions do not hold (store not mounted, say); there the restart hook waits
 import os
 import time
 
-from . import key, manifest, processes, records, report, spool, store, syslog
+from . import key, location, manifest, processes, records, report, spool, syslog
 from .command import run
 from .directory import names_in
+from .draft import Draft
 from .errors import HookError, CANNOT_WRITE, GONE
 
 PATIENCE = 60
@@ -114,7 +115,7 @@ def keep(run_directory, call, error):
 
 def _publish(directory, image, shown, found, name):
     """Publish an image (descriptor) with this manifest (dict) under another name, too."""
-    draft = store.Draft(directory, name)
+    draft = Draft(directory, name)
     try:
         try:
             key.ask_to_prove(found, shown)
@@ -138,8 +139,8 @@ def present(call, node, name):
     if call.signal == 0:
         raise HookError(GONE, "job %s does not run: its restart failed and it is about to be held; nothing was done" % call.job_id)
     try:
-        directory = store.open_job_directory(node.store, call.directory)
-        image = store.open_image(directory, name, shown)
+        directory = location.open_job_directory(node.store, call.directory)
+        image = location.open_image(directory, name, shown)
         found = manifest.read(image, shown)
     except HookError:
         return  # it failed for that: held under a name that no image has, the job continues from the newest whole one

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from . import compressors, config, key, private, rootfiles, start, store
+from . import compressors, config, key, location, private, rootfiles, start
 from .engines import registry
 from .errors import HookError, CONFIG
 
@@ -36,7 +36,7 @@ def _look(config_path, now_at):
     for place in settings["stores"]:
         now_at("store " + place["path"])
         fcntl.flock(lock, fcntl.LOCK_EX)
-        store.check_mounted(place)
+        location.check_mounted(place)
 
 
 def _tell(config_path, writer):

@@ -18,7 +18,7 @@ import os
 import stat
 import time
 
-from . import identity, key, privilege, processes, store, strict, syslog
+from . import generations, identity, key, privilege, processes, strict, syslog
 from .directory import DIRECTORY
 from .errors import HookError, CANNOT_WRITE, REFUSED, TEMPORARY
 
@@ -62,7 +62,7 @@ def _write(directory, job_id, text):
         except FileNotFoundError:
             pass
         return
-    hidden = store.hidden("incarnation")
+    hidden = generations.hide_name("incarnation")
     os.mkdir(hidden, 0o700, dir_fd=directory)
     inner = os.open(hidden, DIRECTORY, dir_fd=directory)
     try:
@@ -73,7 +73,7 @@ def _write(directory, job_id, text):
         os.rename("new", path_in(job_id), src_dir_fd=inner, dst_dir_fd=directory)
     finally:
         os.close(inner)
-        store.remove(directory, hidden)
+        generations.remove_directory(directory, hidden)
     os.fsync(directory)
 
 
@@ -108,7 +108,7 @@ class Own(object):
         self.incarnation = privilege.ask(["incarnation", self.before, generation])
 
     def publish(self, draft):
-        """Publish the image (store.Draft) that this life has made, the file first.
+        """Publish the image (Draft) that this life has made, the file first.
 
         :raises HookError: as above, should a restart have come in between; as Draft.publish()
         """

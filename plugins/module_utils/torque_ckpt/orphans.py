@@ -9,7 +9,7 @@ import os
 import stat
 import time
 
-from . import contract, rootfiles, store, survey
+from . import contract, location, rootfiles, survey
 from .directory import DIRECTORY, names_in
 from .errors import HookError, SYSTEM
 from .server import Commands
@@ -99,7 +99,7 @@ def _rmdir(place, path, by_root):
     parent, name = os.path.split(path)
     top = place["path"].rstrip("/")
     try:
-        descriptor = os.open(top, DIRECTORY) if parent == top else store.open_job_directory(place, parent)
+        descriptor = os.open(top, DIRECTORY) if parent == top else location.open_job_directory(place, parent)
         try:
             there = os.fstat(descriptor)
             if by_root and (there.st_uid != 0 or there.st_mode & 0o022):
@@ -121,7 +121,7 @@ def remove(place, path, user):
     :raises HookError: SYSTEM when something of it stays
     """
     def work():
-        descriptor = store.open_job_directory(place, path)
+        descriptor = location.open_job_directory(place, path)
         try:
             if os.fstat(descriptor).st_uid != os.geteuid():
                 raise HookError(SYSTEM, "%s is not %s's any more; it was left alone" % (path, user.name))
@@ -148,7 +148,7 @@ def _candidates(settings, server, problems):
         return [path, survey.newest(descriptor), survey.size_of(descriptor)]
 
     for place in settings["stores"]:
-        store.check_mounted(place)
+        location.check_mounted(place)
         for user, (path, changed, size) in survey.each(place, look, problems, wanted):
             yield place, user, path, contract.job_of(os.path.basename(path)), changed, size
 

@@ -1,7 +1,7 @@
 """What must hold on this node before the checkpoint or restart hook touches anything."""
 from collections import namedtuple
 
-from . import config, key, privilege, report, start, store
+from . import config, key, location, privilege, report, start
 from .engines import registry
 
 Node = namedtuple("Node", "settings user store engine keys")
@@ -19,6 +19,6 @@ def check(call, config_path):
     settings = config.load(config_path)
     report.count_with(settings)
     user = privilege.account(call.user, call.group)
-    place = store.configured(settings["stores"], call.directory)
-    store.check_mounted(place)
+    place = location.find_store(settings["stores"], call.directory)
+    location.check_mounted(place)
     return Node(settings, user, place, registry.get(settings), key.Keys(settings["key_path"]))

@@ -7,19 +7,19 @@ import os
 import signal
 import time
 
-from . import attempts, carried, changed, choice, cleanup, compression, config, contract, digest, fallback, identity, incarnation, key, lock
-from . import manifest, phases, preflight, private, privilege, processes, put_back, records, report, spool, start, store, supervisor
-from . import witness
+from . import attempts, carried, changed, choice, cleanup, compression, config, contract, digest, fallback, identity, incarnation, key
+from . import location, lock, manifest, phases, preflight, private, privilege, processes, put_back, records, report, spool, start
+from . import supervisor, witness
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
 
 def _engine(node, place, cuts, way):
     """Have the engine restore; cut back files that have grown, but not before the tree is there."""
     if not cuts:
-        return node.engine.restore(store.engine_path(place))
+        return node.engine.restore(location.engine_path(place))
     watching = witness.Witness(lambda: changed.cut_back(cuts), way)
     try:
-        node.engine.restore(store.engine_path(place), way.program)
+        node.engine.restore(location.engine_path(place), way.program)
     except HookError as error:
         raise watching.fault() or error
     return watching.result()
@@ -33,10 +33,10 @@ def _restore(call, node, place, way):
     :param way: how the engine reaches this hook (witness.Way)
     """
     with phases.measure("verify"):
-        directory = store.open_job_directory(node.store, call.directory)
+        directory = location.open_job_directory(node.store, call.directory)
         call, instead = choice.choose(call, node, directory, key.ask_to_prove)
         shown = os.path.join(call.directory, call.name)
-        image = store.open_image(directory, call.name, shown)
+        image = location.open_image(directory, call.name, shown)
         found = manifest.verify(image, call, node.user, shown, key.ask_to_prove)
         if found["engine"]["name"] != node.engine.name:
             raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
@@ -126,7 +126,7 @@ def _bring_back(call, node, hook):
 
         def undo():
             put_back.undo(made, node.settings, node.user.uid)
-            incarnation.put_back(store.open_job_directory(node.store, call.directory), call.job_id, before)
+            incarnation.put_back(location.open_job_directory(node.store, call.directory), call.job_id, before)
         privilege.as_user(node.user, undo)
         raise
 

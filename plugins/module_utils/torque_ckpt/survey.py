@@ -9,7 +9,7 @@ import resource
 import stat
 import time
 
-from . import contract, incarnation, manifest, privilege, store
+from . import contract, generations, incarnation, location, manifest, privilege
 from .directory import DIRECTORY, names_in
 from .errors import HookError, CANNOT_WRITE, NO_INPUT, REFUSED, SYSTEM
 
@@ -111,7 +111,7 @@ def _users_directories(place):
 def _job_directories(place, path, uid, depth=DEPTH):
     """As the user: yield path and descriptor of each job's directory at and beneath path (str) that is the user's; closed afterwards."""
     try:
-        descriptor = store.open_job_directory(place, path)
+        descriptor = location.open_job_directory(place, path)
     except HookError:
         return  # gone, or not a directory any more
     try:
@@ -249,7 +249,7 @@ def _examine(image, found, path, descriptor, settings, thorough, prove, full):
     name, shown = found["name"], found["path"]
     found["bytes"] = size_of(image)
     if name.startswith("."):
-        over = store.is_left_over(descriptor, name, patience(settings), time.time)
+        over = generations.is_left_over(descriptor, name, patience(settings), time.time)
         found["state"] = LEFTOVER if over else WRITING
         return
     facts, wrong = manifest.read(image, shown), None
@@ -278,7 +278,7 @@ def _image(path, descriptor, name, changed, settings, thorough, prove, full):
     found = dict(_BRIEF, name=name, path=shown, state=WHOLE, code=0, problem="", bytes=0, engine=None, engine_version=None, authentic=None,
                  changed=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(changed)))
     try:
-        image = store.open_image(descriptor, name, shown)
+        image = location.open_image(descriptor, name, shown)
         try:
             _examine(image, found, path, descriptor, settings, thorough, prove, full)
         finally:
@@ -330,21 +330,21 @@ def tidy(path, descriptor, settings, dry_run):
     """
     job_id = contract.job_of(os.path.basename(path))
     entries = look(path, descriptor, settings)["images"]
-    found = store.images(descriptor, job_id)
+    found = generations.list_images(descriptor, job_id)
     # As many as the job itself asked for with qsub -c depth=N.
     wanted = found[0].manifest.get("depth") if found else None
     keep = wanted if isinstance(wanted, int) and wanted > 0 else settings["depth"]
     life = incarnation.read(descriptor, job_id)
     doomed = {"leftover": [entry["name"] for entry in entries if entry["state"] == LEFTOVER],
-              "image": store.superfluous(descriptor, job_id, keep, life)}
+              "image": generations.list_superfluous(descriptor, job_id, keep, life)}
     sizes = {entry["name"]: entry["bytes"] for entry in entries}
     action = dict.fromkeys(doomed["leftover"] + doomed["image"], "would be removed")
     if not dry_run:
-        gone = set(store.sweep(descriptor, patience(settings)))
+        gone = set(generations.sweep_leftovers(descriptor, patience(settings)))
         action.update({name: "removed" if name in gone else "not removed: it could not be, or a hook is at work on it"
                        for name in doomed["leftover"]})
         try:
-            gone = set(store.prune(descriptor, job_id, keep, life))
+            gone = set(generations.prune_images(descriptor, job_id, keep, life))
             action.update(dict.fromkeys(gone, "removed"))
         except HookError as error:
             action.update(dict.fromkeys(doomed["image"], "not removed: " + error.sentence))

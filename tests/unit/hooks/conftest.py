@@ -17,7 +17,8 @@ import pytest
 HOOKS = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../plugins/module_utils"))
 sys.path.insert(0, HOOKS)
 
-from torque_ckpt import contract, key, manifest, privilege, processes, progress, store, supervisor  # noqa: E402
+from torque_ckpt import contract, key, location, manifest, privilege, processes, progress, supervisor  # noqa: E402
+from torque_ckpt.draft import Draft  # noqa: E402
 
 LIMIT = 30
 """Seconds after which something that should have happened is taken for hung."""
@@ -274,7 +275,7 @@ class Site(object):
         os.makedirs(self.directory)
         os.chmod(self.store, 0o755)
         os.chown(self.directory, user.uid, user.gid)
-        with open(os.path.join(self.store, store.MARKER), "w") as stream:
+        with open(os.path.join(self.store, location.MARKER), "w") as stream:
             stream.write("main\n")
         self.key = os.path.join(path, "manifest.key")
         with open(self.key, "w") as stream:
@@ -300,8 +301,8 @@ class Site(object):
         call = contract.restart(self.arguments(name=name))
 
         def work():
-            directory = store.open_job_directory({"path": self.store, "id": "main"}, self.directory)
-            draft = store.Draft(directory, name)
+            directory = location.open_job_directory({"path": self.store, "id": "main"}, self.directory)
+            draft = Draft(directory, name)
             os.write(os.open("pages.img", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=draft.descriptor), b"memory")
             saved = []
             if output is not None:

@@ -9,7 +9,8 @@ import time
 import pytest
 from conftest import HOOKS, LIMIT
 
-from torque_ckpt import commandline, compression, contract, errors, fit, key, manifest, privilege, store, strict
+from torque_ckpt import commandline, compression, contract, errors, fit, key, location, manifest, privilege, strict
+from torque_ckpt.draft import Draft
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: images of several users are looked at")
 
@@ -33,7 +34,7 @@ class Fleet(object):
             "state_directory": os.path.join(top, "state"), "torque_path": os.path.join(top, "bin"), "depth": 2}
         for name in ("etc", "etc/nodes", "store", "bin"):
             os.mkdir(os.path.join(top, name))
-        with open(os.path.join(self.store, store.MARKER), "w") as stream:
+        with open(os.path.join(self.store, location.MARKER), "w") as stream:
             stream.write("main\n")
         self.seal(KEYS)
         self.configure()
@@ -77,11 +78,11 @@ class Fleet(object):
         """Make an image as the hooks do; return its path."""
         account, name = privilege.account(user), name or "ckpt.%s.%d" % (job, 1000 + generation)
         place, directory = {"path": self.store, "id": "main"}, os.path.join(self.store, inside, job + ".CK")
-        store.give_job_directory(place, directory, account)
+        location.give_job_directory(place, directory, account)
         call = contract.restart(["-", job, user, "-", directory, name])
 
         def work():
-            draft = store.Draft(store.open_job_directory(place, directory, create=True), name)
+            draft = Draft(location.open_job_directory(place, directory, create=True), name)
             with open(os.path.join(draft.path(), "pages-1.img"), "wb") as stream:
                 stream.write(content)
             found = dict({"engine": {"name": "criu", "version": "9.9"}, "root": 4711, "pids": [4711, 4712], "frozen_seconds": 0.25,
@@ -389,8 +390,8 @@ def test_user_who_stops_what_looks_at_his_images(fleet, command):
     for generation in (1, 2, 3):
         fleet.image("13.head", user="daemon", generation=generation)
     # He sees the part for a second, however busy this machine is.
-    before = ("import time; from torque_ckpt import progress, survey; progress.STOPPED = 2; right = survey.store.open_job_directory; "
-              "survey.store.open_job_directory = lambda *arguments: time.sleep(1) or right(*arguments)")
+    before = ("import time; from torque_ckpt import progress, survey; progress.STOPPED = 2; right = survey.location.open_job_directory; "
+              "survey.location.open_job_directory = lambda *arguments: time.sleep(1) or right(*arguments)")
     stopper = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
                                 "/usr/bin/python3", "-c", STOPPER.replace("STORE", repr(fleet.top))])
     try:
@@ -516,7 +517,7 @@ def test_key_that_others_can_read_is_not_used(fleet):
 
 
 def test_store_that_is_not_mounted(fleet):
-    os.unlink(os.path.join(fleet.store, store.MARKER))
+    os.unlink(os.path.join(fleet.store, location.MARKER))
     done = fleet.call("list")
     assert (done.returncode, done.stdout) == (1, "no images\n")
     assert done.stderr == ("torque-ckpt: store %s is not usable on this node: %s/.ckpt-torque-store: No such file or directory; "
@@ -731,7 +732,7 @@ def test_images_of_unknown_jobs_go_when_the_grace_time_is_over(fleet):
     assert tree(fleet.store) == before
     assert not os.path.exists(fleet.settings["state_directory"])
     assert sorted(orphans(fleet)) == [(job, "removed") for job in gone]
-    assert sorted(os.listdir(fleet.store)) == [store.MARKER, "13.head.CK", "14[7].head.CK", "16.elsewhere.CK", "19.head.CK", "daemon"]
+    assert sorted(os.listdir(fleet.store)) == [location.MARKER, "13.head.CK", "14[7].head.CK", "16.elsewhere.CK", "19.head.CK", "daemon"]
     assert os.listdir(os.path.join(fleet.store, "daemon")) == []
     assert os.stat(os.path.join(fleet.settings["state_directory"], "orphans.json")).st_mode & 0o777 == 0o600
 
@@ -908,7 +909,7 @@ def test_engine_of_root_finds_nothing_in_the_callers_environment(fleet, command)
 
 def test_status_of_a_node_that_is_set_up_wrongly(fleet):
     os.unlink(fleet.settings["criu_path"])
-    os.unlink(os.path.join(fleet.store, store.MARKER))
+    os.unlink(os.path.join(fleet.store, location.MARKER))
     done = fleet.call("status")
     assert done.returncode == 1
     assert "engine  criu NOT USABLE\n" in done.stdout and "store   %s (main), NOT USABLE\n" % fleet.store in done.stdout

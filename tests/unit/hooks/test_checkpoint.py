@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from torque_ckpt import errors, identity, lock, processes, store
+from torque_ckpt import errors, identity, location, lock, processes
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the checkpoint hook is root's")
 
@@ -90,7 +90,7 @@ def test_directory_in_no_store(hook, site):
 
 @needs_root
 def test_store_that_is_not_mounted(hook, site):
-    os.unlink(os.path.join(site.store, store.MARKER))
+    os.unlink(os.path.join(site.store, location.MARKER))
     assert checkpoint(hook, site) == (
         errors.CONFIG, "", "store %s is not usable on this node: %s/.ckpt-torque-store: No such file or directory; is it mounted?\n"
         % (site.store, site.store))

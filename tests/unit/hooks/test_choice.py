@@ -6,7 +6,7 @@ from collections import namedtuple
 
 import pytest
 
-from torque_ckpt import choice, contract, errors, key, privilege, store
+from torque_ckpt import choice, contract, errors, key, location, privilege
 from torque_ckpt.errors import HookError
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who becomes the user")
@@ -44,7 +44,7 @@ def choose(site):
         call = contract.restart(site.arguments(name="ckpt.12.head.%d" % number))
 
         def work():
-            directory = store.open_job_directory({"path": site.store, "id": "main"}, site.directory)
+            directory = location.open_job_directory({"path": site.store, "id": "main"}, site.directory)
             found, reason = choice.choose(call, Node(site.user), directory, key.ask_to_prove)
             return [int(found.name.rpartition(".")[2]), reason]
         return privilege.as_user(site.user, work, answer=key.answer(key.load(site.key), call, site.user))

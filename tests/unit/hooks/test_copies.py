@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from conftest import wait_until
-from torque_ckpt import contract, copies, manifest, privilege, processes, store
+from torque_ckpt import contract, copies, generations, manifest, privilege, processes
 from torque_ckpt.errors import HookError, CANNOT_WRITE, DATA, NO_INPUT
 
 JOB = "12.head.CK"
@@ -390,4 +390,4 @@ def test_server_that_does_not_answer(ways, monkeypatch, open_directory, program)
 
 def test_place_that_is_mounted():
     assert copies.place("/srv/copies", "/x", "alice@head").path == "/srv/copies"
-    assert store.HIDDEN.fullmatch(store.hidden("ckpt.12.head.7"))
+    assert generations.HIDDEN.fullmatch(generations.hide_name("ckpt.12.head.7"))

@@ -11,7 +11,7 @@ import time
 import pytest
 from conftest import LIMIT
 
-from torque_ckpt import compressors, errors, health, key, store
+from torque_ckpt import compressors, errors, health, key, location
 from torque_ckpt.engines import blcr, criu
 
 DOUBLE = pathlib.Path(__file__).with_name("blcr_double.py")
@@ -26,7 +26,7 @@ class Healthy(object):
     def __init__(self, top, engine, program):
         self.top, self.program = top, program
         self.config, self.store, self.key = (os.path.join(top, name) for name in ("hooks.json", "store", "key"))
-        self.marker = os.path.join(self.store, store.MARKER)
+        self.marker = os.path.join(self.store, location.MARKER)
         os.mkdir(self.store)
         with open(self.marker, "w") as stream:
             stream.write("main\n")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from torque_ckpt import errors, identity, incarnation, key, processes, records, store
+from torque_ckpt import errors, generations, identity, incarnation, key, processes, records
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the hooks are root's")
 
@@ -255,14 +255,14 @@ def test_file_that_cannot_be_written_keeps_no_job_from_its_restart(hook, site, f
 # What belongs to a life
 
 def image(number, life, whole=True):
-    return store.Image("ckpt.12.head.%d" % number, number, number, whole, {"incarnation": life} if life else {})
+    return generations.Image("ckpt.12.head.%d" % number, number, number, whole, {"incarnation": life} if life else {})
 
 
 @pytest.mark.parametrize("number, life, belongs", [(1, "a", True), (2, "a", True), (3, "a", False), (3, "b", True), (4, None, False)])
 def test_what_belongs_to_a_life(number, life, belongs):
     """B was restarted from image 2 of A, or of older hooks; what A made afterwards is not B's."""
-    assert store.belongs(image(number, life), {"id": "b", "generation": 2}) is belongs
-    assert store.belongs(image(number, life), None)
+    assert generations.belongs_to(image(number, life), {"id": "b", "generation": 2}) is belongs
+    assert generations.belongs_to(image(number, life), None)
 
 
 def test_file_is_no_image(tmp_path):
@@ -270,8 +270,8 @@ def test_file_is_no_image(tmp_path):
     assert incarnation.path_in("12.head") == NAME
     directory = os.open(str(tmp_path), os.O_RDONLY)
     try:
-        assert store.images(directory) == []
-        assert store.sweep(directory, 0) == []
+        assert generations.list_images(directory) == []
+        assert generations.sweep_leftovers(directory, 0) == []
         assert incarnation.read(directory, "12.head") is None
     finally:
         os.close(directory)

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from torque_ckpt import attempts, config, errors, lock, processes, report, store
+from torque_ckpt import attempts, config, errors, location, lock, processes, report
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
 
@@ -65,7 +65,7 @@ def test_directory_in_no_store(hook, site):
 
 @needs_root
 def test_store_that_is_another(hook, site):
-    with open(os.path.join(site.store, store.MARKER), "w") as stream:
+    with open(os.path.join(site.store, location.MARKER), "w") as stream:
         stream.write("other\n")
     assert restart(hook, site) == (
         errors.CONFIG, "", "store %s is another one than configured: its id is 'other', expected main (attempt 1 of 5)\n" % site.store)
@@ -330,7 +330,7 @@ def test_a_process_id_in_use_queues_the_job(hook, site, start_job, told):
 
 @needs_root
 def test_a_store_that_is_not_mounted_queues_the_job(hook, site, image, told):
-    os.unlink(os.path.join(site.store, store.MARKER))
+    os.unlink(os.path.join(site.store, location.MARKER))
     code, text = verdict(hook, site, told)
     assert code == errors.CONFIG
     assert text.startswith("Temporary failure of the restart: store %s is not usable on this node: " % site.store)

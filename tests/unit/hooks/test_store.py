@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from torque_ckpt import command, contract, errors, manifest, privilege, processes, store
+from torque_ckpt import command, contract, errors, generations, location, manifest, privilege, processes
+from torque_ckpt.draft import Draft
 from torque_ckpt.errors import HookError
 
 
@@ -13,14 +14,14 @@ from torque_ckpt.errors import HookError
 def place(tmp_path):
     """A store (dict) that is there."""
     (tmp_path / "store").mkdir()
-    (tmp_path / "store" / store.MARKER).write_text("main\n")
+    (tmp_path / "store" / location.MARKER).write_text("main\n")
     return {"path": str(tmp_path / "store"), "id": "main"}
 
 
 @pytest.fixture
 def job_directory(place):
     """A descriptor of an empty job directory; .path of the fixture's store + /12.head.CK."""
-    descriptor = store.open_job_directory(place, place["path"] + "/12.head.CK", create=True)
+    descriptor = location.open_job_directory(place, place["path"] + "/12.head.CK", create=True)
     yield descriptor
     os.close(descriptor)
 
@@ -37,14 +38,14 @@ STORES = [{"path": "/shared/ckpt", "id": "main"}, {"path": "/fast/", "id": "fast
 @pytest.mark.parametrize("directory, wanted", [
     ("/shared/ckpt/12.head.CK", "main"), ("/shared/ckpt/alice/deeper/12.head.CK", "main"), ("/fast/12.head.CK", "fast")])
 def test_configured_finds_the_store_of_a_directory(directory, wanted):
-    assert store.configured(STORES, directory)["id"] == wanted
+    assert location.find_store(STORES, directory)["id"] == wanted
 
 
 @pytest.mark.parametrize("directory", [
     "/tmp/12.head.CK", "/shared/ckpt", "/shared/ckpt2/12.head.CK", "/shared", "/fast", "/tmp/shared/ckpt/12.head.CK", "/Shared/ckpt/x"])
 def test_configured_refuses_a_directory_elsewhere(directory):
     with pytest.raises(HookError) as caught:
-        store.configured(STORES, directory)
+        location.find_store(STORES, directory)
     assert str(caught.value) == ("directory %s is in none of this node's stores (/shared/ckpt, /fast/); set the job's checkpoint directory "
                                  "beneath one" % directory)
     assert caught.value.code == errors.REFUSED
@@ -67,7 +68,7 @@ def found(path):
 @needs_root
 def test_root_gives_the_user_a_directory_in_the_store_itself(place, somebody):
     before = descriptors()
-    store.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
+    location.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
     assert found(place["path"] + "/12.head.CK") == (somebody.uid, somebody.gid, "711")
     assert descriptors() == before
 
@@ -76,24 +77,24 @@ def test_root_gives_the_user_a_directory_in_the_store_itself(place, somebody):
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_a_directory_deeper_in_the_store_is_the_users_to_make(place, somebody, slash):
     os.mkdir(place["path"] + "/alice")
-    store.give_job_directory(dict(place, path=place["path"] + slash), place["path"] + "/alice/12.head.CK", somebody)
+    location.give_job_directory(dict(place, path=place["path"] + slash), place["path"] + "/alice/12.head.CK", somebody)
     assert os.listdir(place["path"] + "/alice") == []
 
 
 @needs_root
 def test_root_gives_the_user_his_own_directory_in_the_store(place, somebody):
     own = "%s/%s" % (place["path"], somebody.name)
-    store.give_job_directory(place, own + "/12.head.CK", somebody)
+    location.give_job_directory(place, own + "/12.head.CK", somebody)
     assert found(own) == (somebody.uid, somebody.gid, "711")
     assert os.listdir(own) == []
     os.chmod(own, 0o700)
-    store.give_job_directory(place, own + "/13.head.CK", somebody)
+    location.give_job_directory(place, own + "/13.head.CK", somebody)
     assert found(own) == (somebody.uid, somebody.gid, "700")
 
 
 @needs_root
 def test_root_makes_nobody_elses_directory(place, somebody):
-    store.give_job_directory(place, place["path"] + "/somebodyelse/12.head.CK", somebody)
+    location.give_job_directory(place, place["path"] + "/somebodyelse/12.head.CK", somebody)
     assert found(place["path"] + "/somebodyelse") is None
 
 
@@ -101,7 +102,7 @@ def test_root_makes_nobody_elses_directory(place, somebody):
 @pytest.mark.parametrize("mode", [0o1777, 0o775, 0o757])
 def test_root_makes_nothing_where_others_can_write(place, somebody, mode):
     os.chmod(place["path"], mode)
-    store.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
+    location.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
     assert found(place["path"] + "/12.head.CK") is None
 
 
@@ -110,7 +111,7 @@ def test_root_makes_nothing_where_others_can_write(place, somebody, mode):
 def test_what_is_there_already_is_not_given_away(place, somebody, make):
     make(place["path"] + "/12.head.CK")
     before = found(place["path"] + "/12.head.CK")
-    store.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
+    location.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
     assert found(place["path"] + "/12.head.CK") == before
     assert os.stat("/etc").st_uid == 0
 
@@ -119,16 +120,16 @@ def test_what_is_there_already_is_not_given_away(place, somebody, make):
 
 @pytest.mark.parametrize("content", ["main\n", "main", "  main \n\n"])
 def test_mounted_store_is_taken(place, content):
-    with open(os.path.join(place["path"], store.MARKER), "w") as stream:
+    with open(os.path.join(place["path"], location.MARKER), "w") as stream:
         stream.write(content)
-    assert store.check_mounted(place) is None
+    assert location.check_mounted(place) is None
 
 
 def test_store_without_its_marker_is_not_mounted(place):
-    marker = os.path.join(place["path"], store.MARKER)
+    marker = os.path.join(place["path"], location.MARKER)
     os.unlink(marker)
     with pytest.raises(HookError) as caught:
-        store.check_mounted(place)
+        location.check_mounted(place)
     assert str(caught.value) == "store %s is not usable on this node: %s: No such file or directory; is it mounted?" % (
         place["path"], marker)
     assert caught.value.code == errors.CONFIG
@@ -137,10 +138,10 @@ def test_store_without_its_marker_is_not_mounted(place):
 @pytest.mark.parametrize("content, shown", [
     ("other\n", "'other'"), ("", "''"), ("main2\n", "'main2'"), ("a\nb", "'a\\nb'"), ("x" * 99, "'%s'" % ("x" * 80))])
 def test_another_store_in_its_place(place, content, shown):
-    with open(os.path.join(place["path"], store.MARKER), "w") as stream:
+    with open(os.path.join(place["path"], location.MARKER), "w") as stream:
         stream.write(content)
     with pytest.raises(HookError) as caught:
-        store.check_mounted(place)
+        location.check_mounted(place)
     assert str(caught.value) == "store %s is another one than configured: its id is %s, expected main" % (place["path"], shown)
     assert caught.value.code == errors.CONFIG
 
@@ -151,7 +152,7 @@ def test_another_store_in_its_place(place, content, shown):
 def test_job_directory_is_made_searchable_whatever_the_umask(in_child, place, umask):
     def work():
         os.umask(umask)
-        os.close(store.open_job_directory(place, place["path"] + "/12.head.CK", create=True))
+        os.close(location.open_job_directory(place, place["path"] + "/12.head.CK", create=True))
     in_child(work)
     assert os.stat(place["path"] + "/12.head.CK").st_mode == 0o040711
 
@@ -161,7 +162,7 @@ def test_job_directory_that_is_there_stays_as_it_is(place):
     os.mkdir(path)
     os.chmod(path, 0o750)
     for create in (True, False):
-        descriptor = store.open_job_directory(place, path, create=create)
+        descriptor = location.open_job_directory(place, path, create=create)
         assert os.path.samestat(os.fstat(descriptor), os.stat(path))
         os.close(descriptor)
     assert os.stat(path).st_mode == 0o040750
@@ -170,24 +171,24 @@ def test_job_directory_that_is_there_stays_as_it_is(place):
 def test_job_directory_beneath_a_users_own(place):
     os.mkdir(place["path"] + "/alice")
     path = place["path"] + "/alice/12.head.CK"
-    os.close(store.open_job_directory(dict(place, path=place["path"] + "/"), path, create=True))
+    os.close(location.open_job_directory(dict(place, path=place["path"] + "/"), path, create=True))
     assert os.path.isdir(path)
 
 
 def test_only_the_last_component_is_made(place):
     with pytest.raises(HookError) as caught:
-        store.open_job_directory(place, place["path"] + "/alice/12.head.CK", create=True)
+        location.open_job_directory(place, place["path"] + "/alice/12.head.CK", create=True)
     assert str(caught.value) == "cannot use the directory of job images %s/alice: No such file or directory" % place["path"]
     assert caught.value.code == errors.CANNOT_WRITE
-    assert os.listdir(place["path"]) == [store.MARKER]
+    assert os.listdir(place["path"]) == [location.MARKER]
 
 
 def test_missing_job_directory_is_not_made_for_reading(place):
     with pytest.raises(HookError) as caught:
-        store.open_job_directory(place, place["path"] + "/12.head.CK")
+        location.open_job_directory(place, place["path"] + "/12.head.CK")
     assert str(caught.value) == "cannot open the directory of job images %s/12.head.CK: No such file or directory" % place["path"]
     assert caught.value.code == errors.NO_INPUT
-    assert os.listdir(place["path"]) == [store.MARKER]
+    assert os.listdir(place["path"]) == [location.MARKER]
 
 
 @pytest.mark.parametrize("create, words, code", [
@@ -197,7 +198,7 @@ def test_links_on_the_way_are_not_followed(place, tmp_path, create, words, code,
     (tmp_path / "elsewhere" / "12.head.CK").mkdir(parents=True)
     os.symlink(str(tmp_path / "elsewhere"), os.path.join(place["path"], link))
     with pytest.raises(HookError) as caught:
-        store.open_job_directory(place, "%s/%s%s" % (place["path"], link, rest), create=create)
+        location.open_job_directory(place, "%s/%s%s" % (place["path"], link, rest), create=create)
     assert str(caught.value) == "%s of job images %s/%s: Not a directory" % (words, place["path"], link)
     assert caught.value.code == code
     assert os.listdir(str(tmp_path / "elsewhere")) == ["12.head.CK"]
@@ -207,7 +208,7 @@ def test_file_in_the_place_of_a_job_directory(place):
     path = os.path.join(place["path"], "12.head.CK")
     open(path, "w").close()
     with pytest.raises(HookError) as caught:
-        store.open_job_directory(place, path, create=True)
+        location.open_job_directory(place, path, create=True)
     assert str(caught.value) == "cannot use the directory of job images %s: Not a directory" % path
     assert caught.value.code == errors.CANNOT_WRITE
 
@@ -216,7 +217,7 @@ def test_job_directory_that_the_user_may_not_make(open_directory, somebody):
     place = {"path": open_directory, "id": "main"}
     os.chmod(open_directory, 0o555)
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: store.open_job_directory(place, open_directory + "/12.head.CK", create=True))
+        privilege.as_user(somebody, lambda: location.open_job_directory(place, open_directory + "/12.head.CK", create=True))
     os.chmod(open_directory, 0o755)
     assert str(caught.value) == "cannot use the directory of job images %s/12.head.CK: Permission denied" % open_directory
     assert caught.value.code == errors.CANNOT_WRITE
@@ -232,13 +233,13 @@ def test_what_another_uid_owns(open_directory, somebody):
     why = "Permission denied; it belongs to uid %d, and the job's user has uid %d on this node; give the user one uid on all nodes" % (
         somebody.uid + 1, somebody.uid)
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: store.open_job_directory(place, path))
+        privilege.as_user(somebody, lambda: location.open_job_directory(place, path))
     assert str(caught.value) == "cannot open the directory of job images %s: %s" % (path, why)
     os.chmod(path, 0o755)
     os.chmod(path + "/ckpt.1", 0o700)
     os.chown(path + "/ckpt.1", somebody.uid + 1, -1)
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: store.open_image(store.open_job_directory(place, path), "ckpt.1", path + "/ckpt.1"))
+        privilege.as_user(somebody, lambda: location.open_image(location.open_job_directory(place, path), "ckpt.1", path + "/ckpt.1"))
     assert str(caught.value) == "image %s/ckpt.1 cannot be opened: %s" % (path, why)
 
 
@@ -249,8 +250,8 @@ def test_the_way_to_a_users_own_directory_needs_search_permission_only(open_dire
     os.chmod(open_directory, 0o311)
     place = {"path": open_directory, "id": "main"}
     try:
-        privilege.as_user(somebody, lambda: store.open_job_directory(place, own + "/12.head.CK", create=True))
-        privilege.as_user(somebody, lambda: store.open_job_directory(place, own + "/12.head.CK"))
+        privilege.as_user(somebody, lambda: location.open_job_directory(place, own + "/12.head.CK", create=True))
+        privilege.as_user(somebody, lambda: location.open_job_directory(place, own + "/12.head.CK"))
     finally:
         os.chmod(open_directory, 0o755)
     assert os.stat(own + "/12.head.CK").st_uid == somebody.uid
@@ -267,7 +268,7 @@ def test_store_that_is_no_directory(tmp_path, create, words, code, make, why):
     path = tmp_path / "store"
     make(path)
     with pytest.raises(HookError) as caught:
-        store.open_job_directory({"path": str(path), "id": "main"}, str(path / "12.head.CK"), create=create)
+        location.open_job_directory({"path": str(path), "id": "main"}, str(path / "12.head.CK"), create=create)
     assert str(caught.value) == "%s of job images %s: %s" % (words, path, why)
     assert caught.value.code == code
 
@@ -275,10 +276,10 @@ def test_store_that_is_no_directory(tmp_path, create, words, code, make, why):
 def test_no_descriptor_is_left(place):
     os.makedirs(place["path"] + "/a/b")
     before = descriptors()
-    os.close(store.open_job_directory(place, place["path"] + "/a/b/c", create=True))
+    os.close(location.open_job_directory(place, place["path"] + "/a/b/c", create=True))
     for path in ("/none", "/a/none/c", "/a/b/none"):
         with pytest.raises(HookError):
-            store.open_job_directory(place, place["path"] + path)
+            location.open_job_directory(place, place["path"] + path)
     assert descriptors() == before
 
 
@@ -287,7 +288,7 @@ def test_no_descriptor_is_left(place):
 def test_open_image_opens_the_directory_of_that_name(job_directory, place):
     path = os.path.join(place["path"], "12.head.CK", "ckpt.1")
     os.mkdir(path)
-    descriptor = store.open_image(job_directory, "ckpt.1", "/shown")
+    descriptor = location.open_image(job_directory, "ckpt.1", "/shown")
     assert os.path.samestat(os.fstat(descriptor), os.stat(path))
     os.close(descriptor)
 
@@ -301,7 +302,7 @@ def test_open_image_opens_the_directory_of_that_name(job_directory, place):
 def test_open_image_of_something_else(job_directory, place, make, why):
     make(os.path.join(place["path"], "12.head.CK", "ckpt.1"))
     with pytest.raises(HookError) as caught:
-        store.open_image(job_directory, "ckpt.1", "/shown/ckpt.1")
+        location.open_image(job_directory, "ckpt.1", "/shown/ckpt.1")
     assert str(caught.value) == "image /shown/ckpt.1 cannot be opened: %s" % why
     assert caught.value.code == errors.NO_INPUT
 
@@ -310,15 +311,15 @@ def test_engine_path_leads_a_program_to_the_directory_even_when_it_was_renamed(j
     path = os.path.join(place["path"], "12.head.CK", "ckpt.1")
     os.mkdir(path)
     open(os.path.join(path, "pages.img"), "w").close()
-    descriptor = store.open_image(job_directory, "ckpt.1", path)
+    descriptor = location.open_image(job_directory, "ckpt.1", path)
     os.rename(path, path + ".moved")
     os.mkdir(path)
-    assert command.run(["/bin/ls", store.engine_path(descriptor)], 10) == (0, "pages.img\n")
+    assert command.run(["/bin/ls", location.engine_path(descriptor)], 10) == (0, "pages.img\n")
     os.close(descriptor)
 
 
 def test_draft_is_hidden_private_and_empty(job_directory, place):
-    draft = store.Draft(job_directory, "ckpt.1")
+    draft = Draft(job_directory, "ckpt.1")
     found = os.listdir(job_directory)
     assert len(found) == 1 and found[0] == ".ckpt.1@%s:%d:%d" % (
         os.uname().nodename, os.getpid(), processes.read_process(os.getpid()).start)
@@ -337,12 +338,12 @@ def put(draft, name, content=b"x"):
 
 def test_published_draft_is_the_image_with_all_its_files(job_directory, place):
     before = descriptors()
-    draft = store.Draft(job_directory, "ckpt.1")
+    draft = Draft(job_directory, "ckpt.1")
     for number in range(3):
         put(draft, "pages-%d.img" % number, b"%d" % number)
     draft.publish()
     assert os.listdir(job_directory) == ["ckpt.1"]
-    image = store.open_image(job_directory, "ckpt.1", "ckpt.1")
+    image = location.open_image(job_directory, "ckpt.1", "ckpt.1")
     assert sorted(os.listdir(image)) == ["pages-0.img", "pages-1.img", "pages-2.img"]
     with open(os.path.join(place["path"], "12.head.CK", "ckpt.1", "pages-2.img"), "rb") as stream:
         assert stream.read() == b"2"
@@ -353,10 +354,10 @@ def test_published_draft_is_the_image_with_all_its_files(job_directory, place):
 def test_discarded_draft_is_gone_and_older_images_are_not(job_directory):
     before = descriptors()
     for name in ("ckpt.1", "ckpt.2"):
-        draft = store.Draft(job_directory, name)
+        draft = Draft(job_directory, name)
         put(draft, "pages.img")
         draft.publish()
-    draft = store.Draft(job_directory, "ckpt.3")
+    draft = Draft(job_directory, "ckpt.3")
     put(draft, "pages.img")
     put(draft, "core.img")
     draft.discard()
@@ -365,17 +366,17 @@ def test_discarded_draft_is_gone_and_older_images_are_not(job_directory):
 
 
 def test_discard_of_a_draft_that_cannot_go_is_silent(job_directory):
-    draft = store.Draft(job_directory, "ckpt.1")
+    draft = Draft(job_directory, "ckpt.1")
     os.mkdir(os.path.join(draft.path(), "directory"))
     draft.discard()
     assert os.listdir(job_directory) == [draft.hidden]
 
 
 def test_what_is_no_image_is_not_replaced(job_directory, place):
-    older = store.Draft(job_directory, "ckpt.1")
+    older = Draft(job_directory, "ckpt.1")
     put(older, "pages.img", b"older")
     older.publish()
-    draft = store.Draft(job_directory, "ckpt.1")
+    draft = Draft(job_directory, "ckpt.1")
     put(draft, "pages.img", b"newer")
     with pytest.raises(HookError) as caught:
         draft.publish()
@@ -391,7 +392,7 @@ def test_what_is_no_image_is_not_replaced(job_directory, place):
 def test_file_of_the_same_name_is_not_replaced(job_directory, place):
     path = os.path.join(place["path"], "12.head.CK", "ckpt.1")
     open(path, "w").close()
-    draft = store.Draft(job_directory, "ckpt.1")
+    draft = Draft(job_directory, "ckpt.1")
     with pytest.raises(HookError) as caught:
         draft.publish()
     assert str(caught.value) == "cannot publish image ckpt.1: Not a directory"
@@ -400,7 +401,7 @@ def test_file_of_the_same_name_is_not_replaced(job_directory, place):
 
 
 def test_draft_with_a_link_is_not_published(job_directory):
-    draft = store.Draft(job_directory, "ckpt.1")
+    draft = Draft(job_directory, "ckpt.1")
     os.symlink("/etc/passwd", os.path.join(draft.path(), "pages.img"))
     with pytest.raises(HookError) as caught:
         draft.publish()
@@ -414,7 +415,7 @@ def test_draft_with_a_link_is_not_published(job_directory):
 
 def test_draft_of_a_name_too_long(job_directory):
     with pytest.raises(HookError) as caught:
-        store.Draft(job_directory, "a" * 255)
+        Draft(job_directory, "a" * 255)
     assert str(caught.value) == "cannot create image %s: File name too long" % ("a" * 255)
     assert caught.value.code == errors.CANNOT_WRITE
     assert os.listdir(job_directory) == []
@@ -424,7 +425,7 @@ def test_draft_in_a_directory_of_another_user(open_directory, somebody):
     os.chmod(open_directory, 0o555)
     descriptor = os.open(open_directory, os.O_RDONLY)
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: store.Draft(descriptor, "ckpt.1"))
+        privilege.as_user(somebody, lambda: Draft(descriptor, "ckpt.1"))
     os.close(descriptor)
     os.chmod(open_directory, 0o755)
     assert str(caught.value) == "cannot create image ckpt.1: Permission denied"
@@ -439,8 +440,8 @@ def test_failure_after_the_rename_leaves_no_half_image(tmp_path, monkeypatch):
             raise OSError(5, "Input/output error")
         real(descriptor)
 
-    monkeypatch.setattr(store.os, "fsync", fsync)
-    draft = store.Draft(job, "ckpt.1")
+    monkeypatch.setattr(location.os, "fsync", fsync)
+    draft = Draft(job, "ckpt.1")
     with open(os.path.join(draft.path(), "pages.img"), "w") as stream:
         stream.write("x")
     with pytest.raises(HookError) as caught:
@@ -454,7 +455,7 @@ def test_failure_after_the_rename_leaves_no_half_image(tmp_path, monkeypatch):
 
 def drafted(job_directory, name, generation=None, content=b"memory", job_id="12.head"):
     """Return a Draft as the checkpoint hook makes it; without a generation like the hooks that knew none."""
-    draft = store.Draft(job_directory, name)
+    draft = Draft(job_directory, name)
     put(draft, "pages.img", content)
     call = contract.Call(None, job_id, "alice", None, "/", name, None, None)
     user = privilege.User("alice", os.geteuid(), os.getegid(), "/")
@@ -480,7 +481,7 @@ def content(job_directory):
 
 
 def listed(job_directory, **options):
-    return [(image.name, image.generation) for image in store.images(job_directory, **options)]
+    return [(image.name, image.generation) for image in generations.list_images(job_directory, **options)]
 
 
 def test_images_are_listed_newest_first(job_directory):
@@ -488,7 +489,7 @@ def test_images_are_listed_newest_first(job_directory):
     for name, generation in (("ckpt.3", 2), ("ckpt.1", 10), ("ckpt.2", 9)):
         publish(job_directory, name, generation)
     assert listed(job_directory) == [("ckpt.1", 10), ("ckpt.2", 9), ("ckpt.3", 2)]
-    assert store.next_generation(job_directory, "12.head") == 11
+    assert generations.next_generation(job_directory, "12.head") == 11
     assert descriptors() == before
 
 
@@ -505,21 +506,21 @@ def test_image_of_an_older_format(job_directory):
     with open(path + "/manifest.json", "w") as stream:
         stream.write('{"format": 1, "job_id": "12.head", "files": []}')
     assert listed(job_directory) == [("ckpt.2", 1), ("ckpt.1", 0)]
-    assert store.prune(job_directory, "12.head", 1) == ["ckpt.1"]
+    assert generations.prune_images(job_directory, "12.head", 1) == ["ckpt.1"]
     assert os.listdir(job_directory) == ["ckpt.2"]
 
 
 def test_first_generation(job_directory):
-    assert store.next_generation(job_directory, "12.head") == 1
+    assert generations.next_generation(job_directory, "12.head") == 1
     publish(job_directory, "ckpt.1")
-    assert store.next_generation(job_directory, "12.head") == 1
+    assert generations.next_generation(job_directory, "12.head") == 1
 
 
 def test_generation_after_the_newest_was_renamed_or_removed(job_directory):
     publish(job_directory, "ckpt.1", 1)
     publish(job_directory, "ckpt.2", 2)
     os.rename("ckpt.2", "kept", src_dir_fd=job_directory, dst_dir_fd=job_directory)
-    assert store.next_generation(job_directory, "12.head") == 3
+    assert generations.next_generation(job_directory, "12.head") == 3
 
 
 @pytest.mark.parametrize("generation", ["7", -1, True, 1.5, [1], {}])
@@ -534,8 +535,8 @@ def test_images_of_another_job_in_the_same_directory(job_directory):
     assert listed(job_directory, job_id="12.head") == [("ckpt.12.head.1", 1)]
     assert listed(job_directory, job_id="13.head") == [("ckpt.13.head.1", 5)]
     assert len(listed(job_directory)) == 2
-    assert store.next_generation(job_directory, "12.head") == 2
-    assert store.prune(job_directory, "12.head", 1) == []
+    assert generations.next_generation(job_directory, "12.head") == 2
+    assert generations.prune_images(job_directory, "12.head", 1) == []
     assert len(listed(job_directory)) == 2
 
 
@@ -567,7 +568,7 @@ def test_what_is_no_image_is_not_listed(job_directory, tmp_path):
 def test_whole_image(job_directory, damage, whole):
     publish(job_directory, "ckpt.1", 1)
     damage("/proc/self/fd/%d/ckpt.1/pages.img" % job_directory)
-    assert [image.whole for image in store.images(job_directory)] == [whole]
+    assert [image.whole for image in generations.list_images(job_directory)] == [whole]
 
 
 # What is kept
@@ -577,9 +578,10 @@ def test_prune_keeps_the_newest(job_directory, keep, left):
     before = descriptors()
     for generation in range(1, 6):
         publish(job_directory, "ckpt.%d" % generation, generation)
-    assert sorted(store.prune(job_directory, "12.head", keep)) == ["ckpt.%d" % number for number in range(1, 6) if number not in left]
+    gone = ["ckpt.%d" % number for number in range(1, 6) if number not in left]
+    assert sorted(generations.prune_images(job_directory, "12.head", keep)) == gone
     assert sorted(os.listdir(job_directory)) == sorted("ckpt.%d" % number for number in left)
-    assert store.prune(job_directory, "12.head", keep) == []
+    assert generations.prune_images(job_directory, "12.head", keep) == []
     assert descriptors() == before
 
 
@@ -588,7 +590,7 @@ def test_prune_counts_whole_images_only(job_directory):
         publish(job_directory, "ckpt.%d" % generation, generation)
     for damaged in (2, 4):
         os.unlink("/proc/self/fd/%d/ckpt.%d/pages.img" % (job_directory, damaged))
-    assert store.prune(job_directory, "12.head", 2) == ["ckpt.2", "ckpt.1"]
+    assert generations.prune_images(job_directory, "12.head", 2) == ["ckpt.2", "ckpt.1"]
     assert sorted(os.listdir(job_directory)) == ["ckpt.3", "ckpt.4", "ckpt.5"]
 
 
@@ -596,7 +598,7 @@ def test_prune_never_takes_the_newest(job_directory):
     for generation in (1, 2):
         publish(job_directory, "ckpt.%d" % generation, generation)
     os.unlink("/proc/self/fd/%d/ckpt.2/pages.img" % job_directory)
-    assert store.prune(job_directory, "12.head", 1) == []
+    assert generations.prune_images(job_directory, "12.head", 1) == []
     assert sorted(os.listdir(job_directory)) == ["ckpt.1", "ckpt.2"]
 
 
@@ -606,7 +608,7 @@ def test_prune_counts_an_image_with_two_names_once(job_directory):
     publish(job_directory, "ckpt.2", 2)
     shutil.copytree("/proc/self/fd/%d/ckpt.2" % job_directory, "/proc/self/fd/%d/ckpt.3" % job_directory)
     publish(job_directory, "ckpt.4", 3)
-    assert store.prune(job_directory, "12.head", 2) == ["ckpt.1"]
+    assert generations.prune_images(job_directory, "12.head", 2) == ["ckpt.1"]
     assert sorted(os.listdir(job_directory)) == ["ckpt.2", "ckpt.3", "ckpt.4"]
 
 
@@ -614,7 +616,7 @@ def test_prune_of_images_without_a_generation(job_directory):
     for epoch in (1000, 999, 998):
         publish(job_directory, "ckpt.12.head.%d" % epoch)
     publish(job_directory, "ckpt.12.head.1001", 1)
-    assert store.prune(job_directory, "12.head", 2) == ["ckpt.12.head.999", "ckpt.12.head.998"]
+    assert generations.prune_images(job_directory, "12.head", 2) == ["ckpt.12.head.999", "ckpt.12.head.998"]
     assert sorted(os.listdir(job_directory)) == ["ckpt.12.head.1000", "ckpt.12.head.1001"]
 
 
@@ -624,7 +626,7 @@ def test_prune_leaves_alone_what_it_does_not_know(job_directory):
     path = "/proc/self/fd/%d/" % job_directory
     os.mkdir(path + "mine")
     open(path + "notes", "w").close()
-    assert store.prune(job_directory, "12.head", 1) == ["ckpt.2", "ckpt.1"]
+    assert generations.prune_images(job_directory, "12.head", 1) == ["ckpt.2", "ckpt.1"]
     assert sorted(os.listdir(job_directory)) == ["ckpt.3", "mine", "notes"]
 
 
@@ -633,7 +635,7 @@ def test_image_that_cannot_be_removed_is_hidden_and_swept_later(job_directory):
         publish(job_directory, "ckpt.%d" % generation, generation)
     os.mkdir("/proc/self/fd/%d/ckpt.1/strange" % job_directory)
     with pytest.raises(HookError) as caught:
-        store.prune(job_directory, "12.head", 1)
+        generations.prune_images(job_directory, "12.head", 1)
     assert str(caught.value) == "cannot remove the older image ckpt.1: Is a directory; the newer ones are kept"
     assert caught.value.code == errors.CANNOT_WRITE
     assert sorted(os.listdir(job_directory))[1:] == ["ckpt.2"]
@@ -644,10 +646,10 @@ def test_prune_in_a_directory_of_another_user(place, somebody):
     if os.geteuid() != 0:
         pytest.skip("needs root: becomes another user")
     os.chmod(place["path"], 0o755)
-    directory = store.open_job_directory(place, place["path"] + "/12.head.CK", create=True)
+    directory = location.open_job_directory(place, place["path"] + "/12.head.CK", create=True)
     for generation in (1, 2):
         publish(directory, "ckpt.%d" % generation, generation)
-    assert privilege.as_user(somebody, lambda: store.prune(directory, "12.head", 1)) == []  # it cannot read them
+    assert privilege.as_user(somebody, lambda: generations.prune_images(directory, "12.head", 1)) == []  # it cannot read them
     os.close(directory)
     assert sorted(os.listdir(place["path"] + "/12.head.CK")) == ["ckpt.1", "ckpt.2"]
 
@@ -680,7 +682,7 @@ def test_same_name_where_the_file_system_cannot_exchange(job_directory, monkeypa
         raise OSError(number, why)
 
     publish(job_directory, "ckpt.1", 1, b"older")
-    monkeypatch.setattr(store.Draft, "_exchange", exchange)
+    monkeypatch.setattr(Draft, "_exchange", exchange)
     with pytest.raises(HookError) as caught:
         publish(job_directory, "ckpt.1", 2, b"newer")
     assert str(caught.value) == ("cannot publish image ckpt.1: one of the same second is there, and the store's file system cannot "
@@ -698,7 +700,7 @@ def test_failure_after_the_exchange_brings_the_older_image_back(job_directory, m
             raise OSError(5, "Input/output error")
         real(descriptor)
 
-    monkeypatch.setattr(store.os, "fsync", fsync)
+    monkeypatch.setattr(location.os, "fsync", fsync)
     draft = drafted(job_directory, "ckpt.1", 2, b"newer")
     with pytest.raises(HookError) as caught:
         draft.publish()
@@ -708,7 +710,7 @@ def test_failure_after_the_exchange_brings_the_older_image_back(job_directory, m
 
 
 def test_discard_spares_what_took_the_drafts_place(job_directory):
-    draft = store.Draft(job_directory, "ckpt.2")
+    draft = Draft(job_directory, "ckpt.2")
     publish(job_directory, "ckpt.1", 1, b"older")
     os.rename(draft.hidden, "moved", src_dir_fd=job_directory, dst_dir_fd=job_directory)
     os.rename("ckpt.1", draft.hidden, src_dir_fd=job_directory, dst_dir_fd=job_directory)
@@ -740,15 +742,15 @@ def test_sweep_removes_what_a_dead_process_of_this_node_left(job_directory, free
     mine = processes.read_process(os.getpid())
     leave(job_directory, here(mine.pid, mine.start - 1))  # the number is another process's now
     publish(job_directory, "ckpt.0", 1)
-    assert sorted(store.sweep(job_directory, 1e9)) == sorted([here(free_pid, 1), here(mine.pid, mine.start - 1)])
+    assert sorted(generations.sweep_leftovers(job_directory, 1e9)) == sorted([here(free_pid, 1), here(mine.pid, mine.start - 1)])
     assert os.listdir(job_directory) == ["ckpt.0"]
     assert descriptors() == before
 
 
 def test_sweep_spares_what_is_being_made(job_directory):
-    draft = store.Draft(job_directory, "ckpt.1")
+    draft = Draft(job_directory, "ckpt.1")
     put(draft, "pages.img")
-    assert store.sweep(job_directory, 0) == []
+    assert generations.sweep_leftovers(job_directory, 0) == []
     assert os.listdir(job_directory) == [draft.hidden]
     draft.discard()
 
@@ -758,7 +760,7 @@ def test_sweep_spares_what_is_being_made(job_directory):
 def test_sweep_judges_what_another_node_left_by_its_age(job_directory, node, age, swept):
     name = ".ckpt.12.head.1@%s:%d:%d" % (node, os.getpid(), processes.read_process(os.getpid()).start)
     leave(job_directory, name, age)
-    assert store.sweep(job_directory, 3600) == ([name] if swept else [])
+    assert generations.sweep_leftovers(job_directory, 3600) == ([name] if swept else [])
     assert os.listdir(job_directory) == ([] if swept else [name])
 
 
@@ -767,21 +769,21 @@ def test_sweep_takes_the_last_write_of_another_node(job_directory):
     name = ".ckpt.1@elsewhere:1:1"
     leave(job_directory, name, 9999)
     os.utime("/proc/self/fd/%d/%s/pages.img" % (job_directory, name))
-    assert store.sweep(job_directory, 3600) == []
+    assert generations.sweep_leftovers(job_directory, 3600) == []
     assert os.listdir(job_directory) == [name]
 
 
 def test_sweep_goes_by_the_clock_of_the_store(job_directory, monkeypatch):
     leave(job_directory, ".ckpt.1@elsewhere:1:1", 0)
     monkeypatch.setattr("time.time", lambda: 1e12)
-    assert store.sweep(job_directory, 3600) == []
+    assert generations.sweep_leftovers(job_directory, 3600) == []
 
 
 @pytest.mark.parametrize("name", [".hidden", ".ckpt.1.4711.1700000000", "ckpt.1@elsewhere:1:1", ".@elsewhere:1:1", ".x@elsewhere:1",
                                   "notes"])
 def test_sweep_leaves_alone_what_it_does_not_know(job_directory, name):
     leave(job_directory, name, 9999)
-    assert store.sweep(job_directory, 0) == []
+    assert generations.sweep_leftovers(job_directory, 0) == []
     assert os.listdir(job_directory) == [name]
 
 
@@ -792,7 +794,7 @@ def test_sweep_follows_no_link(job_directory, tmp_path, free_pid):
     os.symlink(str(tmp_path / "elsewhere" / "file"), "/proc/self/fd/%d/%s/link" % (job_directory, here(free_pid, 1)))
     os.symlink(str(tmp_path / "elsewhere"), here(free_pid, 2), dir_fd=job_directory)
     open("/proc/self/fd/%d/%s" % (job_directory, here(free_pid, 3)), "w").close()
-    assert store.sweep(job_directory, 0) == [here(free_pid, 1)]
+    assert generations.sweep_leftovers(job_directory, 0) == [here(free_pid, 1)]
     assert sorted(os.listdir(job_directory)) == [here(free_pid, 2), here(free_pid, 3)]
     assert (tmp_path / "elsewhere" / "file").read_text() == "precious"
 
@@ -801,14 +803,14 @@ def test_sweep_follows_no_link(job_directory, tmp_path, free_pid):
 def test_sweep_leaves_alone_what_belongs_to_another(job_directory, free_pid, somebody):
     leave(job_directory, here(free_pid, 1))
     os.chown("/proc/self/fd/%d/%s" % (job_directory, here(free_pid, 1)), somebody.uid, -1)
-    assert store.sweep(job_directory, 0) == []
+    assert generations.sweep_leftovers(job_directory, 0) == []
     assert content(job_directory) == {here(free_pid, 1): b"half"}
 
 
 def test_leftover_with_a_directory_in_it_stays(job_directory, free_pid):
     leave(job_directory, here(free_pid, 1))
     os.mkdir("/proc/self/fd/%d/%s/strange" % (job_directory, here(free_pid, 1)))
-    assert store.sweep(job_directory, 0) == []
+    assert generations.sweep_leftovers(job_directory, 0) == []
 
 
 # What must outlive a loss of power
@@ -820,7 +822,7 @@ def test_manifest_is_flushed_last_and_the_name_after_all(job_directory, monkeypa
         flushed.append(os.path.basename(os.readlink("/proc/self/fd/%d" % descriptor)))
         real(descriptor)
 
-    monkeypatch.setattr(store.os, "fsync", fsync)
+    monkeypatch.setattr(location.os, "fsync", fsync)
     draft = drafted(job_directory, "ckpt.1", 1)
     draft.publish()
     assert flushed == ["pages.img", "manifest.json", ".ckpt.1@%s:%d:%d" % (
@@ -835,11 +837,11 @@ def test_large_draft_is_flushed_while_it_is_hashed(job_directory, monkeypatch):
         flushed.append((os.path.basename(os.readlink("/proc/self/fd/%d" % descriptor)), threading.get_ident() == here))
         real(descriptor)
 
-    monkeypatch.setattr(store.os, "fsync", fsync)
+    monkeypatch.setattr(location.os, "fsync", fsync)
     draft = drafted(job_directory, "ckpt.1", 1)
     os.truncate(os.path.join(draft.path(), "pages.img"), 1 << 20)
     draft.flush()
-    monkeypatch.setattr(store, "_MUCH", 1 << 20)
+    monkeypatch.setattr("torque_ckpt.draft._MUCH", 1 << 20)
     assert flushed == []
     draft.flush()
     draft.publish()
@@ -848,13 +850,13 @@ def test_large_draft_is_flushed_while_it_is_hashed(job_directory, monkeypatch):
 
 def test_early_flushing_is_in_nobodys_way(job_directory, monkeypatch):
     """Whoever lists the draft meanwhile sees every file, and each once."""
-    draft = store.Draft(job_directory, "ckpt.1")
+    draft = Draft(job_directory, "ckpt.1")
     for number in range(2000):
         os.close(os.open("core-%d.img" % number, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=draft.descriptor))
     with open(os.open("pages.img", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=draft.descriptor), "wb") as stream:
-        stream.truncate(store._MUCH)
+        stream.truncate(32 << 20)
     wanted = sorted(os.listdir(draft.descriptor))
-    monkeypatch.setattr(store.os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(location.os, "fsync", lambda descriptor: None)
     for _turn in range(20):
         draft.flush()
         assert sorted(os.listdir(draft.descriptor)) == wanted
@@ -870,8 +872,8 @@ def test_what_early_flushing_met_is_raised(job_directory, monkeypatch):
         if failures:
             raise failures.pop()
 
-    monkeypatch.setattr(store.os, "fsync", fsync)
-    monkeypatch.setattr(store, "_MUCH", 1)
+    monkeypatch.setattr(location.os, "fsync", fsync)
+    monkeypatch.setattr("torque_ckpt.draft._MUCH", 1)
     draft = drafted(job_directory, "ckpt.1", 1)
     draft.flush()
     with pytest.raises(HookError) as caught:
@@ -888,8 +890,8 @@ def test_draft_is_not_removed_under_who_flushes_it(job_directory, monkeypatch):
         time.sleep(0.3)
         there.append(sorted(os.listdir(draft.descriptor)))
 
-    monkeypatch.setattr(store.os, "fsync", fsync)
-    monkeypatch.setattr(store, "_MUCH", 1)
+    monkeypatch.setattr(location.os, "fsync", fsync)
+    monkeypatch.setattr("torque_ckpt.draft._MUCH", 1)
     draft = drafted(job_directory, "ckpt.1", 1)
     draft.flush()
     draft.discard()
@@ -899,10 +901,10 @@ def test_draft_is_not_removed_under_who_flushes_it(job_directory, monkeypatch):
 
 def test_new_job_directory_is_flushed_in_its_parent(place, monkeypatch):
     flushed = []
-    monkeypatch.setattr(store.os, "fsync", lambda descriptor: flushed.append(os.readlink("/proc/self/fd/%d" % descriptor)))
+    monkeypatch.setattr(location.os, "fsync", lambda descriptor: flushed.append(os.readlink("/proc/self/fd/%d" % descriptor)))
     path = place["path"] + "/12.head.CK"
     for wanted in (1, 2, 2):  # the second time it could be pbs_mom's, who does not flush
-        os.close(store.open_job_directory(place, path, create=True))
+        os.close(location.open_job_directory(place, path, create=True))
         assert flushed == [place["path"]] * wanted
         if wanted == 2:
             os.makedirs(path + "/ckpt.1", exist_ok=True)
@@ -911,10 +913,10 @@ def test_new_job_directory_is_flushed_in_its_parent(place, monkeypatch):
 @needs_root
 def test_new_job_directory_of_pbs_mom_is_flushed_by_root(place, somebody, monkeypatch):
     flushed = []
-    monkeypatch.setattr(store.os, "fsync", lambda descriptor: flushed.append(os.readlink("/proc/self/fd/%d" % descriptor)))
+    monkeypatch.setattr(location.os, "fsync", lambda descriptor: flushed.append(os.readlink("/proc/self/fd/%d" % descriptor)))
     path = place["path"] + "/12.head.CK"
     os.mkdir(path)
     for wanted in (1, 1):
-        store.give_job_directory(place, path, somebody)
+        location.give_job_directory(place, path, somebody)
         assert flushed == [place["path"]] * wanted
         os.makedirs(path + "/ckpt.1", exist_ok=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils"))
 
-from torque_ckpt import admin, config, contract, errors, fit, fleet, key, manifest, privilege, store, survey  # noqa: E402
+from torque_ckpt import admin, config, contract, errors, fit, fleet, generations, key, location, manifest, privilege, survey  # noqa: E402
 from torque_ckpt.errors import HookError  # noqa: E402
 
 often = settings(max_examples=10000, deadline=None, suppress_health_check=list(HealthCheck))
@@ -63,7 +63,7 @@ def test_arguments_are_right_or_refused(argv):
         assert "/" not in call.job_id + call.user + call.name and call.name not in (".", "..") and not call.name.startswith((".", "-"))
         assert call.signal in (0, 15, None)
         try:
-            found = store.configured(ROOM, call.directory)
+            found = location.find_store(ROOM, call.directory)
         except HookError as error:
             assert error.code == errors.REFUSED
         else:
@@ -146,8 +146,8 @@ def test_images_are_listed_and_shown_whatever_their_manifests_say(place, found, 
     try:
         entry, = survey.look(str(job), directory, {"engine_timeout": 1}, True, None,
                              lambda facts, shown: key.check(KEYS, facts, shown), True)["images"]
-        store.images(directory, "12.head")
-        store.next_generation(directory, "12.head")
+        generations.list_images(directory, "12.head")
+        generations.next_generation(directory, "12.head")
     finally:
         os.close(directory)
     assert entry["state"] in (survey.DAMAGED, survey.REFUSED_HERE)  # its hash is wrong, or it is another user's
