@@ -7,8 +7,8 @@ import json
 import os
 import sys
 
-from . import VERSION, commandline, config, contract, digest, fleet, key, location, manifest, metrics, node_down, orphans, processes
-from . import records, rootfiles, selftest, start, survey, syslog
+from . import VERSION, commandline, config, contract, digest, fleet, key, location, metrics, node_down, orphans, processes, records
+from . import rootfiles, schema, selftest, start, survey, syslog
 from .commandline import FOUND_WRONG
 from .engines import registry
 from .errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
@@ -330,12 +330,12 @@ def _status(stores, _arguments, config_path):
         problems.append("there is no key %s; run the role checkpoint_hooks on this node" % settings["key_path"])
     counters = metrics.read(settings)
     data = {"node": os.uname().nodename, "engine": {"name": settings["engine"] if is_node else None, "version": version}, "stores": places,
-            "versions": {"hooks": VERSION, "manifest": manifest.READ[-1], "python": "%d.%d.%d" % sys.version_info[:3],
+            "versions": {"hooks": VERSION, "manifest": schema.READ[-1], "python": "%d.%d.%d" % sys.version_info[:3],
                          "kernel": os.uname().release},
             "key": {"path": settings["key_path"], "ids": keys}, "jobs": _jobs(settings), "failures": counters.failures}
     engine = "%s %s" % (settings["engine"], version or "NOT USABLE") if is_node else "none, this is not a compute node"
     said = [["node", data["node"]],
-            ["hooks", "%s, manifest format %d, Python %s" % (VERSION, manifest.READ[-1], data["versions"]["python"])],
+            ["hooks", "%s, manifest format %d, Python %s" % (VERSION, schema.READ[-1], data["versions"]["python"])],
             ["kernel", data["versions"]["kernel"]], ["engine", engine]]
     said += [["store", "%s (%s), %s" % (place["path"], place["id"], format_bytes(place["free_bytes"]) + " free" if place["usable"] else
                                         "NOT USABLE")] for place in places]

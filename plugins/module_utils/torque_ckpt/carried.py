@@ -11,7 +11,7 @@ import stat
 
 from . import content, mounts, processes, scratch, strict
 from .errors import HookError, CANNOT_WRITE, plain
-from .opened import is_beneath, look, state
+from .opened import look, state
 from .units import format_bytes
 
 _LEFT_MOST = 1000
@@ -42,9 +42,9 @@ class Places(object):
         """:param settings: dict from config.load; root: pid of the job's root process (int)"""
         self._mounts = mounts.table()
         found = _expand(settings["carried_directories"], root)
-        self.directories = [path for path in found if self._is_local(path) and not any(is_beneath(path, other) for other in found)]
+        self.directories = [path for path in found if self._is_local(path) and not any(mounts.is_beneath(path, other) for other in found)]
         trees = _expand(settings["carried_trees"], root)
-        self.trees = sorted({path for path in trees if self._is_local(path) and not any(is_beneath(path, other) for other in trees)})
+        self.trees = sorted({path for path in trees if self._is_local(path) and not any(mounts.is_beneath(path, other) for other in trees)})
 
     def _is_local(self, path):
         """Whether only this node sees what is in the directory path (str): nothing else needs to be carried."""
@@ -53,9 +53,9 @@ class Places(object):
 
     def beneath(self, path):
         """Return the carried directory (str) that holds path (str), or None: those in a carried tree are in none."""
-        if any(is_beneath(path, tree) or path == tree for tree in self.trees):
+        if any(mounts.is_beneath(path, tree) or path == tree for tree in self.trees):
             return None
-        return next((place for place in self.directories if is_beneath(path, place) and self._is_local(os.path.dirname(path))), None)
+        return next((place for place in self.directories if mounts.is_beneath(path, place) and self._is_local(os.path.dirname(path))), None)
 
 
 def _allocated(status):

@@ -64,16 +64,6 @@ def record(found, left_out, trees=()):
     return files
 
 
-def check_fields(found):
-    """Raise KeyError or TypeError when a manifest (dict) says nonsense about open files."""
-    kinds = {"path": str, "size": int, "writable": bool, "append": bool, "inode": int}
-    for entry in found["open_files"]:
-        if not all(isinstance(entry[key], kind) for key, kind in kinds.items()):
-            raise TypeError("open_files")
-        if "filesystem" in entry and not (isinstance(entry["filesystem"], str) and isinstance(entry["mtime_ns"], int)):
-            raise TypeError("open_files")
-
-
 def _open(path):
     flags = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:

@@ -16,7 +16,7 @@ import stat
 import subprocess
 import time
 
-from . import config, generations, location, manifest, phases, processes, progress, report, strict, syslog
+from . import config, generations, location, manifest, phases, processes, progress, report, schema, strict, syslog
 from .directory import DIRECTORY, names_in, open_file
 from .draft import Draft
 from .errors import HookError, CANNOT_WRITE, DATA, NO_INPUT, USAGE
@@ -51,9 +51,9 @@ def _files(image, shown):
     """Return the names (list of str) in an image (descriptor): files, each of which can be read without waiting for anybody."""
     names = sorted(names_in(image))
     strange = [name for name in names if not _PLAIN.fullmatch(name)]
-    if strange or manifest.FILE not in names:
+    if strange or schema.FILE not in names:
         raise HookError(DATA, "%s is not copied: it is no image, %s; nothing was done" % (
-            shown, "it holds %s" % ascii(strange[0]) if strange else "it has no %s" % manifest.FILE))
+            shown, "it holds %s" % ascii(strange[0]) if strange else "it has no %s" % schema.FILE))
     for name in names:
         if not stat.S_ISREG(os.stat(name, dir_fd=image, follow_symlinks=False).st_mode):
             raise HookError(DATA, "%s is not copied: it is no image, its %s is not a regular file; nothing was done" % (shown, name))
@@ -62,7 +62,7 @@ def _files(image, shown):
 
 def _facts(image):
     """Return the text of an image's manifest (bytes), by the image's descriptor."""
-    with open(open_file(image, manifest.FILE), "rb") as stream:
+    with open(open_file(image, schema.FILE), "rb") as stream:
         return stream.read(strict.LARGEST + 1)
 
 
@@ -190,7 +190,7 @@ class Server(object):
             self._ask([go, "mkdir " + hidden, "chmod 700 " + hidden]
                       + ["put -pf %s/%s %s/%s" % (source, entry, hidden, entry) for entry in names_in(image)]
                       + ["rename %s %s" % (hidden, name),
-                         "put -f %s/%s %s.flushed" % (source, manifest.FILE, hidden), "rm %s.flushed" % hidden], (image,))
+                         "put -f %s/%s %s.flushed" % (source, schema.FILE, hidden), "rm %s.flushed" % hidden], (image,))
         except OSError as error:
             if error.errno == errno.ETIMEDOUT:  # no use in asking more
                 raise
@@ -212,7 +212,7 @@ class Server(object):
         import tempfile
         with tempfile.TemporaryDirectory() as place:
             try:
-                self._ask(["get %s/%s/%s/%s %s/theirs" % (REACHED, job, name, manifest.FILE, place)])
+                self._ask(["get %s/%s/%s/%s %s/theirs" % (REACHED, job, name, schema.FILE, place)])
                 with open(place + "/theirs", "rb") as stream:
                     return stream.read() == _facts(image)
             except OSError:
@@ -238,7 +238,7 @@ class Server(object):
         import tempfile
         found, images = {}, [name for name in names if _NUMBERED.fullmatch(name)]
         with tempfile.TemporaryDirectory() as place:
-            self._ask(["cd %s/%s" % (REACHED, job)] + ["-get %s/%s %s/%d" % (name, manifest.FILE, place, number)
+            self._ask(["cd %s/%s" % (REACHED, job)] + ["-get %s/%s %s/%d" % (name, schema.FILE, place, number)
                                                        for number, name in enumerate(images)])
             directory = os.open(place, DIRECTORY)
             try:
@@ -389,7 +389,7 @@ def get(way, path, job, name):
             with phases.measure("copy"):
                 way.get(job, name, draft.descriptor)
             size = sum(os.stat(entry, dir_fd=draft.descriptor).st_size for entry in _files(draft.descriptor, path))
-            made = os.stat(manifest.FILE, dir_fd=draft.descriptor)
+            made = os.stat(schema.FILE, dir_fd=draft.descriptor)
             os.utime(draft.descriptor, ns=(made.st_mtime_ns, made.st_mtime_ns))  # pbs_mom reckons the job's walltime by it
             if present is not None:
                 os.rename(os.path.basename(path), generations.hide_name("damaged"), src_dir_fd=directory, dst_dir_fd=directory)
@@ -429,13 +429,13 @@ def attempt(way, directory, job):
     path, text, started = os.path.join(directory, name), os.urandom(1 << 16), time.monotonic()
     try:
         os.mkdir(path, 0o700)
-        for entry in (manifest.FILE, "pages"):
+        for entry in (schema.FILE, "pages"):
             with open(os.path.join(path, entry), "wb") as stream:
                 stream.write(text)
         size = put(way, path, job, name, 1)
         shutil.rmtree(path)
         get(way, path, job, name)
-        for entry in (manifest.FILE, "pages"):
+        for entry in (schema.FILE, "pages"):
             with open(os.path.join(path, entry), "rb") as stream:
                 if stream.read() != text:
                     raise HookError(DATA, "%s came back from %s as another file than it went; look at the disks" % (entry, way.shown))

@@ -5,7 +5,7 @@ It is written under a hidden name and renamed when it is whole, in one step. Eve
 import errno
 import os
 
-from . import generations, manifest
+from . import generations, manifest, schema
 from .directory import DIRECTORY, names_in
 from .errors import HookError, CANNOT_WRITE
 from .location import engine_path
@@ -60,7 +60,7 @@ class Draft(object):
             self._flushing.join()
 
     def _flush(self, entries):
-        for entry in sorted(entries, key=lambda entry: entry == manifest.FILE):
+        for entry in sorted(entries, key=lambda entry: entry == schema.FILE):
             flushed = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor)
             try:
                 os.fsync(flushed)

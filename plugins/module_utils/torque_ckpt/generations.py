@@ -9,7 +9,7 @@ import re
 import stat
 from collections import namedtuple
 
-from . import manifest, processes
+from . import manifest, processes, schema
 from .directory import DIRECTORY, names_in
 from .errors import HookError, CANNOT_WRITE
 from .location import open_image
@@ -53,7 +53,7 @@ def list_images(job_directory, job_id=None):
         try:
             facts = manifest.load(image)
             generation = facts.get("generation", 0)
-            known = facts["format"] in manifest.KNOWN and isinstance(generation, int) and generation is not True and generation >= 0
+            known = facts["format"] in schema.KNOWN and isinstance(generation, int) and generation is not True and generation >= 0
             if known and job_id in (None, facts["job_id"]):
                 brief = {field: value for field, value in facts.items() if not isinstance(value, (dict, list))}
                 found.append(Image(name, generation, get_epoch(name), _is_whole(image, facts["files"]), brief))

@@ -8,43 +8,10 @@ import json
 import os
 import time
 
-from . import changed, digest, fit, put_back, strict
+from . import digest, fit, schema, strict
 from .directory import names_in, open_file
 from .errors import HookError, CANNOT_WRITE, DATA, REFUSED, SYSTEM, TEMPORARY
 from .errors import plain as plain_name
-from .spool import NAMES
-from .strict import FLAG, NAME, SECONDS, number, text
-
-FILE = "manifest.json"
-FORMAT, COMPRESSED = 3, 4
-"""Format 3 is sealed, hashes in chunks (digest.py) and knows the node (fit.py). Those before it could be written by anybody.
-Format 4 is the same with compressed files (compression.py); what has none stays 3, for hooks that know no compression."""
-READ = (FORMAT, COMPRESSED)
-"""Formats that are restarted."""
-KNOWN = (1, 2) + READ
-"""Formats whose images are ours to list and to remove."""
-
-_DEFAULTS = {"carried": [], "left": [], "open_files": [], "bound": False, "bound_reason": "", "lost": [], "incarnation": ""}
-"""What the manifest says where the facts say nothing."""
-
-_NOT_LISTED = {FILE, "stats-restore"}  # the second is CRIU's note of an earlier restart; it reads it never
-
-_MOST = 100
-"""How many fields a manifest may have."""
-
-_FIELDS = {
-    "job_id": text(NAME), "user": text(NAME), "uid": number(0, 2 ** 32 - 1), "name": text(NAME), "created": text(NAME), "bytes": number(),
-    "generation?": number(), "depth?": number(), "incarnation?": text(NAME), "held?": FLAG,
-    "frozen_seconds": SECONDS, "root": number(1, 2 ** 22), "pids": [number(1, 2 ** 22)],
-    "engine": {"name": text(NAME), "version?": text()}, "lost?": [text()],
-    "node": text(NAME), "kernel": text(NAME), "kernel_version": text(NAME), "arch": text(NAME), "libc": text(NAME), "cpu": [text(NAME)],
-    "files": [{"name": text(NAME), "size": number(), "sha256_tree": text(NAME),
-               "plain?": {"program": text(NAME), "name": text(NAME), "size": number(), "sha256_tree": text(NAME)}}],
-    "spool": [{"name": text(NAME), "path": text(), "mode": number(0, 0o7777)}],
-}
-_FIELDS_COMPRESSED = dict(_FIELDS, compression=text(NAME), plain_bytes=number())
-"""What a manifest says (strict.check), beside what put_back.check_fields and changed.check_fields look at. What it says besides, as newer
-hooks may have it, is left alone."""
 
 
 def digest_of(directory, name, target=None):
@@ -106,11 +73,11 @@ def write(directory, call, user, facts, seal, plain=None, private=None, holds_me
             files.append(dict(entry, plain=plain[name]) if name in plain else entry)
         files.sort(key=lambda entry: entry["name"])
         found = dict(
-            dict(_DEFAULTS, **facts), format=FORMAT, job_id=call.job_id, user=user.name, uid=user.uid, name=call.name,
+            dict(schema.DEFAULTS, **facts), format=schema.FORMAT, job_id=call.job_id, user=user.name, uid=user.uid, name=call.name,
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), bytes=sum(entry["size"] for entry in files), files=files,
             **fit.node())
         if plain:
-            found.update(format=COMPRESSED, compression=next(iter(plain.values()))["program"],
+            found.update(format=schema.COMPRESSED, compression=next(iter(plain.values()))["program"],
                          plain_bytes=sum(entry.get("plain", entry)["size"] for entry in files))
         return put(directory, found, call.name, seal)
     except OSError as error:
@@ -127,7 +94,7 @@ def put(directory, found, name, seal):
     said = json.dumps(found, indent=1, sort_keys=True).encode("ascii") + b"\n"
     try:
         strict.parse(said)  # nobody would read it again
-        with open(os.open(FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory), "wb") as stream:
+        with open(os.open(schema.FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory), "wb") as stream:
             stream.write(said)
     except strict.Wrong as error:
         raise HookError(CANNOT_WRITE, "cannot write the manifest of image %s: %s, so that no hook would read it; the job has too many "
@@ -137,28 +104,14 @@ def put(directory, found, name, seal):
     return found
 
 
-def _check_fields(found):
-    """Raise KeyError, TypeError, ValueError or AttributeError when a manifest (dict) lacks a field or has one of another kind."""
-    strict.check(found, _FIELDS_COMPRESSED if found["format"] == COMPRESSED else _FIELDS)
-    for entry in found["files"]:
-        names = [entry["name"]] + ([entry["plain"]["name"]] if "plain" in entry else [])
-        if any("/" in name or name in _NOT_LISTED for name in names):
-            raise strict.Wrong("files has %s" % ascii(entry["name"]))
-    for entry in found["spool"]:
-        if entry["name"] not in NAMES:
-            raise strict.Wrong("spool has %s" % ascii(entry["name"]))
-    put_back.check_fields(found)
-    changed.check_fields(found)
-
-
 def load(directory):
     """Return what the manifest of the image in directory (descriptor) says (dict), whoever wrote it and in whatever format.
 
     :raises OSError, ValueError: when it says nothing
     """
-    found = strict.read(FILE, directory)
-    if not isinstance(found, dict) or len(found) > _MOST:
-        raise strict.Wrong("it is not an object of at most %d fields" % _MOST)
+    found = strict.read(schema.FILE, directory)
+    if not isinstance(found, dict) or len(found) > schema.MOST:
+        raise strict.Wrong("it is not an object of at most %d fields" % schema.MOST)
     return found
 
 
@@ -171,8 +124,8 @@ def read(directory, shown):
     try:
         found = load(directory)
         version = found["format"]
-        if version in READ:
-            _check_fields(found)
+        if version in schema.READ:
+            schema.check(found)
     except OSError as error:
         raise HookError(DATA, "image %s has no readable manifest (%s); it is kept but cannot be restarted" % (shown, error.strerror))
     except strict.Wrong as error:
@@ -181,9 +134,9 @@ def read(directory, shown):
         raise _not_ours(shown, "%s is missing" % error.args)
     except (ValueError, TypeError, AttributeError) as error:
         raise _not_ours(shown, "a field is of another kind (%s)" % ascii(str(error))[1:-1][:100])
-    if version not in READ:
+    if version not in schema.READ:
         raise HookError(REFUSED, "image %s has manifest format %s, these hooks read %s; restart it on a node whose hooks made it; "
-                        "image kept" % (shown, ascii(version)[:100], " and ".join(map(str, READ))))
+                        "image kept" % (shown, ascii(version)[:100], " and ".join(map(str, schema.READ))))
     return found
 
 
@@ -236,7 +189,7 @@ def check_files(directory, found, shown, private=None, is_memory=None):
     :raises HookError: DATA when one is not
     """
     data = {entry["name"] for entry in found["spool"] + found["carried"] if "name" in entry}
-    unknown = sorted(set(names_in(directory)) - {entry["name"] for entry in found["files"]} - _NOT_LISTED)
+    unknown = sorted(set(names_in(directory)) - {entry["name"] for entry in found["files"]} - schema.NOT_LISTED)
     if unknown:
         raise damaged(shown, "%s is not in its manifest" % ascii(unknown[0]))
     for entry in found["files"]:

@@ -40,3 +40,8 @@ def of(path, found):
     while path not in found and path != "/":
         path = os.path.dirname(path)
     return found.get(path)
+
+
+def is_beneath(path, directory):
+    """Whether path (str) lies in directory (str) or deeper."""
+    return path.startswith(directory.rstrip("/") + "/")

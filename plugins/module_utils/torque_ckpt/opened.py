@@ -6,7 +6,7 @@ Files without a name are the engine's.
 import os
 import stat
 
-from . import processes
+from . import mounts, processes
 from .errors import HookError, SYSTEM, plain
 
 
@@ -72,11 +72,6 @@ def state(status):
     return "%d %d %d %d" % (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
 
 
-def is_beneath(path, directory):
-    """Whether path (str) lies in directory (str) or deeper."""
-    return path.startswith(directory.rstrip("/") + "/")
-
-
 def _flags(pid, number):
     with open("/proc/%d/fdinfo/%s" % (pid, number), "rb") as stream:
         return int(stream.read().split(b"flags:", 1)[1].split(None, 1)[0], 8)
@@ -114,7 +109,7 @@ def _mappings(found, pid, directories):
     seen = set()
     for fields in lines:
         path, shared = os.fsdecode(fields[5][:-1]), fields[1][3:4] == b"s"
-        if (path, shared) in seen or not (shared or any(is_beneath(path, directory) for directory in directories)):
+        if (path, shared) in seen or not (shared or any(mounts.is_beneath(path, directory) for directory in directories)):
             continue
         seen.add((path, shared))
         way = "/proc/%d/map_files/%x-%x" % ((pid,) + tuple(int(number, 16) for number in fields[0].split(b"-")))

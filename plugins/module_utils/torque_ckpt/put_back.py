@@ -6,34 +6,15 @@ import errno
 import os
 import stat
 
-from . import content, scratch
+from . import content, mounts, schema, scratch
 from .carried import left
 from .errors import HookError, REFUSED, SYSTEM, TEMPORARY, plain
-from .opened import is_beneath, state
+from .opened import state
 
 _PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _KINDS = {"file": stat.S_ISREG, "fifo": stat.S_ISFIFO, "directory": stat.S_ISDIR, "tree": stat.S_ISDIR}
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
-
-
-def check_fields(found):
-    """Raise KeyError, TypeError or ValueError when a manifest (dict) says nonsense about what is carried."""
-    named = {"name": str, "state": str}
-    wanted = {"file": dict(named, size=int, mtime_ns=int), "fifo": {"state": str}, "directory": {}, "tree": named}
-    for entry in found["carried"]:
-        if not all(isinstance(entry[key], kind) for key, kind in dict(wanted[entry["kind"]], mode=int, gid=int).items()):
-            raise TypeError("carried")
-        if "/" in entry.get("name", ""):
-            raise ValueError(entry["name"])
-        for path, place in _names(entry):
-            if os.path.normpath(path) != path or not os.path.isabs(path) or not (is_beneath(path, place) or path == place):
-                raise ValueError(path)
-    for entry in found["left"]:
-        if not all(isinstance(entry[key], str) for key in ("node", "path", "state")):
-            raise TypeError("left")
-    if not isinstance(found["bound"], bool) or not isinstance(found["bound_reason"], str):
-        raise TypeError("bound")
 
 
 def check_node(found, shown):
@@ -46,11 +27,6 @@ def check_node(found, shown):
     if found["bound"] and found["node"] != os.uname().nodename:
         raise HookError(REFUSED, "image %s restarts on %s only: when it was made, %s; restart the job there; image kept"
                         % (shown, found["node"], found["bound_reason"]))
-
-
-def _names(entry):
-    """Return all names (list of (path, directory)) of an entry of "carried"."""
-    return [(entry["path"], entry["beneath"])] + [tuple(link) for link in entry.get("links", [])]
 
 
 def _refused(path, why):
@@ -104,7 +80,7 @@ class Ground(object):
 
         Links are followed on the way to a configured directory only: that is root's word. Missing directories are made beneath "beneath".
         """
-        walked = beneath if beneath in self.trusted and (path == beneath or is_beneath(path, beneath)) else "/"
+        walked = beneath if beneath in self.trusted and (path == beneath or mounts.is_beneath(path, beneath)) else "/"
         descriptor = os.open(walked, _PASSAGE)
         try:
             for part in filter(None, path[len(walked):].split("/")):
@@ -112,7 +88,7 @@ class Ground(object):
                 try:
                     deeper = os.open(part, _PASSAGE | os.O_NOFOLLOW, dir_fd=descriptor)
                 except FileNotFoundError:
-                    if not make or not is_beneath(walked, beneath):
+                    if not make or not mounts.is_beneath(walked, beneath):
                         raise
                     os.mkdir(part, 0o700, dir_fd=descriptor)
                     deeper = os.open(part, _PASSAGE | os.O_NOFOLLOW, dir_fd=descriptor)
@@ -151,7 +127,7 @@ class PutBack(Ground):
         entry, waiting = None, []
         try:
             for entry in self.entries:
-                waiting.extend((entry, name) for name in _names(entry) if not self._is_there(entry, *name))
+                waiting.extend((entry, name) for name in schema.list_names(entry) if not self._is_there(entry, *name))
             for entry, (path, beneath) in waiting:
                 self._make(entry, path, beneath)
             for path, entry in reversed(self.modes):

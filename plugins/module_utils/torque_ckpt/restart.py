@@ -8,7 +8,7 @@ import signal
 import time
 
 from . import attempts, carried, changed, choice, cleanup, compression, config, contract, digest, fallback, identity, incarnation, key
-from . import location, lock, manifest, phases, preflight, private, privilege, processes, put_back, records, report, spool, start
+from . import location, lock, manifest, phases, preflight, private, privilege, processes, put_back, records, report, schema, spool, start
 from . import supervisor, witness
 from .errors import HookError, ENGINE, SYSTEM, USAGE
 
@@ -51,7 +51,7 @@ def _restore(call, node, place, way):
         if found.get("held") and rewritten == changed.REPORT:
             rewritten = changed.REFUSE  # the job has not touched them since
         cuts, remarks = changed.check(found["open_files"], node.settings["cut_back_appended"], rewritten)
-    if found["format"] == manifest.COMPRESSED:
+    if found["format"] == schema.COMPRESSED:
         with phases.measure("decompress"):
             compression.decompress(image, found, shown, place, node.settings["engine_timeout"])
     excess = node.engine.excess(place.descriptor)

@@ -9,11 +9,9 @@ import errno
 import os
 import stat
 
-from . import content
+from . import content, schema
 from .errors import HookError, CANNOT_WRITE, REFUSED, SYSTEM, TEMPORARY
 
-NAMES = ("stdout", "stderr")
-"""What the copies are called in an image."""
 
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # no link, and no waiting for a pipe's other end
 
@@ -79,7 +77,7 @@ def look(paths, uid):
     :raises HookError: CANNOT_WRITE when one cannot be read, REFUSED for a strange file
     """
     found = []
-    for name, path in zip(NAMES, paths):
+    for name, path in zip(schema.OUTPUT, paths):
         try:
             source = _open(path, os.O_RDONLY, uid)
         except FileNotFoundError:

@@ -9,7 +9,7 @@ import resource
 import stat
 import time
 
-from . import contract, generations, incarnation, location, manifest, privilege
+from . import contract, errors, generations, incarnation, location, manifest, privilege, schema
 from .directory import DIRECTORY, names_in
 from .errors import HookError, CANNOT_WRITE, NO_INPUT, REFUSED, SYSTEM
 
@@ -224,9 +224,9 @@ def _check_sizes(image, found, shown):
         try:
             size = os.stat(entry["name"], dir_fd=image, follow_symlinks=False).st_size
         except OSError as error:
-            raise HookError(manifest.DATA, "image %s is damaged: %s: %s; take an older image" % (shown, entry["name"], error.strerror))
+            raise HookError(errors.DATA, "image %s is damaged: %s: %s; take an older image" % (shown, entry["name"], error.strerror))
         if size != entry["size"]:
-            raise HookError(manifest.DATA, "image %s is damaged: %s has %d bytes, expected %d; take an older image"
+            raise HookError(errors.DATA, "image %s is damaged: %s has %d bytes, expected %d; take an older image"
                             % (shown, entry["name"], size, entry["size"]))
 
 
@@ -237,7 +237,7 @@ def _describe(found, facts):
     """Add to what there is to say of an image (dict) what its manifest (dict) says."""
     found.update({name: facts.get(name, default) for name, default in _BRIEF.items()}, engine=facts["engine"]["name"],
                  engine_version=facts["engine"].get("version"))
-    if facts["format"] != manifest.COMPRESSED:
+    if facts["format"] != schema.COMPRESSED:
         found.update(compression=None, plain_bytes=None)
 
 

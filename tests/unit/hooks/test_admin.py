@@ -9,7 +9,7 @@ import time
 import pytest
 from conftest import HOOKS, LIMIT
 
-from torque_ckpt import commandline, compression, contract, errors, fit, key, location, manifest, privilege, strict
+from torque_ckpt import commandline, compression, contract, errors, fit, key, location, manifest, privilege, schema, strict
 from torque_ckpt.draft import Draft
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: images of several users are looked at")
@@ -891,7 +891,7 @@ def test_status(fleet):
     assert found["key"] == {"path": fleet.settings["key_path"], "ids": ["first"]}
     assert [(place["path"], place["usable"]) for place in found["stores"]] == [(fleet.store, True)]
     assert (found["jobs"], found["failures"], found["problems"]) == ([], [], [])
-    assert found["versions"]["manifest"] == manifest.COMPRESSED
+    assert found["versions"]["manifest"] == schema.COMPRESSED
 
 
 @pytest.mark.parametrize("command", ["status", "selftest"])

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from torque_ckpt import carried, errors, mounts, opened, processes, put_back, witness
+from torque_ckpt import carried, errors, mounts, opened, processes, put_back, schema, witness
 from torque_ckpt.errors import HookError
 
 ME = os.getuid()
@@ -143,7 +143,7 @@ def test_files_come_back(trip):
     found = trip.save(lambda: [os.open(trip.path(name), how) for name, how in flags.items()])
     assert {os.path.relpath(entry["path"], trip.top): entry["opened"] for entry in found["carried"]} == {
         "data": "write", "deep/log": "append", "constant": "read"}
-    put_back.check_fields(found)
+    schema._check_carried(found)
     before = trip.listing()
     trip.empty()
     trip.put_back(found)
@@ -450,9 +450,9 @@ def test_nonsense(change):
     entry = {"kind": "file", "path": "/tmp/x", "beneath": "/tmp", "name": "carried-1", "size": 5, "mode": 0o600, "gid": 0, "mtime_ns": 1,
              "state": "", "links": []}
     rest = {"left": [], "bound": False, "bound_reason": ""}
-    put_back.check_fields(dict(rest, carried=[entry]))
+    schema._check_carried(dict(rest, carried=[entry]))
     with pytest.raises((KeyError, TypeError, ValueError)):
-        put_back.check_fields(dict(rest, carried=[dict(entry, **change)]))
+        schema._check_carried(dict(rest, carried=[dict(entry, **change)]))
     for bad in ({"left": [{"node": 1, "path": "", "state": ""}]}, {"bound": 1}, {"bound_reason": None}):
         with pytest.raises(TypeError):
-            put_back.check_fields(dict(dict(rest, carried=[]), **bad))
+            schema._check_carried(dict(dict(rest, carried=[]), **bad))

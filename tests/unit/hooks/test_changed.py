@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from torque_ckpt import changed, errors, mounts, opened, witness
+from torque_ckpt import changed, errors, mounts, opened, schema, witness
 from torque_ckpt.errors import HookError
 
 
@@ -148,9 +148,9 @@ def test_cut_back_in_vain(entry, spoil, reason):
 @pytest.mark.parametrize("key, value", [("path", 1), ("size", "5"), ("writable", 1), ("append", None), ("inode", "x"),
                                         ("mtime_ns", 1.5), ("filesystem", None)])
 def test_nonsense(entry, key, value):
-    changed.check_fields({"open_files": [entry]})
+    schema._check_open_files({"open_files": [entry]})
     with pytest.raises(TypeError):
-        changed.check_fields({"open_files": [dict(entry, **{key: value})]})
+        schema._check_open_files({"open_files": [dict(entry, **{key: value})]})
 
 
 def test_status_of_the_file_not_what_the_node_remembers_of_it(entry, monkeypatch):
@@ -267,7 +267,7 @@ def test_image_of_older_hooks(entry):
     write(entry["path"])
     entry["append"] = False
     del entry["mtime_ns"], entry["ctime_ns"], entry["filesystem"]
-    changed.check_fields({"open_files": [entry]})
+    schema._check_open_files({"open_files": [entry]})
     assert changed.check([entry], False) == ([], [])
 
 

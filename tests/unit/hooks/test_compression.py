@@ -8,7 +8,7 @@ import re
 import pytest
 from conftest import LIMIT, core_image
 
-from torque_ckpt import compression, compressors, contract, digest, errors, key, manifest, private, privilege, processes, units
+from torque_ckpt import compression, compressors, contract, digest, errors, key, manifest, private, privilege, processes, schema, units
 from torque_ckpt.engines import blcr, criu
 from torque_ckpt.errors import HookError
 
@@ -70,7 +70,7 @@ class Image(object):
         """Change what the manifest says of a plain file."""
         packed = [entry for entry in self.found["files"] if "plain" in entry]
         packed[number]["plain"].update(change)
-        (self.path / manifest.FILE).write_text(json.dumps(self.found))
+        (self.path / schema.FILE).write_text(json.dumps(self.found))
 
 
 @pytest.fixture
@@ -379,7 +379,7 @@ def test_manifest_with_nonsense(image, plain, why):
     image.put(pages_1=TEXT)
     found = image.compress()
     found["files"][0]["plain"] = plain
-    (image.path / manifest.FILE).write_text(json.dumps(found))
+    (image.path / schema.FILE).write_text(json.dumps(found))
     assert failure(manifest.read, image.descriptor, SHOWN) == (
         errors.DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (SHOWN, why))
 
@@ -387,7 +387,7 @@ def test_manifest_with_nonsense(image, plain, why):
 @pytest.mark.parametrize("change", [{"compression": 7}, {"plain_bytes": "x"}])
 def test_manifest_with_other_nonsense(image, change):
     image.put(pages_1=TEXT)
-    (image.path / manifest.FILE).write_text(json.dumps(dict(image.compress(), **change)))
+    (image.path / schema.FILE).write_text(json.dumps(dict(image.compress(), **change)))
     assert failure(manifest.read, image.descriptor, SHOWN)[0] == errors.DATA
 
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from conftest import wait_until
-from torque_ckpt import contract, copies, generations, manifest, privilege, processes
+from torque_ckpt import contract, copies, generations, manifest, privilege, processes, schema
 from torque_ckpt.errors import HookError, CANNOT_WRITE, DATA, NO_INPUT
 
 JOB = "12.head.CK"
@@ -175,7 +175,7 @@ def test_half_an_image(ways, monkeypatch):
     path, copy = ways.make(7), copies._copy
 
     def full(name, *directories):
-        if name == manifest.FILE:
+        if name == schema.FILE:
             raise OSError(28, "No space left on device")
         copy(name, *directories)
     monkeypatch.setattr(copies, "_copy", full)
@@ -194,7 +194,7 @@ def test_strange_file(ways, name):
 
 def test_no_manifest(ways):
     path = ways.make(7)
-    os.unlink(os.path.join(path, manifest.FILE))
+    os.unlink(os.path.join(path, schema.FILE))
     assert "it is no image, it has no manifest.json; nothing was done" in refused(lambda: ways.put(path))[1]
 
 
@@ -236,7 +236,7 @@ def test_image_that_does_not_tell_its_generation_is_left_alone(ways):
 def test_pipe_in_an_image(ways, name):
     """Whoever opened it would wait for its other end, and pbs_mom and pbs_server for him."""
     path = ways.make(7)
-    if name == manifest.FILE:
+    if name == schema.FILE:
         os.unlink(os.path.join(path, name))
     os.mkfifo(os.path.join(path, name))
     assert refused(lambda: ways.put(path)) == (
@@ -247,7 +247,7 @@ def test_pipe_in_an_image(ways, name):
 
 def test_pipe_that_comes_after_the_look(ways, monkeypatch):
     path = ways.make(7)
-    monkeypatch.setattr(copies, "_files", lambda *_image: os.mkfifo(path + "/zz") or [manifest.FILE])
+    monkeypatch.setattr(copies, "_files", lambda *_image: os.mkfifo(path + "/zz") or [schema.FILE])
     assert refused(lambda: ways.put(path)) == (
         CANNOT_WRITE, "image %s cannot be copied to %s: Not a regular file" % (path, ways.way.path) + STAYS)
     assert os.listdir(ways.server) == []

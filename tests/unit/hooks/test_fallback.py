@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from torque_ckpt import contract, errors, fallback, key, manifest, preflight, privilege, processes, report, start, syslog
+from torque_ckpt import contract, errors, fallback, key, preflight, privilege, processes, report, schema, start, syslog
 from torque_ckpt.errors import HookError
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
@@ -96,7 +96,7 @@ def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, 
         "ended 137", 'qalter -W comment="Permanent failure of the restart: image %s/ckpt.12.head.1 is damaged: pages.img has another '
         'content than was written; take an older image" 12.head' % site.directory]
     after = site.content()
-    assert json.loads(after["ckpt.12.head.2/" + manifest.FILE].decode())["name"] == "ckpt.12.head.2"
+    assert json.loads(after["ckpt.12.head.2/" + schema.FILE].decode())["name"] == "ckpt.12.head.2"
     for entry in ("pages.img", "stdout"):
         assert after["ckpt.12.head.1/" + entry] == after["ckpt.12.head.2/" + entry] == before["ckpt.12.head.1/" + entry]
     with open(output) as stream:
@@ -105,7 +105,7 @@ def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, 
 
 
 @needs_root
-@pytest.mark.parametrize("gone", ["", "/ckpt.12.head.1", "/ckpt.12.head.1/" + manifest.FILE])
+@pytest.mark.parametrize("gone", ["", "/ckpt.12.head.1", "/ckpt.12.head.1/" + schema.FILE])
 def test_the_job_is_held_when_its_image_is_gone(hook, site, torque, mom, free_pid, wait_until, gone):
     """It continues from the newest whole one, or from this one when it is back."""
     site.publish("ckpt.12.head.1", free_pid, [free_pid])

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from torque_ckpt import contract, digest, errors, fit, key, manifest, privilege
+from torque_ckpt import contract, digest, errors, fit, key, manifest, privilege, schema
 from torque_ckpt.errors import HookError
 
 SHOWN = "/shared/ckpt/12.head.CK/ckpt.12.head.1"
@@ -50,7 +50,7 @@ class Image(object):
 
     def edit(self, **change):
         """Put another manifest in the place of this one, sealed as it must be."""
-        path = os.path.join(self.path, manifest.FILE)
+        path = os.path.join(self.path, schema.FILE)
         with open(path) as stream:
             found = json.load(stream)
         with open(path, "w") as stream:
@@ -117,7 +117,7 @@ def test_manifest_of_something_else_than_files(image, make, why):
         image.write()
     assert str(caught.value) == "cannot write the manifest of image ckpt.12.head.1: %s" % why
     assert caught.value.code == errors.CANNOT_WRITE
-    assert manifest.FILE not in os.listdir(image.path)
+    assert schema.FILE not in os.listdir(image.path)
 
 
 def test_manifest_where_the_user_may_not_write(open_directory, somebody):
@@ -176,7 +176,7 @@ def test_file_that_somebody_else_put_there(draft, name):
     assert (caught.value.code, str(caught.value)) == (
         errors.REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job runs on"
         % name.replace("\n", "\\n"))
-    assert manifest.FILE not in os.listdir(draft.path)
+    assert schema.FILE not in os.listdir(draft.path)
 
 
 def test_file_in_the_place_of_a_steering_one(draft):
@@ -234,8 +234,8 @@ def test_image_without_a_manifest(image):
 
 def test_manifest_that_is_a_link(image, tmp_path):
     image.write()
-    os.rename(os.path.join(image.path, manifest.FILE), str(tmp_path / "elsewhere"))
-    os.symlink(str(tmp_path / "elsewhere"), os.path.join(image.path, manifest.FILE))
+    os.rename(os.path.join(image.path, schema.FILE), str(tmp_path / "elsewhere"))
+    os.symlink(str(tmp_path / "elsewhere"), os.path.join(image.path, schema.FILE))
     assert image.refusal() == (
         errors.DATA, "image %s has no readable manifest (Too many levels of symbolic links); it is kept but cannot be restarted" % SHOWN)
 
@@ -258,7 +258,7 @@ def not_ours(why):
     (b"[" + b"0," * 1000000, "it holds more than 1000000 values"), (b" " * ((16 << 20) + 1), "it is larger than 16777216 bytes"),
 ], ids=lambda value: value[:30].decode("latin-1") if isinstance(value, bytes) else None)
 def test_manifest_that_is_not_ours(image, content, why):
-    image.put(manifest.FILE, content)
+    image.put(schema.FILE, content)
     assert image.refusal() == not_ours(why)
 
 
@@ -311,12 +311,12 @@ def test_manifest_of_many_threads(image, threads, fits):
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "cannot write the manifest of image ckpt.12.head.1: it is larger than 16777216 bytes, so that no hook would "
         "read it; the job has too many processes, threads or files for an image")
-    assert manifest.FILE not in os.listdir(image.path)
+    assert schema.FILE not in os.listdir(image.path)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 5, 10, "3", None])
 def test_manifest_of_another_format(image, number):
-    image.put(manifest.FILE, json.dumps({"format": number}).encode())
+    image.put(schema.FILE, json.dumps({"format": number}).encode())
     assert image.refusal() == (
         errors.REFUSED, "image %s has manifest format %r, these hooks read 3 and 4; restart it on a node whose hooks made it; "
         "image kept"
@@ -328,7 +328,7 @@ def test_manifest_of_another_format(image, number):
     {"mac": None}, {"arch": "vax"}, {"files": []}, {"spool": [{"name": "stdout", "path": "/etc/passwd", "mode": 0o600}]}, {"added": 1},
 ], ids=lambda change: next(iter(change)))
 def test_manifest_that_somebody_changed(image, change):
-    path = os.path.join(image.path, manifest.FILE)
+    path = os.path.join(image.path, schema.FILE)
     image.write()
     with open(path) as stream:
         found = json.load(stream)
@@ -339,9 +339,9 @@ def test_manifest_that_somebody_changed(image, change):
 
 
 def test_manifest_laid_out_anew_is_the_same(image):
-    path = os.path.join(image.path, manifest.FILE)
+    path = os.path.join(image.path, schema.FILE)
     found = image.write()
-    image.put(manifest.FILE, json.dumps(found, indent=None).encode())
+    image.put(schema.FILE, json.dumps(found, indent=None).encode())
     assert image.verify() == found
     assert os.path.exists(path)
 
@@ -531,7 +531,7 @@ OWNER = privilege.User("alice", 1, 1, "/")
     ('{"format": 3, "job_id": "12.head", "user": "alice", "uid": 1, "arch": "%s", "files": 7}' % os.uname().machine, "name"),
 ])
 def test_manifest_without_its_fields(image, content, missing):
-    image.put(manifest.FILE, content.encode())
+    image.put(schema.FILE, content.encode())
     assert image.refusal() == not_ours("%s is missing" % missing)
 
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from torque_ckpt import errors, opened, privilege, processes
+from torque_ckpt import errors, mounts, opened, privilege, processes
 from torque_ckpt.errors import HookError
 
 
@@ -18,8 +18,8 @@ def look(keep, tmp_path):
     def run(work, directories=None):
         found = opened.look(keep(work), [top] if directories is None else directories)
         files = {tuple(os.path.relpath(name, top) for name in sorted(file.names)): file for file in found.files
-                 if any(opened.is_beneath(name, top) for name in file.names)}
-        return files, sorted(os.path.relpath(path, top) for path in found.directories if opened.is_beneath(path, top))
+                 if any(mounts.is_beneath(name, top) for name in file.names)}
+        return files, sorted(os.path.relpath(path, top) for path in found.directories if mounts.is_beneath(path, top))
     return run
 
 

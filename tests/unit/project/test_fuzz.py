@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils"))
 
-from torque_ckpt import admin, config, contract, errors, fit, fleet, generations, key, location, manifest, privilege, survey  # noqa: E402
+from torque_ckpt import admin, config, contract, errors, fit, fleet, generations, key, location, manifest, privilege, schema  # noqa: E402
+from torque_ckpt import survey  # noqa: E402
 from torque_ckpt.errors import HookError  # noqa: E402
 
 often = settings(max_examples=10000, deadline=None, suppress_health_check=list(HealthCheck))
@@ -113,7 +114,7 @@ ELSEWHERE = dict(fit.node(), node="node2", engine={"name": "blcr", "version": "0
 def test_manifests_are_right_or_refused(place, found, sealed):
     if sealed and isinstance(found, dict):
         found = key.seal(KEYS, found)
-    (place / manifest.FILE).write_text(json.dumps(found))
+    (place / schema.FILE).write_text(json.dumps(found))
     directory = os.open(str(place), os.O_RDONLY)
     try:
         manifest.verify(directory, CALL, ALICE, "/shown", lambda body, shown: key.check(KEYS, body, shown))
@@ -141,7 +142,7 @@ def test_images_are_listed_and_shown_whatever_their_manifests_say(place, found, 
     image = job / "ckpt.12.head.1"
     image.mkdir(parents=True, exist_ok=True)
     (image / "a").write_text("x")
-    (image / manifest.FILE).write_text(json.dumps(found))
+    (image / schema.FILE).write_text(json.dumps(found))
     directory = os.open(str(job), os.O_RDONLY)
     try:
         entry, = survey.look(str(job), directory, {"engine_timeout": 1}, True, None,
