@@ -160,7 +160,7 @@ def _or_go_on(root, suspended, write):
     try:
         return write()
     except BaseException:
-        holding.go_on(root, suspended)
+        processes.resume(root, suspended)
         raise
 
 
@@ -216,7 +216,7 @@ def main(argv, config_path):
     def work():
         started = time.monotonic()
         call = contract.checkpoint(argv[1:])
-        start.settle()
+        start.settle(contract.REPEATED)
         privilege.be_spared()
         with phases.measure("admit"):
             node = preflight.check(call, config_path)

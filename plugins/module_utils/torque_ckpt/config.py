@@ -45,8 +45,11 @@ import json
 import os
 import stat
 
-from . import changed, compressors
+from . import compressors
 from .errors import HookError, CONFIG
+
+CHANGED_FILES = ("refuse", "report", "ignore")
+"""What a restart can do about files that were changed (files: changed.py)."""
 
 DEFAULTS = {
     "engine": "criu",
@@ -143,7 +146,7 @@ def load(path, owner=0):
     if values["node_down_action"] not in NODE_DOWN_ACTIONS:
         raise _wrong(path, "sets node_down_action to %s, which is none of %s"
                      % (ascii(values["node_down_action"]), ", ".join(NODE_DOWN_ACTIONS)))
-    if values["changed_files"] not in (changed.REFUSE, changed.REPORT, changed.IGNORE):
+    if values["changed_files"] not in CHANGED_FILES:
         raise _wrong(path, "sets changed_files to %s, which these hooks do not know" % ascii(values["changed_files"]))
     for key, (least, unit) in _LEAST.items():
         if isinstance(values[key], bool) or values[key] < least:

@@ -30,6 +30,10 @@ CONTINUE, HOLD = 0, 15
 REPEATED = "PBS_HOLD_REPEATED"
 """Variable of the checkpoint hook: this pbs_mom (patch hold-told) tells pbs_server of a hold until it has heard."""
 
+STATUS = "PBS_RESTART_STATUS"
+"""Variable of the restart hook: the file in which a pbs_mom with the patch restart-status looks, when the hook has ended,
+for what became of the restart. "Temporary ..." queues the job again, any other line holds it; it becomes the job's comment."""
+
 _JOB_ID = re.compile(r"[0-9]+(\[[0-9]*\])?(-[0-9]+)?(\.[A-Za-z0-9][A-Za-z0-9.-]*)?")
 _ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*\$?")
 _NUMBER = re.compile(r"[0-9]{1,10}")

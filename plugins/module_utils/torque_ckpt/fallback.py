@@ -9,7 +9,7 @@ preconditions do not hold (store not mounted, say); there the restart hook waits
 import os
 import time
 
-from . import key, location, manifest, processes, records, report, spool, syslog
+from . import contract, key, location, manifest, processes, records, report, spool, syslog
 from .command import run
 from .directory import names_in
 from .draft import Draft
@@ -38,7 +38,7 @@ def find_commands():
 
 def is_needed():
     """Whether this restart hook belongs to a pbs_mom without the patch."""
-    return report.STATUS not in os.environ and find_commands() is not None
+    return contract.STATUS not in os.environ and find_commands() is not None
 
 
 def insist(check):

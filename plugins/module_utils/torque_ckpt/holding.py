@@ -16,16 +16,6 @@ PAUSE = 2
 """How often a leader looks whether its stopped job was left behind (seconds)."""
 
 
-def _members(root):
-    """Return the tree under root (Process) as far as it is its user's (list of Process), parents first."""
-    return [found for found in processes.list_family(root) if found.uid == root.uid]
-
-
-def stopped(root):
-    """Return the pids (list of int) of the tree under root (pid) that stand still."""
-    return [pid for pid in processes.list_tree(root) if getattr(processes.read_process(pid), "state", "") == "T"]
-
-
 def begin(run_directory, job_id, suspended):
     """Note that this hook is about to stop the job.
 
@@ -42,11 +32,6 @@ def begin(run_directory, job_id, suspended):
 def end(run_directory, job_id):
     """Forget it."""
     records.drop(run_directory, job_id, records.HOLDING)
-
-
-def go_on(root, suspended):
-    """Set the tree under root (Process) going again, but for what had been suspended (pids)."""
-    processes.signal_processes([found for found in _members(root) if found.pid not in suspended], signal.SIGCONT)
 
 
 def wait_for_engine(timeout):
@@ -77,13 +62,13 @@ def guarded(run_directory, job_id, root, engine, timeout):
     :param engine: engines.base.Engine
     :param timeout: how long it may take (seconds)
     """
-    suspended, started = stopped(root.pid), time.monotonic()  # by qsig -s suspend, say
+    suspended, started = processes.list_stopped(root.pid), time.monotonic()  # by qsig -s suspend, say
     try:
         begin(run_directory, job_id, suspended)
         yield suspended
     except BaseException:
         wait_for_engine(timeout)
-        go_on(root, suspended)
+        processes.resume(root, suspended)
         if not (engine.stops_late and time.monotonic() - started > timeout):
             end(run_directory, job_id)
         raise
@@ -96,7 +81,7 @@ def kill(root, user):
     are not in the image.
     """
     def work():
-        processes.signal_processes(reversed(_members(root)), signal.SIGKILL)
+        processes.signal_processes(reversed(processes.list_own(root)), signal.SIGKILL)
     if processes.has_pidfds():
         work()
     else:  # a number may be another process's at the very moment; the user can harm nobody but himself
@@ -114,5 +99,5 @@ def heal(run_directory, job_id, root, healed=None):
     process = processes.read_process(root)
     if not found or found["hook"] == healed or processes.find_marked(found["hook"]) or process is None:
         return healed
-    go_on(process, found["suspended"])
+    processes.resume(process, found["suspended"])
     return found["hook"]

@@ -174,3 +174,18 @@ def signal_processes(processes, number):
     """Send a signal to processes (iterable of Process), as far as they are there."""
     for found in processes:
         send_signal(get_mark(found), number)
+
+
+def list_own(root):
+    """Return the tree under root (Process) as far as it is its user's (list of Process), parents first."""
+    return [found for found in list_family(root) if found.uid == root.uid]
+
+
+def list_stopped(root):
+    """Return the pids (list of int) of the tree under root (pid) that stand still."""
+    return [pid for pid in list_tree(root) if getattr(read_process(pid), "state", "") == "T"]
+
+
+def resume(root, suspended):
+    """Set the tree under root (Process) going again, but for what had been suspended (pids)."""
+    signal_processes([found for found in list_own(root) if found.pid not in suspended], signal.SIGCONT)

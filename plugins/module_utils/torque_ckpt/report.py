@@ -2,12 +2,8 @@
 import os
 import sys
 
-from . import phases, syslog
+from . import contract, phases, syslog
 from .errors import HookError, CONFIG, SYSTEM, TEMPORARY, plain
-
-STATUS = "PBS_RESTART_STATUS"
-"""Variable of the restart hook: the file in which a pbs_mom with the patch restart-status looks, when the hook has ended,
-for what became of the restart. "Temporary ..." queues the job again, any other line holds it; it becomes the job's comment."""
 
 
 _settings = {}
@@ -62,7 +58,7 @@ def verdict(code, sentence):
 
 def restart_failed(code, sentence):
     """Tell pbs_mom the verdict; without its patch nobody looks."""
-    path = os.environ.get(STATUS)
+    path = os.environ.get(contract.STATUS)
     if path:
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as stream:
@@ -73,7 +69,7 @@ def restart_failed(code, sentence):
 
 def restart_succeeded():
     """Take back what restart_failed said: from now on the hook's exit status is the job's."""
-    path = os.environ.get(STATUS)
+    path = os.environ.get(contract.STATUS)
     if path and os.path.lexists(path):
         os.unlink(path)
 

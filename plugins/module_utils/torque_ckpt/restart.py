@@ -181,7 +181,7 @@ def main(argv, config_path):
         started = time.monotonic()
         report.restart_failed(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
         call = contract.restart(argv[1:])
-        start.settle()
+        start.settle(contract.STATUS)
         privilege.be_spared()
         try:
             _try(call, config_path, started, argv[0])

@@ -3,7 +3,6 @@ import os
 import resource
 import stat
 
-from . import contract, report
 from .errors import HookError, CONFIG
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
@@ -85,9 +84,12 @@ def clear_environment(*names):
     os.environ.update(ENVIRONMENT, **kept)
 
 
-def settle():
-    """Give a root hook its own environment, umask, limits and descriptors, whoever called it."""
-    clear_environment(report.STATUS, contract.REPEATED)
+def settle(*names):
+    """Give a root hook its own environment, umask, limits and descriptors, whoever called it.
+
+    :param names: the variables that are addressed to this hook (str)
+    """
+    clear_environment(*names)
     os.umask(0o077)
     close_descriptors()
     no_core_dumps()

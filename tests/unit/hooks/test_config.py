@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from torque_ckpt import config, errors
+from torque_ckpt import changed, config, errors
 from torque_ckpt.errors import HookError
 
 STORES = [{"path": "/shared/ckpt", "id": "main"}]
@@ -185,3 +185,7 @@ def test_directories_that_are_none(write, key, name):
 @pytest.mark.parametrize("value", [-1, True])
 def test_limit_that_is_none(write, value):
     assert refusal(write({"stores": STORES, "carried_bytes": value})) == "sets carried_bytes to something that is not a number of bytes"
+
+
+def test_what_can_be_done_about_changed_files():
+    assert config.CHANGED_FILES == (changed.REFUSE, changed.REPORT, changed.IGNORE)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from torque_ckpt import contract, errors, fallback, key, preflight, privilege, processes, report, schema, start, syslog
+from torque_ckpt import contract, errors, fallback, key, preflight, privilege, processes, schema, start, syslog
 from torque_ckpt.errors import HookError
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
@@ -184,17 +184,17 @@ def test_the_hook_waits_for_a_store_that_is_away(site, torque, mom, free_pid, wa
 # The parts
 
 def test_no_fallback_below_something_else_than_pbs_mom(monkeypatch):
-    monkeypatch.delenv(report.STATUS, raising=False)
+    monkeypatch.delenv(contract.STATUS, raising=False)
     assert not fallback.is_needed()
 
 
 def test_no_fallback_below_a_pbs_mom_with_the_patch(monkeypatch, torque):
     monkeypatch.setattr(fallback.os, "readlink", lambda _path: torque + "/sbin/pbs_mom")
-    monkeypatch.delenv(report.STATUS, raising=False)
+    monkeypatch.delenv(contract.STATUS, raising=False)
     assert fallback.is_needed()
-    monkeypatch.setenv(report.STATUS, "/x")
+    monkeypatch.setenv(contract.STATUS, "/x")
     assert not fallback.is_needed()
-    monkeypatch.delenv(report.STATUS)
+    monkeypatch.delenv(contract.STATUS)
     os.unlink(torque + "/bin/qhold")
     assert not fallback.is_needed()
 

@@ -4,7 +4,7 @@ import syslog as system_log
 
 import pytest
 
-from torque_ckpt import errors, metrics, phases, privilege, report, syslog
+from torque_ckpt import contract, errors, metrics, phases, privilege, report, syslog
 from torque_ckpt.errors import HookError
 
 NODE = os.uname().nodename
@@ -148,7 +148,7 @@ def test_guard_tells_nothing_of_a_success(lines):
 
 
 def test_told_and_taken_back(monkeypatch, tmp_path):
-    monkeypatch.setenv(report.STATUS, str(tmp_path / "12.head.RS"))
+    monkeypatch.setenv(contract.STATUS, str(tmp_path / "12.head.RS"))
     report.restart_failed(errors.SYSTEM, "a long first sentence")
     report.restart_failed(errors.TEMPORARY, "why")
     assert (tmp_path / "12.head.RS").read_text() == "Temporary failure of the restart: why\n"
@@ -159,14 +159,14 @@ def test_told_and_taken_back(monkeypatch, tmp_path):
 
 def test_told_through_no_link(monkeypatch, tmp_path, lines):
     (tmp_path / "12.head.RS").symlink_to(tmp_path / "other")
-    monkeypatch.setenv(report.STATUS, str(tmp_path / "12.head.RS"))
+    monkeypatch.setenv(contract.STATUS, str(tmp_path / "12.head.RS"))
     report.restart_failed(errors.SYSTEM, "why")
     assert not (tmp_path / "other").exists()
     assert lines == ["hook=restart outcome=not told path=%s reason=Too many levels of symbolic links" % (tmp_path / "12.head.RS")]
 
 
 def test_pbs_mom_without_the_patch(monkeypatch, lines):
-    monkeypatch.delenv(report.STATUS, raising=False)
+    monkeypatch.delenv(contract.STATUS, raising=False)
     report.restart_failed(errors.SYSTEM, "why")
     report.restart_succeeded()
     assert lines == []

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from torque_ckpt import attempts, config, errors, location, lock, processes, report
+from torque_ckpt import attempts, config, contract, errors, location, lock, processes
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
 
@@ -304,7 +304,7 @@ def told(open_directory):
 
 
 def verdict(hook, site, told):
-    answer = restart(hook, site, variables={report.STATUS: told})
+    answer = restart(hook, site, variables={contract.STATUS: told})
     with open(told) as stream:
         text = stream.read()
     assert os.stat(told).st_mode == 0o100600
@@ -338,7 +338,7 @@ def test_a_store_that_is_not_mounted_queues_the_job(hook, site, image, told):
 
 @needs_root
 def test_a_malformed_call_holds_the_job(hook, site, told):
-    answer = hook("restart", ["x"], site.config, variables={report.STATUS: told})
+    answer = hook("restart", ["x"], site.config, variables={contract.STATUS: told})
     with open(told) as stream:
         assert stream.read() == "Permanent failure of the restart: " + answer.stderr
 
@@ -356,12 +356,12 @@ def test_a_hook_that_is_killed_holds_the_job(hook, site, image, program, told, w
             seen.append(stream.read())
     watcher = threading.Thread(target=look)
     watcher.start()
-    restart(hook, site, variables={report.STATUS: told})
+    restart(hook, site, variables={contract.STATUS: told})
     watcher.join()
     assert seen == ["Permanent failure of the restart: the restart hook was killed before the job ran; image kept\n"]
 
 
 @needs_root
 def test_nobody_to_tell(hook, site, image):
-    answer = restart(hook, site, variables={report.STATUS: "/nonexistent/12.head.RS"})
+    answer = restart(hook, site, variables={contract.STATUS: "/nonexistent/12.head.RS"})
     assert answer == (errors.ENGINE, "", "criu restore failed with status 1: it would not; the image is kept\n")

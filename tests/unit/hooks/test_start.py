@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from torque_ckpt import errors, report, start
+from torque_ckpt import contract, errors, start
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives files away")
 ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1"]
@@ -140,8 +140,8 @@ def test_no_core_is_left(in_child, tmp_path):
 
 def test_environment_and_umask(in_child):
     def work():
-        os.environ.update({"LD_PRELOAD": "x", "PBS_SERVER": "y", report.STATUS: "/status"})
+        os.environ.update({"LD_PRELOAD": "x", "PBS_SERVER": "y", contract.STATUS: "/status"})
         start.close_descriptors = lambda: None  # the result goes through one
-        start.settle()
+        start.settle(contract.STATUS)
         return dict(os.environ), os.umask(0)
     assert in_child(work).result == [dict(start.ENVIRONMENT, PBS_RESTART_STATUS="/status"), 0o077]

@@ -10,7 +10,7 @@ import os
 import re
 import time
 
-from .. import holding, processes, strict
+from .. import processes, strict
 from ..command import run
 from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, REFUSED, TEMPORARY, plain
 from .base import Engine
@@ -57,7 +57,7 @@ def _go_on(root, suspended):
     """Set the tree under root (pid) going again, but for what had been suspended (pids)."""
     found = processes.read_process(root)
     if found:
-        holding.go_on(found, suspended)
+        processes.resume(found, suspended)
 
 
 def _mapped(pids):
@@ -183,7 +183,7 @@ class Blcr(Engine):
 
     def dump(self, root, directory, stop, witness=None, meanwhile=None, memory=None):
         """See Engine. The processes are stopped in any case: with --kill or --term BLCR ends them even when it fails."""
-        suspended = holding.stopped(root)
+        suspended = processes.list_stopped(root)
         try:
             self._write(root, memory or directory, meanwhile)
             _wait_until_stopped(root)
