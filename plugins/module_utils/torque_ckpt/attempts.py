@@ -6,7 +6,7 @@ go round for ever.
 """
 import time
 
-from . import records, report, syslog
+from . import errors, records, syslog
 from .errors import HookError, SYSTEM
 
 LONGEST = 300
@@ -36,7 +36,7 @@ def judge(settings, job_id, error, sleep=time.sleep):
     :param error: why the restart failed (HookError)
     :param sleep: called with the pause in seconds
     """
-    if not report.is_temporary(error.code):
+    if not errors.is_temporary(error.code):
         forget(settings["run_directory"], job_id)
         return error
     count, most = failed(settings["run_directory"], job_id) + 1, settings["restart_attempts"]

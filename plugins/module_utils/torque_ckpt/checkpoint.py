@@ -181,11 +181,12 @@ def _checkpoint(call, node, hook, started):
         root = identity.find_root_process(node.settings["run_directory"], call, node.user.uid)
         holding.heal(node.settings["run_directory"], call.job_id, root.pid)
         # A restart hook does not have the job's output open as the run hook has.
-        output, left = (identity.read_recorded(node.settings["run_directory"], call.job_id, root, what) for what in ("output", "left"))
+        output, left, life = (identity.read_recorded(node.settings["run_directory"], call.job_id, root, what)
+                              for what in ("output", "left", "incarnation"))
         output = output or spool.find(root.ppid, spool.directory())
         needed = admit.need(processes.list_tree(root.pid), sum(spool.lengths(output).values()))
         location.give_job_directory(node.store, call.directory, node.user)
-        answer = incarnation.checkpointed(node, call, root, answer)
+        answer = incarnation.checkpointed(node, call, root, life, answer)
 
     def write(way=None):
         return _write(call, node, root, place, output, left, needed, way)

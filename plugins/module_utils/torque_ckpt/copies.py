@@ -1,8 +1,7 @@
-"""$rcpcmd: pbs_mom's copies of images, where each node has a store of its own.
+"""Copies of images between a node and the server, where each node has a store of its own.
 
-pbs_mom calls it as the job's user with scp's arguments, -rpB SOURCE TARGET: an image goes to the server when it has been made, and comes
-from there before a restart. pbs_mom removes the node's image when this exits 0, and tries again, over what is there, when it does not.
-So an image appears under its name whole and flushed, or not at all. What is no image, the job's output, is scp's.
+pbs_mom removes the node's image when a copy to the server was made, and tries again, over what is there, when it failed. So an image
+appears under its name whole and flushed, or not at all. Everything here runs as the job's owner.
 
 The server's checkpoint directory is either mounted on the node, or reached by sftp through the server's second sshd, which shows nothing
 else (role checkpoint_store).
@@ -16,12 +15,11 @@ import stat
 import subprocess
 import time
 
-from . import config, generations, location, manifest, phases, processes, progress, report, schema, strict, syslog
+from . import generations, location, manifest, phases, processes, progress, schema, strict, syslog
 from .directory import DIRECTORY, names_in, open_file
 from .draft import Draft
-from .errors import HookError, CANNOT_WRITE, DATA, NO_INPUT, USAGE
+from .errors import HookError, CANNOT_WRITE, DATA, NO_INPUT
 
-SCP = "/usr/bin/scp"
 
 PATIENCE = 300
 """How long sftp may neither read nor write (seconds)."""
@@ -29,21 +27,19 @@ PATIENCE = 300
 REACHED = "/checkpoint"
 """The server's checkpoint directory as its second sshd shows it."""
 
-_REMOTE = re.compile(r"([^@:/]+)@([^:/]+):(/.*)")
-_IMAGE = re.compile(r"(?:.*/)?([A-Za-z0-9_.\[\]-]+\.CK)/+(ckpt\.[A-Za-z0-9_.\[\]-]+)")
 _NUMBERED = re.compile(r"(ckpt\..+)\.([0-9]+)")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 
 
-def outdated(generations, name, keep):
+def outdated(known, name, keep):
     """Return which images of the same job as name (str) are beyond the newest keep (int).
 
-    :param generations: of the images that are there (dict of int, by name); what has none is not touched
+    :param known: the generations of the images that are there (dict of int, by name); what has none is not touched
     """
     job = _NUMBERED.fullmatch(name)
-    mine = [found for found in map(_NUMBERED.fullmatch, generations) if found and job and found.group(1) == job.group(1)]
-    mine.sort(key=lambda found: (generations[found.group()], int(found.group(2))), reverse=True)
+    mine = [found for found in map(_NUMBERED.fullmatch, known) if found and job and found.group(1) == job.group(1)]
+    mine.sort(key=lambda found: (known[found.group()], int(found.group(2))), reverse=True)
     return [found.group() for found in mine[keep:] if found.group() != name]
 
 
@@ -323,8 +319,8 @@ def put(way, path, job, name, keep):
         os.close(image)
     try:
         there = way.names(job)
-        generations = way.generations(job, there) if sum(map(bool, map(_NUMBERED.fullmatch, there))) > keep else {}
-        doomed = outdated(generations, name, keep) + _left_over(there)
+        known = way.generations(job, there) if sum(map(bool, map(_NUMBERED.fullmatch, there))) > keep else {}
+        doomed = outdated(known, name, keep) + _left_over(there)
         if doomed:
             way.remove(job, doomed)
         _thin_out(path, there, name, keep)
@@ -445,27 +441,3 @@ def attempt(way, directory, job):
         raise HookError(CANNOT_WRITE, "%s: %s" % (path, error.strerror))
     finally:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def main(argv, config_path):
-    """Copy as pbs_mom asks to.
-
-    :param argv: list of str: what scp would be given
-    :param config_path: the hooks' configuration (str)
-    """
-    source, target = argv[-2:] if len(argv) > 2 else ("", "")
-    out, back = _REMOTE.fullmatch(target), _REMOTE.fullmatch(source)
-    image = _IMAGE.fullmatch((out or back).group(3)) if out or back else None
-    if image is None:
-        os.execv(SCP, [SCP] + argv[1:])
-    job, name = image.groups()
-
-    def work():
-        if bool(out) == bool(back):
-            raise HookError(USAGE, "copy: one of source and target must be on this node; nothing was done")
-        started, settings = time.monotonic(), config.load(config_path)
-        way = place(settings["copies_directory"], settings["copies_ssh_config"], "%s@%s" % (out or back).group(1, 2))
-        size = put(way, source, job, name, settings["depth"]) if out else get(way, target, job, name)
-        report.done("copy", job=job[:-3], outcome="copied" if size else "here", direction="out" if out else "in", image=name, bytes=size,
-                    seconds=round(time.monotonic() - started, 3))
-    return report.guard("copy", work, job[:-3])

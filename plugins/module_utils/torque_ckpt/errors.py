@@ -45,3 +45,8 @@ def shown(text):
 def plain(name):
     """Return a file's name (str) as a sentence may hold it: on one line, in ASCII."""
     return ascii(name)[1:-1]
+
+
+def is_temporary(code):
+    """Whether another node or another hour may mend a failure with this code (int)."""
+    return code in (TEMPORARY, CONFIG)

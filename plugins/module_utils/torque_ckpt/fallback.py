@@ -9,7 +9,7 @@ preconditions do not hold (store not mounted, say); there the restart hook waits
 import os
 import time
 
-from . import contract, key, location, manifest, processes, records, report, spool, syslog
+from . import contract, errors, key, location, manifest, processes, records, report, spool, syslog
 from .command import run
 from .directory import names_in
 from .draft import Draft
@@ -101,7 +101,7 @@ def keep(run_directory, call, error):
     if os.fork() == 0:
         try:
             os.setsid()  # it outlives this hook
-            _explain(commands, call.job_id, report.verdict(error.code, error.sentence), report.is_temporary(error.code))
+            _explain(commands, call.job_id, report.verdict(error.code, error.sentence), errors.is_temporary(error.code))
         finally:
             os._exit(0)
     while True:

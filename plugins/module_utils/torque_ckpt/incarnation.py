@@ -18,7 +18,7 @@ import os
 import stat
 import time
 
-from . import generations, identity, key, privilege, processes, strict, syslog
+from . import generations, key, privilege, processes, strict, syslog
 from .directory import DIRECTORY
 from .errors import HookError, CANNOT_WRITE, REFUSED, TEMPORARY
 
@@ -181,17 +181,17 @@ def _trusted(node, call, text):
     return found if key.is_sealed(node.keys, found, _PURPOSE) else None
 
 
-def checkpointed(node, call, root, otherwise):
+def checkpointed(node, call, root, mine, otherwise):
     """Return root's answer function for a checkpoint (see Own).
 
     :param node: preflight.Node
     :param call: contract.Call
     :param root: the job's root Process
+    :param mine: the incarnation in root's record of the job (dict), empty for one that was not restarted here
     :param otherwise: answers all other questions (key.answer)
     """
     def decide(text, generation):
         there = _trusted(node, call, text)
-        mine = identity.read_recorded(node.settings["run_directory"], call.job_id, root, "incarnation")
         if there and (there["id"] == mine["id"] if mine else there["process"] == _process(root)):
             return there
         started = mine["started"] if mine else processes.get_start_time(root)

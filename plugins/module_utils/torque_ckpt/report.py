@@ -3,7 +3,7 @@ import os
 import sys
 
 from . import contract, phases, syslog
-from .errors import HookError, CONFIG, SYSTEM, TEMPORARY, plain
+from .errors import HookError, SYSTEM, is_temporary, plain
 
 
 _settings = {}
@@ -44,11 +44,6 @@ def failed(hook, job, code, sentence):
     """Log and count a failure of a hook, with the phase that failed."""
     phase = {"phase": phases.failed()} if phases.failed() else {}
     _tell(hook, dict(phase, job=job, outcome="failed", code=code, sentence=sentence))
-
-
-def is_temporary(code):
-    """Whether another node or another hour may mend a failure with this code (int)."""
-    return code in (TEMPORARY, CONFIG)
 
 
 def verdict(code, sentence):

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from conftest import wait_until
-from torque_ckpt import contract, copies, generations, manifest, privilege, processes, schema
+from torque_ckpt import contract, copies, copy, generations, manifest, privilege, processes, schema
 from torque_ckpt.errors import HookError, CANNOT_WRITE, DATA, NO_INPUT
 
 JOB = "12.head.CK"
@@ -76,7 +76,7 @@ def refused(work):
     ("/home/alice/job.o12", None), ("/home/alice/ckpt.12.head.7", None), ("/x/12.head.CK/core", None), ("/x/12.head.CK/ckpt.7/more", None),
     ("/x/a b.CK/ckpt.12.head.7", None), ("/x/12.head.CK/ckpt.12.head.7;id", None)])
 def test_what_is_an_image(path, parts):
-    found = copies._IMAGE.fullmatch(path)
+    found = copy._IMAGE.fullmatch(path)
     assert (found.groups() if found else None) == parts
 
 
@@ -104,8 +104,8 @@ def test_what_is_no_image_is_left_to_scp(in_child, open_directory, monkeypatch):
     with open(program, "w") as stream:
         stream.write('#!/bin/sh\necho "$@" > %s\nexit 3\n' % said)
     os.chmod(program, 0o755)
-    monkeypatch.setattr(copies, "SCP", program)
-    ended = in_child(lambda: copies.main(["copy", "-rpB", "/spool/12.head.OU", "alice@head:/home/alice/job.o12"], "/nonexistent"))
+    monkeypatch.setattr(copy, "SCP", program)
+    ended = in_child(lambda: copy.main(["copy", "-rpB", "/spool/12.head.OU", "alice@head:/home/alice/job.o12"], "/nonexistent"))
     assert os.WEXITSTATUS(ended.status) == 3
     assert content(open_directory)["said"] == b"-rpB /spool/12.head.OU alice@head:/home/alice/job.o12\n"
 
@@ -172,12 +172,12 @@ def test_directory_at_the_server_that_a_stock_pbs_server_made(ways, somebody):
 
 def test_half_an_image(ways, monkeypatch):
     """The second file fails: nothing is left that has a name, or that takes room."""
-    path, copy = ways.make(7), copies._copy
+    path, real = ways.make(7), copies._copy
 
     def full(name, *directories):
         if name == schema.FILE:
             raise OSError(28, "No space left on device")
-        copy(name, *directories)
+        real(name, *directories)
     monkeypatch.setattr(copies, "_copy", full)
     assert "No space left on device; it stays on node" in refused(lambda: ways.put(path))[1]
     assert os.listdir(ways.server) == []
@@ -348,10 +348,10 @@ def test_trial(ways):
 
 
 def test_trial_of_a_way_that_changes_images(ways, monkeypatch):
-    copy = copies._copy
+    real = copies._copy
 
     def harm(name, source, target):
-        copy(name, source, target)
+        real(name, source, target)
         with open(os.open(name, os.O_RDWR, dir_fd=target), "r+b") as stream:
             stream.write(b"\0" * 64)
     monkeypatch.setattr(copies, "_copy", harm)

@@ -133,7 +133,7 @@ def test_log_cannot_be_forged(monkeypatch):
     (errors.ENGINE, False), (errors.SYSTEM, False), (errors.CANNOT_WRITE, False), (errors.TEMPORARY, True), (errors.REFUSED, False),
     (errors.CONFIG, True)])
 def test_verdict(code, temporary):
-    assert report.is_temporary(code) == temporary
+    assert errors.is_temporary(code) == temporary
     assert report.verdict(code, "why") == "%s failure of the restart: why" % ("Temporary" if temporary else "Permanent")
 
 
