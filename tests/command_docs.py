@@ -1,4 +1,4 @@
-"""The manual page, the shell completion and the documentation of torque-ckpt, out of torque_ckpt/commandline.py.
+"""The manual page, the shell completion and the documentation of torque-ckpt, out of torque_ckpt/cli/parser.py.
 
   command_docs.py --write   write them
   command_docs.py --check   fail when one is stale
@@ -10,7 +10,9 @@ import sys
 TOP = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "plugins/module_utils"))
 
-from torque_ckpt import commandline, config, survey  # noqa: E402
+from torque_ckpt import config  # noqa: E402
+from torque_ckpt.cli import parser  # noqa: E402
+from torque_ckpt.store import catalog  # noqa: E402
 
 ROLE = TOP / "roles/checkpoint_hooks/files"
 SEE_ALSO = "qstat(1B), qhold(1B), qrls(1B), criu(8)"
@@ -23,7 +25,7 @@ ABOUT = (
     "Root sees the images of all users, and becomes their owner before it looks into their directories. A user sees what is his. "
     "Images are looked for in the stores of this host, in directories that are called like a job with .CK at the end and lie fewer "
     "than %d directories deep. Where a user cannot list a store, his own directory in it is looked at, and jobs that he names."
-    % survey.DEPTH)
+    % catalog.DEPTH)
 ORPHANS = (
     "With $remote_checkpoint_dirs TORQUE removes no image. prune --orphans does: it asks the server for its name and its jobs; where "
     "it does not answer, nothing is removed. A job's directory is an orphan when the job's id ends in this server's name and the "
@@ -36,7 +38,7 @@ ORPHANS = (
 def arguments(names):
     """Yield how each argument is written (str) and what it means (str)."""
     for name in names:
-        flags, options = commandline.ARGUMENTS[name]
+        flags, options = parser.ARGUMENTS[name]
         metavar = options.get("metavar") or ("" if options.get("action") else flags[0].lstrip("-").upper())
         yield " ".join(filter(None, (flags[0] if flags[0].startswith("-") else "", metavar))), options["help"]
     yield "--json", "print JSON instead of text"
@@ -57,25 +59,25 @@ def roff(text):
 
 
 def manual():
-    lines = [".\\\" made from torque_ckpt/commandline.py by make docs; edit that file",
+    lines = [".\\\" made from torque_ckpt/cli/parser.py by make docs; edit that file",
              '.TH TORQUE\\-CKPT 1 "" "ckpt.torque" "User Commands"', ".SH NAME",
              "torque\\-ckpt \\- look at the images of checkpointed TORQUE jobs, and keep house among them", ".SH SYNOPSIS"]
-    for name, _brief, _more, names, _keys in commandline.COMMANDS:
+    for name, _brief, _more, names, _keys in parser.COMMANDS:
         lines += [roff(synopsis(name, names)), ".br"]
     lines[-1:] = [".SH DESCRIPTION", roff(ABOUT), ".SH COMMANDS"]
-    for name, brief, more, names, keys in commandline.COMMANDS:
+    for name, brief, more, names, keys in parser.COMMANDS:
         lines += [".SS " + roff(synopsis(name, names)), roff("%s. %s" % (brief[0].upper() + brief[1:], more))]
         for how, meaning in arguments(names):
             lines += [".TP", ".B " + roff(how), roff(meaning[0].upper() + meaning[1:] + ".")]
         lines += [".PP", roff("Keys of what --json prints: %s." % keys)]
     lines += [".SH STATES OF AN IMAGE"]
-    for name, meaning in commandline.STATES:
+    for name, meaning in parser.STATES:
         lines += [".TP", ".B " + roff(name), roff(meaning[0].upper() + meaning[1:] + ".")]
     lines += [".SH IMAGES OF JOBS THAT ARE GONE", roff(ORPHANS), ".SH KEYS OF AN IMAGE IN JSON"]
-    for name, meaning in commandline.IMAGE_KEYS:
+    for name, meaning in parser.IMAGE_KEYS:
         lines += [".TP", ".B " + roff(name), roff(meaning[0].upper() + meaning[1:] + ".")]
     lines += [".SH EXIT STATUS", "Those above 1 are the ones of sysexits(3)."]
-    for code, meaning in commandline.CODES:
+    for code, meaning in parser.CODES:
         lines += [".TP", ".B %d" % code, roff(meaning)]
     lines += [".SH FILES"]
     for name, meaning in FILES:
@@ -87,7 +89,7 @@ def manual():
 # -- completion ----------------------------------------------------------------------------------------------------------
 
 COMPLETION = """\
-# bash completion of torque-ckpt; made from torque_ckpt/commandline.py by make docs
+# bash completion of torque-ckpt; made from torque_ckpt/cli/parser.py by make docs
 _torque_ckpt()
 {
     local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}
@@ -120,12 +122,12 @@ VALUES = {"--user": "compgen -u -- \"$word\"", "--directory": "compgen -d -- \"$
 
 def completion():
     options = []
-    for name, _brief, _more, names, _keys in commandline.COMMANDS:
+    for name, _brief, _more, names, _keys in parser.COMMANDS:
         flags = [how.split()[0] for how, _meaning in arguments(names) if how.startswith("-")] + ["--help"]
         # Jobs are completed; images where a word begins a path.
         options.append((OF_IMAGE if "image" in names else OF_OTHERS) % {"name": name, "words": " ".join(flags)})
     values = ["        %s) mapfile -t COMPREPLY < <(%s); return ;;" % pair for pair in VALUES.items()]
-    return COMPLETION % {"commands": " ".join(entry[0] for entry in commandline.COMMANDS), "options": "\n".join(options),
+    return COMPLETION % {"commands": " ".join(entry[0] for entry in parser.COMMANDS), "options": "\n".join(options),
                          "values": "\n".join(values)}
 
 
@@ -137,17 +139,17 @@ def rows(heading, pairs):
 
 
 def page():
-    lines = ["<!-- made from torque_ckpt/commandline.py by `make docs`; edit that file -->", "", "# torque-ckpt", "", ABOUT, "",
+    lines = ["<!-- made from torque_ckpt/cli/parser.py by `make docs`; edit that file -->", "", "# torque-ckpt", "", ABOUT, "",
              "The same is in the manual page `torque-ckpt(1)`, which the role installs with a completion for bash.", ""]
-    for name, brief, more, names, keys in commandline.COMMANDS:
+    for name, brief, more, names, keys in parser.COMMANDS:
         lines += ["## %s" % name, "", "`%s`" % synopsis(name, names), "", "%s. %s" % (brief[0].upper() + brief[1:], more), ""]
         lines += rows(("argument", "meaning"), arguments(names))
         lines += ["Keys of what `--json` prints: %s." % keys, ""]
     lines += ["## Images of jobs that are gone", "", ORPHANS.replace("$remote_checkpoint_dirs", "`$remote_checkpoint_dirs`"), "",
-              "## States of an image", ""] + rows(("state", "meaning"), commandline.STATES)
-    lines += ["## Keys of an image in JSON", ""] + rows(("key", "meaning"), commandline.IMAGE_KEYS)
+              "## States of an image", ""] + rows(("state", "meaning"), parser.STATES)
+    lines += ["## Keys of an image in JSON", ""] + rows(("key", "meaning"), parser.IMAGE_KEYS)
     lines += ["## Exit status", "", "Those above 1 are the ones of sysexits(3).", ""]
-    lines += rows(("status", "meaning"), [(str(code), meaning) for code, meaning in commandline.CODES])
+    lines += rows(("status", "meaning"), [(str(code), meaning) for code, meaning in parser.CODES])
     return "\n".join(lines)
 
 
@@ -155,11 +157,11 @@ WANTED = {ROLE / "torque-ckpt.1": manual, ROLE / "torque-ckpt.bash": completion,
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    what = parser.add_mutually_exclusive_group(required=True)
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = options.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", action="store_true")
     what.add_argument("--check", action="store_true")
-    write, stale = parser.parse_args().write, []
+    write, stale = options.parse_args().write, []
     for path, make in WANTED.items():
         if write:
             path.parent.mkdir(exist_ok=True)

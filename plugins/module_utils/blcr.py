@@ -8,7 +8,7 @@ import os
 import re
 
 from ansible_collections.ckpt.torque.plugins.module_utils.engine_choice import dotted, numbers
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.trial import read
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest.roundtrip import read
 
 LAST = {"0.8.5": (3, 7), "0.8.6_b4": (3, 17)}
 """The last kernel that each version of BLCR knows."""

@@ -10,9 +10,10 @@ import os
 import signal
 import time
 
-from .torque_ckpt import identity, processes
-from .torque_ckpt.command import listen
-from .torque_ckpt.trial import exit_status, spawn, wait_until
+from .torque_ckpt.job import identity
+from .torque_ckpt.selftest.roundtrip import exit_status, spawn, wait_until
+from .torque_ckpt.system import processes
+from .torque_ckpt.system.command import listen
 
 LEAKED = (10, 15, 17)
 """Descriptors that pbs_mom leaks into the run hook."""

@@ -14,7 +14,7 @@ import struct
 import time
 import uuid
 
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.location import MARKER
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.store.location import MARKER
 
 LOCAL = ("tmpfs", "ramfs", "overlay", "devtmpfs", "proc", "sysfs")
 """File systems on which images would be gone after a reboot, or with the container."""

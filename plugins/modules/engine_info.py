@@ -132,9 +132,9 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.engine_choice import EngineError, choose
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import compressors, fit, key
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import criu
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility, compressors, seal
 
 CAPABILITIES = {"setpcap": 8, "sys_ptrace": 19, "checkpoint_restore": 40}
 
@@ -162,7 +162,7 @@ def number(text):
 def key_ids(path):
     """Return the ids (list of str) of the keys in a file, none when there are no keys."""
     try:
-        return [name for name, _secret in key.load(path, os.geteuid())]
+        return [name for name, _secret in seal.load(path, os.geteuid())]
     except HookError:
         return []
 
@@ -201,7 +201,7 @@ def main():
         execmem=criu.execmem(),
         compressors=compressors.found(),
         key_ids=key_ids(module.params["key_path"]),
-        node=fit.node(),
+        node=compatibility.node(),
         cpu_flags=sorted(field(read("/proc/cpuinfo"), "flags").split()),
         pids={"max": number(read("/proc/sys/kernel/pid_max")), "last": number(read("/proc/sys/kernel/ns_last_pid"))},
     )

@@ -107,7 +107,7 @@ phases:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import selftest, trial
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import engine_roundtrip, roundtrip
 
 
 def main():
@@ -124,15 +124,15 @@ def main():
     )
     node = os.uname().nodename
     if module.check_mode:
-        module.exit_json(changed=False, **trial.result("L1", [node], None, "check mode: no process is started", phases=[]))
+        module.exit_json(changed=False, **roundtrip.result("L1", [node], None, "check mode: no process is started", phases=[]))
     if os.geteuid() != 0:
         module.fail_json(msg="%s: engine_roundtrip must run as root to become user %s; use become" % (node, module.params["user"]))
     settings = {"engine": module.params["engine"], "criu_path": module.params["criu_path"], "criu_options": [],
                 "blcr_path": module.params["blcr_path"], "blcr_dump_options": [], "blcr_restore_options": [],
                 "engine_timeout": module.params["timeout"], "engine_stall": min(30, module.params["timeout"])}
     try:
-        found = selftest.run(settings, module.params["user"], module.params["directory"], module.params["timeout"])
-    except selftest.NoPlace as error:
+        found = engine_roundtrip.run(settings, module.params["user"], module.params["directory"], module.params["timeout"])
+    except engine_roundtrip.NoPlace as error:
         module.fail_json(msg="%s: %s" % (node, error))
     module.exit_json(changed=False, **found)
 

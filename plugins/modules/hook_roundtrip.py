@@ -184,8 +184,10 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils import mom
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import copies, privilege, trial, workload
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import ENGINE, REFUSED, HookError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError, ENGINE, REFUSED
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import roundtrip, workload
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.store import transfer
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
 
 STATUS = 7
 """The exit status the job ends with; anything but 0 and 1, which failures produce by themselves."""
@@ -211,7 +213,7 @@ class Trip(object):
         self.timeout = params["timeout"]
         self.copies = params["copies"]
         self.state = state
-        self.phases = trial.Phases(state.get("phases"))
+        self.phases = roundtrip.Phases(state.get("phases"))
         self.user = privilege.account(params["user"])
         if not state:
             job_id = "%d%04d.ckpt-validate" % (time.time(), random.randrange(10000))
@@ -230,7 +232,7 @@ class Trip(object):
 
     def counter(self):
         """Return the job's counter (int)."""
-        return self._as_user(lambda: trial.evidence(self.output).counter)
+        return self._as_user(lambda: roundtrip.evidence(self.output).counter)
 
     def run(self):
         """Start the job with the run hook."""
@@ -240,7 +242,7 @@ class Trip(object):
                 stream.write(workload.PROGRAM)
             return True
         if not os.path.isdir(os.path.dirname(self.work)):
-            raise trial.TrialError("there is no directory %s for the job's output; add %s to checkpoint_store_users or name a work_path"
+            raise roundtrip.TrialError("there is no directory %s for the job's output; add %s to checkpoint_store_users or name a work_path"
                                    % (os.path.dirname(self.work), self.user.name))
         self._as_user(make)
         self.job.place_script(SCRIPT.format(work=self.work, status=STATUS))
@@ -254,14 +256,14 @@ class Trip(object):
         self.job.checkpoint(name, number, self.timeout)
         path = os.path.join(self.job.directory, name)
         if not os.path.exists(path):
-            raise trial.TrialError("the checkpoint hook exited 0 but there is no image %s" % path)
+            raise roundtrip.TrialError("the checkpoint hook exited 0 but there is no image %s" % path)
         self.state["name"] = name
-        self.state["image_bytes"] = self._as_user(lambda: trial.image_bytes(path))
+        self.state["image_bytes"] = self._as_user(lambda: roundtrip.image_bytes(path))
         try:
             found = json.loads(self._read(os.path.join(path, "manifest.json")))
             self.state["engine"], self.state["compression"] = dict(found["engine"]), str(found.get("compression", ""))
         except (ValueError, KeyError, TypeError):
-            raise trial.TrialError("the image %s has no manifest that can be read" % path)
+            raise roundtrip.TrialError("the image %s has no manifest that can be read" % path)
         if self.copies:
             self.job.copy(path, self._at_server(), self.timeout)
             self._as_user(lambda: shutil.rmtree(path))
@@ -285,14 +287,14 @@ class Trip(object):
 
     def _read(self, path):
         """Return the text of a file of the user's."""
-        return self._as_user(lambda: trial.read(path))
+        return self._as_user(lambda: roundtrip.read(path))
 
     def hold(self):
         """Checkpoint and end the job; nothing of it may be left on this node."""
         self.checkpoint(15)
         self.job.wait(self.timeout)
         if not mom.wait_until(lambda: not self.job.processes(), self.timeout):
-            raise trial.TrialError("processes of the held job are still there: %s"
+            raise roundtrip.TrialError("processes of the held job are still there: %s"
                                    % ", ".join("%d (%s)" % (process.pid, process.name) for process in self.job.processes()))
         self.state["counters"].append(self.counter())
 
@@ -305,7 +307,7 @@ class Trip(object):
     def restart(self):
         """Start the job from its last image and see it go on from there."""
         if not self.state["name"]:
-            raise trial.TrialError("there is no image to restart from; do the step hold first")
+            raise roundtrip.TrialError("there is no image to restart from; do the step hold first")
         self._fetch()
         self.job.place_script(SCRIPT.format(work=self.work, status=STATUS))
         self.job.restart(self.state["name"])
@@ -324,11 +326,11 @@ class Trip(object):
         self.job.restart(self.state["name"])
         status, words = self.job.wait(self.timeout), " ".join(self.job.last_words().split())
         if self.counter() != before or status not in (ENGINE, REFUSED):
-            raise trial.TrialError("the image should have been refused, but the restart hook ended with status %d at counter %d: %s"
+            raise roundtrip.TrialError("the image should have been refused, but the restart hook ended with status %d at counter %d: %s"
                                    % (status, self.counter(), words or "it said nothing"))
         if (self._read(os.path.join(path, "manifest.json")) != manifest
-                or self._as_user(lambda: trial.image_bytes(path)) != self.state["image_bytes"]):
-            raise trial.TrialError("the image was refused, but it is not as it was: %s" % path)
+                or self._as_user(lambda: roundtrip.image_bytes(path)) != self.state["image_bytes"]):
+            raise roundtrip.TrialError("the image was refused, but it is not as it was: %s" % path)
         self.state["refusals"] = self.state.get("refusals", []) + ["%s: %s" % (self.node, words)]
 
     def finish(self):
@@ -337,22 +339,22 @@ class Trip(object):
         status = self.job.wait(self.timeout)
 
         def look():
-            found = trial.evidence(self.output)
-            return found.counter, found.ended, found.problems, len(trial.read(self.output).splitlines())
+            found = roundtrip.evidence(self.output)
+            return found.counter, found.ended, found.problems, len(roundtrip.read(self.output).splitlines())
         counter, ended, problems, lines = self._as_user(look)
         self.state["counters"].append(counter)
         self.state["exit_status"] = status
         self.state["output_lines"] = lines
         if problems:
-            raise trial.TrialError("the job's output is not whole: " + "; ".join(problems))
+            raise roundtrip.TrialError("the job's output is not whole: " + "; ".join(problems))
         if not ended:
-            raise trial.TrialError("the job's output has no end")
+            raise roundtrip.TrialError("the job's output has no end")
         if status != STATUS:
-            raise trial.TrialError("the job's exit status is %d, expected %d" % (status, STATUS))
+            raise roundtrip.TrialError("the job's exit status is %d, expected %d" % (status, STATUS))
         words = self._read(self.error).splitlines()
         wanted = ["job %s starts" % self.job.job_id, "job %s ends with %d" % (self.job.job_id, STATUS)]
         if words != wanted:
-            raise trial.TrialError("the job's stderr is %s, expected %s" % (words, wanted))
+            raise roundtrip.TrialError("the job's stderr is %s, expected %s" % (words, wanted))
 
     def clean(self):
         """Remove the job from this node and its files from the shared directories."""
@@ -367,7 +369,7 @@ class Trip(object):
             self._as_user(self._clean_server)
 
     def _clean_server(self):
-        way = copies.place(self.copies["directory"], self.copies["ssh_config"], "%s@%s" % (self.user.name, self.copies["server"]))
+        way = transfer.place(self.copies["directory"], self.copies["ssh_config"], "%s@%s" % (self.user.name, self.copies["server"]))
         mine = "ckpt.%s." % self.job.job_id
         way.remove(self.copies["job"], [name for name in way.names(self.copies["job"]) if name.startswith(mine)])
 
@@ -385,10 +387,10 @@ class Trip(object):
             return
         words = " ".join((self.job.last_words() or self._read(self.error)).split())
         if self.job.ended():
-            raise trial.TrialError("the job ended at counter %d with status %d: %s"
+            raise roundtrip.TrialError("the job ended at counter %d with status %d: %s"
                                    % (self.counter(), mom.exit_status(self.job.status), words or "it said nothing"))
-        raise trial.TrialError("the job made no progress within %d seconds (counter %d): %s; %s" % (
-            self.timeout, self.counter(), words or "it said nothing", trial.whereabouts(self.job.processes())))
+        raise roundtrip.TrialError("the job made no progress within %d seconds (counter %d): %s; %s" % (
+            self.timeout, self.counter(), words or "it said nothing", roundtrip.whereabouts(self.job.processes())))
 
 
 WORK = {"run": Trip.run, "continue": Trip.go_on, "hold": Trip.hold, "restart": Trip.restart, "refused": Trip.refused,
@@ -400,7 +402,7 @@ def attempt(trip, steps):
     for step in steps:
         try:
             trip.phases.measure(step, functools.partial(WORK[step], trip), node=trip.node)
-        except (trial.TrialError, mom.MomError, HookError, OSError) as error:
+        except (roundtrip.TrialError, mom.MomError, HookError, OSError) as error:
             return "%s: %s: %s" % (trip.node, step, error)
         trip.phases.done[-1]["counter"] = trip.counter()
     return ""
@@ -450,12 +452,12 @@ def main():
     if fault:
         module.fail_json(msg="%s: hook_roundtrip: %s; nothing was done" % (node, fault))
     if module.check_mode:
-        module.exit_json(changed=False, state=state, **trial.result(
+        module.exit_json(changed=False, state=state, **roundtrip.result(
             "L2", state.get("nodes", []), None, "check mode: no job is started", counters=[], phases=[]))
     if os.geteuid() != 0:
         module.fail_json(msg="%s: hook_roundtrip must run as root to play pbs_mom; use become" % node)
     if steps == ["abandon"] and not state:
-        module.exit_json(changed=False, state={}, **trial.result("L2", [], None, "nothing was run", counters=[], phases=[]))
+        module.exit_json(changed=False, state={}, **roundtrip.result("L2", [], None, "nothing was run", counters=[], phases=[]))
 
     cause, trip = "", None
     try:
@@ -475,7 +477,7 @@ def main():
     facts = {key: state[key] for key in kept if key in state}
     if "refusals" in state:
         facts["case"] = "refused"
-    module.exit_json(changed=False, state=state, **trial.result(
+    module.exit_json(changed=False, state=state, **roundtrip.result(
         "L2", state.get("nodes", [node]), not cause, cause, counters=state.get("counters", []), phases=state.get("phases", []), **facts))
 
 

@@ -196,8 +196,9 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils import mom, torque_job
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege, trial, workload
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import roundtrip, workload
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
 
 STATUS = 7
 """The exit status the job ends with; anything but 0 and 1, which failures produce by themselves."""
@@ -242,7 +243,7 @@ class Trip(object):
         self.parent = params["work_path"]
         self.work = os.path.join(self.parent, "validate-%d-%d" % (time.time(), os.getpid()))
         self.job_id, self.place = None, None
-        self.phases = trial.Phases()
+        self.phases = roundtrip.Phases()
         self.nodes = []
         self.images = []  # their paths, in the order they were seen
         self.imaged = 0  # when the last one was seen
@@ -257,7 +258,7 @@ class Trip(object):
 
     def file(self, name):
         """Return the text of a file in the job's directory, read as its owner."""
-        return self.as_user(lambda: trial.read(os.path.join(self.work, name)))
+        return self.as_user(lambda: roundtrip.read(os.path.join(self.work, name)))
 
     def numbers(self):
         """Return all that the job has counted (list of int), in the order it was written."""
@@ -275,7 +276,7 @@ class Trip(object):
     def submit(self):
         """Submit the job for the first node and see it make progress there."""
         if not os.path.isdir(self.parent):
-            raise trial.TrialError("there is no directory %s for the job's output; add %s to checkpoint_store_users or name a work_path"
+            raise roundtrip.TrialError("there is no directory %s for the job's output; add %s to checkpoint_store_users or name a work_path"
                                    % (self.parent, self.user.name))
 
         def make():
@@ -302,7 +303,7 @@ class Trip(object):
         job = torque_job.wait_for_state(self.commands, self.job_id, "R", self.timeout)
         where = torque_job.node_of(job.get("exec_host", ""))
         if where != node:
-            raise trial.TrialError("the job runs on %s, not on %s" % (where or "no node", node))
+            raise roundtrip.TrialError("the job runs on %s, not on %s" % (where or "no node", node))
         self.nodes.append(node)
         self.progress(counter, written, started)
 
@@ -317,7 +318,7 @@ class Trip(object):
         mom.wait_until(lambda: far() or self.job().get("job_state", "C") in "CH", self.timeout, PAUSE)
         if not far():
             job = self.job()
-            raise trial.TrialError("the job made no progress on %s (counter %d, state %s, waited %d seconds at most): %s" % (
+            raise roundtrip.TrialError("the job made no progress on %s (counter %d, state %s, waited %d seconds at most): %s" % (
                 self.nodes[-1], self.counter(), job.get("job_state", "unknown"), self.timeout, job.get("comment", "no comment")))
 
     def go_on(self):
@@ -338,7 +339,7 @@ class Trip(object):
 
         job = mom.wait_until(news, timeout, PAUSE) or self.job()
         if job.get("checkpoint_name", before) == before:
-            raise trial.TrialError("there is no image %s (state %s, waited %d seconds at most): %s" % (
+            raise roundtrip.TrialError("there is no image %s (state %s, waited %d seconds at most): %s" % (
                 when, job.get("job_state", "unknown"), timeout, job.get("comment", "no comment")))
         self.look(job)
         self.facts["counters"].append(self.counter())
@@ -361,7 +362,7 @@ class Trip(object):
         if found is not None:
             self.noted["walltime"] = found
             if found < self.walltime:
-                raise trial.TrialError("the server accounts a walltime of %d seconds, but the job had used %d before its restart"
+                raise roundtrip.TrialError("the server accounts a walltime of %d seconds, but the job had used %d before its restart"
                                        % (found, self.walltime))
         return found
 
@@ -372,12 +373,12 @@ class Trip(object):
 
     def manifest(self, path):
         """Return the manifest (dict) of an image (path, str)."""
-        text = self.as_user(lambda: trial.read(os.path.join(path, "manifest.json")))
+        text = self.as_user(lambda: roundtrip.read(os.path.join(path, "manifest.json")))
         try:
             found = json.loads(text)
             dict(found["engine"])
         except (ValueError, KeyError, TypeError):
-            raise trial.TrialError("the image %s has no manifest that can be read" % path)
+            raise roundtrip.TrialError("the image %s has no manifest that can be read" % path)
         return found
 
     def look(self, job):
@@ -385,7 +386,7 @@ class Trip(object):
         self.imaged = time.monotonic()
         self.facts["comments"].append(job.get("comment", ""))
         if "checkpoint_name" not in job:
-            raise trial.TrialError("the server names no image: %s" % job.get("comment", "no comment"))
+            raise roundtrip.TrialError("the server names no image: %s" % job.get("comment", "no comment"))
         self.place = self.directory(job)
         path = os.path.join(self.place, job["checkpoint_name"])
         if self.copies_path:  # pbs_server names an image before it asks for the copy
@@ -395,9 +396,9 @@ class Trip(object):
         if "frozen_seconds" in manifest:
             self.noted["engine_seconds"] = manifest["frozen_seconds"]
         if self.depth and manifest.get("depth") != self.depth:
-            raise trial.TrialError("the job was submitted with depth %d, but the checkpoint hook was given %s"
+            raise roundtrip.TrialError("the job was submitted with depth %d, but the checkpoint hook was given %s"
                                    % (self.depth, manifest.get("depth")))
-        self.facts["image_bytes"] = self.as_user(lambda: trial.image_bytes(path))
+        self.facts["image_bytes"] = self.as_user(lambda: roundtrip.image_bytes(path))
         self.images.append(path)
         if self.depth:
             self.count_images()
@@ -407,7 +408,7 @@ class Trip(object):
         found = sorted(name for name in self.as_user(lambda: os.listdir(self.place)) if not name.startswith("."))
         wanted = {os.path.basename(path) for path in self.images[-self.depth:]}
         if len(found) > self.depth or not wanted <= set(found):
-            raise trial.TrialError("the job was submitted with depth %d and has made %d images, but these are kept: %s"
+            raise roundtrip.TrialError("the job was submitted with depth %d and has made %d images, but these are kept: %s"
                                    % (self.depth, len(self.images), ", ".join(found)))
 
     def kept(self):
@@ -421,12 +422,13 @@ class Trip(object):
         comment = job.get("comment", "no comment")
         self.facts["comments"].append(comment)
         if job.get("job_state", "C") not in states or reason not in comment:
-            raise trial.TrialError("this had to fail, but the job is in state %s; its comment: %s" % (job.get("job_state", "C"), comment))
+            raise roundtrip.TrialError("this had to fail, but the job is in state %s; its comment: %s"
+                                       % (job.get("job_state", "C"), comment))
         changed = set(self.kept()) ^ set(before)
         if self.case == "failed_restart":
             changed &= set(before)  # a pbs_mom without restart-status has the image under a second name, too
         if changed:
-            raise trial.TrialError("this failed, but changed among the job's images: " + ", ".join(sorted(changed)))
+            raise roundtrip.TrialError("this failed, but changed among the job's images: " + ", ".join(sorted(changed)))
 
     def fail_to_hold(self):
         """Let a hold fail, as it does on a full store, and see the job go on."""
@@ -470,7 +472,7 @@ class Trip(object):
         finally:
             self.as_user(lambda: os.path.exists(path) and swap())
         if [self.file("stdout"), self.file("stderr")] != output:
-            raise trial.TrialError("the restart failed, and the output that TORQUE had delivered is not as it was")
+            raise roundtrip.TrialError("the restart failed, and the output that TORQUE had delivered is not as it was")
 
     @staticmethod
     def _cut_back(path, entry):
@@ -484,7 +486,7 @@ class Trip(object):
         self.commands("root", "qalter", "-W", "checkpoint_name=" + name, self.job_id)
         found = self.job().get("checkpoint_name")
         if found != name:
-            raise trial.TrialError("the server still names the image %s after qalter -W checkpoint_name=%s" % (found, name))
+            raise roundtrip.TrialError("the server still names the image %s after qalter -W checkpoint_name=%s" % (found, name))
         progress = os.path.join(self.work, "progress")
         for entry in self.manifest(self.images[-2]).get("open_files", []):
             if entry["path"] == progress:
@@ -504,7 +506,7 @@ class Trip(object):
         self.run_on(node, self.origin, written, started)
         self.noted["resumed"] = self.numbers()[written] - 1
         if self.noted["resumed"] > self.origin:
-            raise trial.TrialError("the job goes on from %d, but its image was made at %d: it is not from the image that was named"
+            raise roundtrip.TrialError("the job goes on from %d, but its image was made at %d: it is not from the image that was named"
                                    % (self.noted["resumed"], self.origin))
 
     def finish(self):
@@ -512,7 +514,7 @@ class Trip(object):
         self.as_user(lambda: open(os.path.join(self.work, "stop"), "w").close())
         job = torque_job.wait_for_state(self.commands, self.job_id, "C", self.timeout)
         if "exit_status" not in job:
-            raise trial.TrialError("the server keeps no completed jobs, so the exit status cannot be known; set keep_completed")
+            raise roundtrip.TrialError("the server keeps no completed jobs, so the exit status cannot be known; set keep_completed")
         self.facts["exit_status"] = int(job["exit_status"])
         self.facts["walltime"] = self.account(job)
         output = mom.wait_until(lambda: self.file("stdout"), self.timeout, PAUSE)
@@ -520,18 +522,18 @@ class Trip(object):
         self.facts["counters"].append(found.counter)
         self.facts["output_lines"] = len(output.splitlines())
         if found.problems:
-            raise trial.TrialError("the output that TORQUE delivered is not whole: " + "; ".join(found.problems))
+            raise roundtrip.TrialError("the output that TORQUE delivered is not whole: " + "; ".join(found.problems))
         if not found.ended:
-            raise trial.TrialError("the output that TORQUE delivered has no end (%d lines)" % len(output.splitlines()))
+            raise roundtrip.TrialError("the output that TORQUE delivered has no end (%d lines)" % len(output.splitlines()))
         if found.counter < self.origin:  # what made progress was another one, which a hold had not ended
-            raise trial.TrialError("the job ended at %d, but its last image was made at %d: it is not from that image"
+            raise roundtrip.TrialError("the job ended at %d, but its last image was made at %d: it is not from that image"
                                    % (found.counter, self.origin))
         if self.facts["exit_status"] != STATUS:
-            raise trial.TrialError("the job's exit status is %d, expected %d" % (self.facts["exit_status"], STATUS))
+            raise roundtrip.TrialError("the job's exit status is %d, expected %d" % (self.facts["exit_status"], STATUS))
         words = [line for line in (output + self.file("stderr")).splitlines() if line.startswith("job ")]
         wanted = ["job starts", "job ends with %d" % STATUS]
         if words != wanted:
-            raise trial.TrialError("the job's stderr is %s, expected %s" % (words, wanted))
+            raise roundtrip.TrialError("the job's stderr is %s, expected %s" % (words, wanted))
 
     def clean(self):
         """Remove the job and its files, these also when the job cannot be removed."""
@@ -549,7 +551,7 @@ class Trip(object):
         if job.get("job_state", "C") not in "CE":  # qdel fails on one that is about to end
             self.commands("root", "qdel", self.job_id)
         if not mom.wait_until(lambda: self.commands.job(self.job_id).get("job_state", "C") == "C", self.timeout, PAUSE):
-            raise trial.TrialError("job %s is still there after %d seconds; look at its node, then use qdel -p"
+            raise roundtrip.TrialError("job %s is still there after %d seconds; look at its node, then use qdel -p"
                                    % (self.job_id, self.timeout))
 
     def remove(self):
@@ -586,7 +588,7 @@ class Trip(object):
         yield "finish", self.path[-1], self.finish
 
 
-FAULTS = (trial.TrialError, torque_job.JobError, HookError, OSError)
+FAULTS = (roundtrip.TrialError, torque_job.JobError, HookError, OSError)
 
 
 def attempt(trip):
@@ -640,7 +642,7 @@ def main():
         module.fail_json(msg="%s: job_roundtrip: timeout is %d, but must be at least 1 (second); nothing was done"
                          % (host, params["timeout"]))
     if module.check_mode:
-        module.exit_json(changed=False, **trial.result("L3", params["path"], None, "check mode: no job is submitted",
+        module.exit_json(changed=False, **roundtrip.result("L3", params["path"], None, "check mode: no job is submitted",
                                                        case=params["case"], counters=[], comments=[], states=[], phases=[]))
     if os.geteuid() != 0:
         module.fail_json(msg="%s: job_roundtrip must run as root to submit as another user; use become" % host)
@@ -668,7 +670,7 @@ def main():
     version = re.search(r"[Vv]ersion: *(\S+)", " ".join(run([params["torque_path"] + "/qstat", "--version"], "root")[1:]))
     if version:
         trip.facts["torque"] = version.group(1)
-    module.exit_json(changed=False, **trial.result("L3", trip.nodes or params["path"], not cause, cause,
+    module.exit_json(changed=False, **roundtrip.result("L3", trip.nodes or params["path"], not cause, cause,
                                                    phases=trip.phases.done, states=trip.commands.states, **trip.facts))
 
 

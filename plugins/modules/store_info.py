@@ -192,8 +192,9 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils import store_probe
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import copies, mounts, privilege
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.store import transfer
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import mounts, privilege
 
 
 def refusal(params):
@@ -228,9 +229,9 @@ def look(path, directory, user, made):
 
 def copied(user, asked, directory):
     """Return what came of copying an image to the server and back (dict as the module returns it)."""
-    way = copies.place(asked["directory"], asked["ssh_config"], "%s@%s" % (user.name, asked["server"]))
+    way = transfer.place(asked["directory"], asked["ssh_config"], "%s@%s" % (user.name, asked["server"]))
     try:
-        return dict(privilege.as_user(user, lambda: copies.attempt(way, directory, asked["job"])), refusal="")
+        return dict(privilege.as_user(user, lambda: transfer.attempt(way, directory, asked["job"])), refusal="")
     except HookError as error:
         return {"refusal": error.sentence}
 

@@ -14,8 +14,10 @@ import time
 
 USER, STORE, HOOKS, CONFIG = sys.argv[1:5]
 sys.path.insert(0, HOOKS)
-from torque_ckpt import compression, compressors, config, private, privilege, processes  # noqa: E402
+from torque_ckpt import config  # noqa: E402
 from torque_ckpt.engines import registry  # noqa: E402
+from torque_ckpt.image import compression, compressors  # noqa: E402
+from torque_ckpt.system import private_dir, privilege, processes  # noqa: E402
 
 JOB_ID = "1.bench"
 DIRECTORY = "%s/%s.CK" % (STORE, JOB_ID)
@@ -181,7 +183,7 @@ def measure(engine, user, turns, rest, program):
 
 def packed(engine, user, root, program):
     """Return what a program (its name, str) makes of a job's memory: plain and compressed bytes, and seconds there and back."""
-    path, place = os.path.join(DIRECTORY, program), private.Place("/var/lib/ckpt-torque", user)
+    path, place = os.path.join(DIRECTORY, program), private_dir.Place("/var/lib/ckpt-torque", user)
 
     def work():
         os.mkdir(path)
@@ -236,7 +238,7 @@ def main():
     start = statistics.median(python("pass") for _turn in range(IMPORTS))
     print("import of a hook (python start of %.1f ms taken off, median of %d)" % (start * 1000, IMPORTS))
     for name in ("run", "checkpoint", "restart"):
-        took = statistics.median(python(insert + "import torque_ckpt." + name) for _turn in range(IMPORTS))
+        took = statistics.median(python(insert + "import torque_ckpt.hooks." + name) for _turn in range(IMPORTS))
         line(name, (took - start) * 1000, "ms", "at most 30")
 
 

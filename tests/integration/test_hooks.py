@@ -651,7 +651,7 @@ def test_restart_outside_a_session_of_its_own(job, node1, node2):
 
 def test_hooks_that_users_could_change(job, node1, node2):
     held = job(node1)
-    path = HOOKS + "/torque_ckpt/report.py"
+    path = HOOKS + "/torque_ckpt/telemetry/report.py"
     sentence = ("%s must be root's and writable by nobody else, or others could change the hooks; run the role checkpoint_hooks on this "
                 "node; nothing was done" % path)
     node1.ask("chmod 666 %s" % path)

@@ -1,12 +1,12 @@
 """A compute node after site.yml, looked at from outside."""
 import json
 import pathlib
+import re
 
 testinfra_hosts = ["ansible://torque_mom"]
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/torque_ckpt"
-ROOMS = sorted(path.stem for path in PACKAGE.glob("*.py"))
-ENGINES = sorted(path.stem for path in PACKAGE.glob("engines/*.py"))
+FILES = sorted(str(path.relative_to(PACKAGE.parent)) for path in PACKAGE.rglob("*.py"))
 PLAIN = ["stores", "criu_options", "blcr_path", "blcr_dump_options", "blcr_restore_options", "engine_timeout", "engine_stall",
          "compression", "compression_level", "run_directory",
          "private_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
@@ -51,8 +51,7 @@ def test_process_ids_start_at_random(host, settings):
 def test_hooks_are_roots_and_complete(host, settings):
     top = settings["checkpoint_hooks_path"]
     wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart", "copy", "health", "torque-ckpt", "witness")}
-    wanted.update({"%s/torque_ckpt/%s.py" % (top, name): "644" for name in ROOMS})
-    wanted.update({"%s/torque_ckpt/engines/%s.py" % (top, name): "644" for name in ENGINES})
+    wanted.update({"%s/%s" % (top, name): "644" for name in FILES})
     listing = host.check_output("find %s -type f -not -path '*/__pycache__/*' -printf '%%p %%m %%u:%%g\\n'", top)
     found = {}
     for line in listing.splitlines():
@@ -66,8 +65,8 @@ def test_hooks_are_roots_and_complete(host, settings):
 
 def test_hooks_are_compiled(host, settings):
     """Users cannot write there, so a hook that is not compiled would compile itself at every start."""
-    found = host.check_output("find %s -name '*.pyc' -printf '%%f\\n'", settings["checkpoint_hooks_path"]).splitlines()
-    assert sorted({name.split(".")[0] for name in found}) == sorted(set(ROOMS + ENGINES))
+    found = host.check_output("find %s -name '*.pyc' -printf '%%P\\n'", settings["checkpoint_hooks_path"]).splitlines()
+    assert sorted(re.sub(r"__pycache__/(.*)\.[^.]*\.pyc", r"\1.py", path) for path in found) == FILES
 
 
 def test_hooks_start_with_the_interpreter(host, settings):

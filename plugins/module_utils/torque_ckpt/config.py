@@ -16,7 +16,7 @@ keys (all optional but "stores"):
   run_directory   str, "/run/ckpt-torque"; root's records of restarted jobs, and its locks
   private_directory str, ""; where a restart copies what nobody may change any more, and decompresses
                   memory: as large as an image; empty: state_directory
-  key_path        str, "/etc/ckpt-torque/manifest.key"; see key.py
+  key_path        str, "/etc/ckpt-torque/manifest.key"; see seal.py
   restart_attempts  int, 5; so many restarts in a row may fail on this node for a passing reason, then the job is held
   restart_backoff   int, seconds, 10; pause after the first of them, doubled after each further one
   depth           int, 2; generations of a job's images to keep where TORQUE names no depth
@@ -45,11 +45,11 @@ import json
 import os
 import stat
 
-from . import compressors
 from .errors import HookError, CONFIG
+from .image import compressors
 
 CHANGED_FILES = ("refuse", "report", "ignore")
-"""What a restart can do about files that were changed (files: changed.py)."""
+"""What a restart can do about files that were changed (files: consistency.py)."""
 
 DEFAULTS = {
     "engine": "criu",

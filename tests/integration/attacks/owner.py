@@ -167,9 +167,9 @@ def watch(stop):
     print(json.dumps({"looked": looked, "closed": len(closed), "found": sorted(found)}), flush=True)
 
 
-def seal(image):
+def seal_image(image):
     sys.path.insert(0, "/usr/lib/ckpt-torque")
-    from torque_ckpt import key, manifest
+    from torque_ckpt.image import manifest, seal
     with open(os.path.join(image, "manifest.json")) as stream:
         found = json.load(stream)
     directory = os.open(image, os.O_RDONLY)
@@ -182,8 +182,8 @@ def seal(image):
                 stream.write(data)
             entry["size"], entry["sha256_tree"] = manifest.digest_of(directory, entry["name"])
     with open(os.path.join(image, "manifest.json"), "w") as stream:
-        json.dump(key.seal(key.load("/etc/ckpt-torque/manifest.key"), found), stream)
+        json.dump(seal.seal(seal.load("/etc/ckpt-torque/manifest.key"), found), stream)
 
 
 if __name__ == "__main__":
-    {"put": put_images, "replace": replace_images, "watch": watch, "seal": seal}[sys.argv[1]](*sys.argv[2:])
+    {"put": put_images, "replace": replace_images, "watch": watch, "seal": seal_image}[sys.argv[1]](*sys.argv[2:])

@@ -17,8 +17,12 @@ import pytest
 HOOKS = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../plugins/module_utils"))
 sys.path.insert(0, HOOKS)
 
-from torque_ckpt import contract, key, location, manifest, privilege, processes, progress, supervisor  # noqa: E402
-from torque_ckpt.draft import Draft  # noqa: E402
+from torque_ckpt.image import manifest, seal  # noqa: E402
+from torque_ckpt.job import supervisor  # noqa: E402
+from torque_ckpt.store import location  # noqa: E402
+from torque_ckpt.store.draft import Draft  # noqa: E402
+from torque_ckpt.system import privilege, processes, progress  # noqa: E402
+from torque_ckpt.torque import contract  # noqa: E402
 
 LIMIT = 30
 """Seconds after which something that should have happened is taken for hung."""
@@ -229,7 +233,7 @@ def hook(installed):
         environment = dict({"PATH": "/bin:/usr/bin"}, **dict(variables))
         if "LD_LIBRARY_PATH" in os.environ:  # some interpreters need it
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        code = "import sys; sys.path.insert(0, %r); %s; from torque_ckpt.%s import main; sys.exit(main([%r] + sys.argv[1:], %r))"
+        code = "import sys; sys.path.insert(0, %r); %s; from torque_ckpt.hooks.%s import main; sys.exit(main([%r] + sys.argv[1:], %r))"
         code %= (installed, before, name, os.path.join(installed, name), config)
         process = subprocess.Popen([sys.executable, "-IS", "-c", code] + arguments,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -310,9 +314,9 @@ class Site(object):
                 saved = [{"name": "stdout", "path": output[0], "mode": 0o600}]
             facts = {"engine": {"name": engine, "version": "1"}, "root": root, "pids": pids, "frozen_seconds": 0.5, "spool": saved,
                      "generation": generation, "incarnation": incarnation, "held": held}
-            manifest.write(draft.descriptor, call, self.user, facts, key.ask_to_seal)
+            manifest.write(draft.descriptor, call, self.user, facts, seal.ask_to_seal)
             draft.publish()
-        privilege.as_user(self.user, work, answer=key.answer(key.load(self.key), call, self.user))
+        privilege.as_user(self.user, work, answer=seal.answer(seal.load(self.key), call, self.user))
 
     def content(self):
         """Return all that is in the job's directory: paths and bytes (dict); what a hook takes away or renames meanwhile may be missing."""

@@ -9,8 +9,13 @@ import time
 import pytest
 from conftest import HOOKS, LIMIT
 
-from torque_ckpt import commandline, compression, contract, errors, fit, key, location, manifest, privilege, schema, strict
-from torque_ckpt.draft import Draft
+from torque_ckpt import errors
+from torque_ckpt.cli import parser
+from torque_ckpt.image import compatibility, compression, manifest, schema, seal
+from torque_ckpt.store import location
+from torque_ckpt.store.draft import Draft
+from torque_ckpt.system import privilege, strict_json
+from torque_ckpt.torque import contract
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: images of several users are looked at")
 
@@ -59,7 +64,7 @@ class Fleet(object):
         with open(listed, "w") as stream:
             json.dump({"nodes": names + [name]}, stream)
         if facts.get("node", "") is not None:
-            found = dict(fit.node(), node=name, engine={"name": "criu", "version": "9.9"}, stores=["main"])
+            found = dict(compatibility.node(), node=name, engine={"name": "criu", "version": "9.9"}, stores=["main"])
             with open(os.path.join(self.top, "etc", "nodes", name + ".json"), "w") as stream:
                 json.dump(dict(found, **facts), stream)
 
@@ -88,11 +93,11 @@ class Fleet(object):
             found = dict({"engine": {"name": "criu", "version": "9.9"}, "root": 4711, "pids": [4711, 4712], "frozen_seconds": 0.25,
                           "spool": [], "generation": generation}, **facts)
             plain = compression.compress(draft.descriptor, lambda name: True, compress, 0, LIMIT) if compress else {}
-            manifest.write(draft.descriptor, call, account, found, key.ask_to_seal, plain)
+            manifest.write(draft.descriptor, call, account, found, seal.ask_to_seal, plain)
             if publish:
                 draft.publish()
             return draft.hidden
-        hidden = privilege.as_user(account, work, answer=key.answer(KEYS, call, account))
+        hidden = privilege.as_user(account, work, answer=seal.answer(KEYS, call, account))
         return os.path.join(directory, name if publish else hidden)
 
     def server(self, name="head", known=(), broken=None):
@@ -114,9 +119,9 @@ class Fleet(object):
         # What is imported late is imported before.
         become = "pass"
         if user:
-            become = "admin.commandline.parser().format_help(); admin.digest.prepare(); privilege.become(privilege.account(%r))" % user
-        code = ("import resource, sys; sys.path.insert(0, %r)\nfrom torque_ckpt import admin, privilege\n"
-                "from torque_ckpt.engines import criu\n%s\n%s\nsys.exit(admin.main(sys.argv, %r))" % (HOOKS, before, become, self.config))
+            become = "main.parser.parser().format_help(); main.digest.prepare(); privilege.become(privilege.account(%r))" % user
+        code = ("import resource, sys; sys.path.insert(0, %r)\nfrom torque_ckpt.cli import main\nfrom torque_ckpt.system import privilege\n"
+                "from torque_ckpt.engines import criu\n%s\n%s\nsys.exit(main.main(sys.argv, %r))" % (HOOKS, before, become, self.config))
         environment = dict({"PATH": "/bin:/usr/bin", "LC_ALL": locale}, **dict(variables))
         if "LD_LIBRARY_PATH" in os.environ:
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
@@ -161,7 +166,7 @@ def test_arguments_that_are_not_understood(fleet, arguments, sentence):
         assert done.stderr == "torque-ckpt: %s\n" % sentence
 
 
-@pytest.mark.parametrize("command", [name for name, _brief, _more, _arguments, _keys in commandline.COMMANDS])
+@pytest.mark.parametrize("command", [name for name, _brief, _more, _arguments, _keys in parser.COMMANDS])
 def test_help_of_each_command(fleet, command):
     done = fleet.call(command, "--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -190,7 +195,7 @@ def test_list_of_an_empty_store(fleet):
 def test_list_shows_all_that_is_known_of_an_image(fleet):
     path = fleet.image(content=b"x" * 5000)
     found, = fleet.ask("list")["images"]
-    assert sorted(found) == sorted(name for name, _meaning in commandline.IMAGE_KEYS)
+    assert sorted(found) == sorted(name for name, _meaning in parser.IMAGE_KEYS)
     size = sum(os.path.getsize(os.path.join(path, name)) for name in os.listdir(path))
     created = found.pop("created")
     assert created == json.load(open(os.path.join(path, "manifest.json")))["created"]
@@ -278,7 +283,7 @@ def test_image_without_a_manifest(fleet):
 
 @pytest.mark.parametrize("make", [
     os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path),
-    lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), strict.LARGEST + 1)])
+    lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), strict_json.LARGEST + 1)])
 def test_manifest_that_would_keep_root_busy(fleet, make):
     path = os.path.join(fleet.image(), "manifest.json")
     fleet.image("13.head")
@@ -360,7 +365,7 @@ def test_many_large_manifests_do_not_pile_up(fleet):
     limit = "resource.setrlimit(resource.RLIMIT_DATA, (%d << 20,) * 2)"
     found = fleet.ask("list", before=limit % 170)
     assert [image["state"] for image in found["images"]] == ["refused"] * 16
-    found = fleet.ask("list", before="from torque_ckpt import survey; survey.MEMORY = 40 << 20", code=1)
+    found = fleet.ask("list", before="from torque_ckpt.store import catalog; catalog.MEMORY = 40 << 20", code=1)
     assert found["images"] == []
     assert found["problems"] == ["the images of nobody in %s cannot be looked at: there is more than fits into 40 MiB of memory"
                                  % fleet.store]
@@ -390,8 +395,9 @@ def test_user_who_stops_what_looks_at_his_images(fleet, command):
     for generation in (1, 2, 3):
         fleet.image("13.head", user="daemon", generation=generation)
     # He sees the part for a second, however busy this machine is.
-    before = ("import time; from torque_ckpt import progress, survey; progress.STOPPED = 2; right = survey.location.open_job_directory; "
-              "survey.location.open_job_directory = lambda *arguments: time.sleep(1) or right(*arguments)")
+    before = ("import time; from torque_ckpt.store import location; from torque_ckpt.system import progress; "
+              "progress.STOPPED = 2; right = location.open_job_directory; "
+              "location.open_job_directory = lambda *arguments: time.sleep(1) or right(*arguments)")
     stopper = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
                                 "/usr/bin/python3", "-c", STOPPER.replace("STORE", repr(fleet.top))])
     try:
@@ -408,7 +414,7 @@ def test_more_images_than_are_looked_at(fleet):
     fleet.image("13.head", user="daemon")
     for generation in range(1, 5):
         fleet.image(generation=generation)
-    found = fleet.ask("list", before="from torque_ckpt import survey; survey.MOST = 3", code=1)
+    found = fleet.ask("list", before="from torque_ckpt.store import catalog; catalog.MOST = 3", code=1)
     assert [image["job"] for image in found["images"]] == ["13.head"]
     assert found["problems"] == ["the images of nobody in %s cannot be looked at: there are more than 3 images in %s/12.head.CK"
                                  % (fleet.store, fleet.store)]
@@ -417,8 +423,8 @@ def test_more_images_than_are_looked_at(fleet):
 def test_image_that_shows_a_mistake_of_ours_hides_no_other(fleet):
     for generation in (1, 2):
         fleet.image(generation=generation)
-    before = ("from torque_ckpt import manifest, survey; right = manifest.read; "
-              "survey.manifest.read = lambda image, shown: right(image, shown) if shown.endswith('2') else 1 / 0")
+    before = ("from torque_ckpt.image import manifest; right = manifest.read; "
+              "manifest.read = lambda image, shown: right(image, shown) if shown.endswith('2') else 1 / 0")
     found = fleet.ask("list", before=before)
     assert [(image["state"], image["problem"]) for image in found["images"]] == [
         ("damaged", "image %s/12.head.CK/ckpt.12.head.1001 cannot be looked at: ZeroDivisionError: division by zero" % fleet.store),
@@ -529,14 +535,14 @@ def test_terminal_is_not_obeyed(fleet):
     facts = json.load(open(os.path.join(path, "manifest.json")))
     facts["node"] = "\x1b[2Jn1"
     with open(os.path.join(path, "manifest.json"), "w") as stream:
-        json.dump(key.seal(KEYS, {name: value for name, value in facts.items() if name not in ("key", "mac")}), stream)
+        json.dump(seal.seal(KEYS, {name: value for name, value in facts.items() if name not in ("key", "mac")}), stream)
     for command in (["list"], ["show", "12"], ["verify", "12"]):
         assert "\x1b" not in fleet.call(*command).stdout
 
 
 def test_pipe_that_is_closed(fleet):
     fleet.image()
-    code = "import sys; sys.path.insert(0, %r); from torque_ckpt.admin import main; sys.exit(main(sys.argv, %r))" % (HOOKS, fleet.config)
+    code = "import sys; sys.path.insert(0, %r); from torque_ckpt.cli.main import main; sys.exit(main(sys.argv, %r))" % (HOOKS, fleet.config)
     done = subprocess.run("%s -IS -c '%s' list | true; echo ${PIPESTATUS[0]}" % (sys.executable, code.replace("'", "\"")), shell=True,
                           executable="/bin/bash", stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
     assert (done.stdout, done.stderr) == ("0\n", "")
@@ -552,10 +558,10 @@ def test_show_says_where_an_image_can_be_restarted(fleet):
     fleet.record("node4", stores=["other"])
     fleet.record("node5", node=None)
     found = fleet.ask("show", "12.head")
-    here = fit.node()
+    here = compatibility.node()
     assert found["nodes"] == [
         {"node": "node1", "fits": True, "why": ""},
-        {"node": "node2", "fits": False, "why": "the image " + fit.lacks(found["manifest"], dict(here, arch="riscv64"))},
+        {"node": "node2", "fits": False, "why": "the image " + compatibility.lacks(found["manifest"], dict(here, arch="riscv64"))},
         {"node": "node3", "fits": False, "why": "its engine is blcr, the image was made by criu"},
         {"node": "node4", "fits": False, "why": "it does not have the store main"},
         {"node": "node5", "fits": False, "why": "nothing is known of it; run site.yml on it"}]
@@ -932,7 +938,8 @@ def test_status_of_a_host_that_is_not_a_node(fleet):
 def test_status_names_jobs_that_were_restarted_here(fleet):
     sleeper = subprocess.Popen(["/bin/sleep", "1000"], stdin=subprocess.DEVNULL)
     try:
-        from torque_ckpt import identity, processes
+        from torque_ckpt.job import identity
+        from torque_ckpt.system import processes
         here = processes.read_process(sleeper.pid)
         identity.write_record(fleet.settings["run_directory"], "12.head", here, here)
         identity.write_record(fleet.settings["run_directory"], "13.head", here, here._replace(start=here.start + 1))

@@ -7,10 +7,12 @@ import threading
 
 import pytest
 
-from torque_ckpt import admit, errors, privilege
-from torque_ckpt import survey  # noqa: F401 pylint: disable=unused-import; by root: users may not be able to read this interpreter
-from torque_ckpt import private as private_place
+from torque_ckpt import errors
+from torque_ckpt.store import capacity
+from torque_ckpt.system import privilege
+from torque_ckpt.store import catalog  # noqa: F401 pylint: disable=unused-import; by root: users may not be able to read this interpreter
 from torque_ckpt.errors import HookError
+from torque_ckpt.system import private_dir as private_place
 
 MIB = 1 << 20
 
@@ -29,7 +31,7 @@ def private(size):
 
 
 def grown(pid, base):
-    return (admit.memory(pid) - admit.memory(base)) / MIB
+    return (capacity.memory(pid) - capacity.memory(base)) / MIB
 
 
 @pytest.fixture
@@ -73,17 +75,17 @@ def test_memory_that_parent_and_child_still_share_counts_for_each(keep):
     """Engines write it for each."""
     held = private(32 * MIB)
     found = [keep(lambda: None) for _turn in range(3)]
-    assert all(admit.memory(pid) > 32 * MIB for pid in found)
+    assert all(capacity.memory(pid) > 32 * MIB for pid in found)
     held.close()
 
 
 def test_process_that_has_ended_takes_nothing(free_pid):
-    assert admit.memory(free_pid) == 0
+    assert capacity.memory(free_pid) == 0
 
 
 def without(*left_out):
-    """Return admit._kilobytes of a kernel that does not tell these."""
-    real = admit._kilobytes
+    """Return capacity._kilobytes of a kernel that does not tell these."""
+    real = capacity._kilobytes
 
     def kilobytes(path):
         if os.path.basename(path) in left_out:
@@ -94,25 +96,25 @@ def without(*left_out):
 
 def test_kernels_that_tell_less_let_it_count_more(keep, base, monkeypatch):
     pid = keep(lambda: (private(16 * MIB), filled(16 * MIB, mmap.MAP_SHARED)))
-    exact = admit.memory(pid)
+    exact = capacity.memory(pid)
     assert exact > 32 * MIB
     for left_out in (["Pss_Shmem"], ["smaps_rollup"]):
-        monkeypatch.setattr(admit, "_kilobytes", without(*left_out))
-        assert exact <= admit.memory(pid) <= exact + 32 * MIB
+        monkeypatch.setattr(capacity, "_kilobytes", without(*left_out))
+        assert exact <= capacity.memory(pid) <= exact + 32 * MIB
         monkeypatch.undo()
 
 
 def test_need_adds_what_an_image_has_beside_the_memory(base, keep):
-    memory = admit.memory(base)
-    assert admit.need([base]) == [memory + memory // 50 + MIB + 56 * 1024, 33]
-    assert admit.need([base, base], 100 * MIB)[0] == 2 * memory + 100 * MIB + (2 * memory + 100 * MIB) // 50 + MIB + 2 * 56 * 1024
-    assert admit.need([base, base])[1] == 42
+    memory = capacity.memory(base)
+    assert capacity.need([base]) == [memory + memory // 50 + MIB + 56 * 1024, 33]
+    assert capacity.need([base, base], 100 * MIB)[0] == 2 * memory + 100 * MIB + (2 * memory + 100 * MIB) // 50 + MIB + 2 * 56 * 1024
+    assert capacity.need([base, base])[1] == 42
     threaded = keep(lambda: [threading.Thread(target=signal.pause, daemon=True).start() for _turn in range(9)])
-    assert admit.need([threaded])[1] == 42
+    assert capacity.need([threaded])[1] == 42
 
 
 def test_need_of_a_process_that_has_ended(free_pid):
-    assert admit.need([free_pid]) == [MIB + 48 * 1024, 32]
+    assert capacity.need([free_pid]) == [MIB + 48 * 1024, 32]
 
 
 # Whether there is room
@@ -142,7 +144,7 @@ def tmpfs(mounted, options="size=64m,nr_inodes=100"):
 
 
 def check(directory, size, files=10, reserve=0):
-    admit.check(directory, [size, files], "/shared/ckpt", reserve, "alice")
+    capacity.check(directory, [size, files], "/shared/ckpt", reserve, "alice")
 
 
 def refusal(*arguments, **options):
@@ -200,7 +202,7 @@ def test_what_only_the_attempt_shows(tmp_path, monkeypatch, number, sentence):
     """Real quotas are in the integration tests."""
     def allocate(_directory, _size):
         raise OSError(number, os.strerror(number))
-    monkeypatch.setattr(admit, "_allocate", allocate)
+    monkeypatch.setattr(capacity, "_allocate", allocate)
     directory = os.open(str(tmp_path), os.O_RDONLY)
     assert refusal(directory, MIB) == sentence
     os.close(directory)
@@ -208,21 +210,21 @@ def test_what_only_the_attempt_shows(tmp_path, monkeypatch, number, sentence):
 
 def test_attempt_really_asks_for_the_room(mounted):
     with pytest.raises(OSError) as caught:
-        admit._allocate(tmpfs(mounted), 65 * MIB)
+        capacity._allocate(tmpfs(mounted), 65 * MIB)
     assert caught.value.errno == 28
 
 
 def test_private_place_without_room(open_directory, somebody, monkeypatch):
     place = private_place.Place(open_directory + "/run", somebody)
     monkeypatch.setattr(place, "free", lambda: 32 << 13)
-    admit.check_private(place, 32)
+    capacity.check_private(place, 32)
     with pytest.raises(HookError) as caught:
-        admit.check_private(place, 33)
+        capacity.check_private(place, 33)
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "what the engine writes on this node needs 264.0 KiB, %s/run/private has 256.0 KiB free; the job runs on; "
         "free room there, or name another disk of this node in checkpoint_hooks_private_directory" % open_directory)
     monkeypatch.setattr(place, "free", lambda: None)  # of a file system that does not know its size
-    admit.check_private(place, 33)
+    capacity.check_private(place, 33)
     place.remove()
 
 

@@ -2,8 +2,9 @@ import os
 
 import pytest
 
-from torque_ckpt import attempts, errors
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.job import retries
 
 
 @pytest.fixture
@@ -13,7 +14,7 @@ def settings(tmp_path):
 
 def judge(settings, code=errors.TEMPORARY, job="12.head"):
     pauses = []
-    found = attempts.judge(settings, job, HookError(code, "it would not"), pauses.append)
+    found = retries.judge(settings, job, HookError(code, "it would not"), pauses.append)
     return found.code, found.sentence, pauses
 
 
@@ -33,21 +34,21 @@ def test_no_pause_is_longer_than_the_longest(settings):
 def test_each_job_is_counted_for_itself(settings):
     judge(settings)
     assert judge(settings, job="13.head")[1] == "it would not (attempt 1 of 4)"
-    assert (attempts.failed(settings["run_directory"], "12.head"), attempts.failed(settings["run_directory"], "14.head")) == (1, 0)
+    assert (retries.failed(settings["run_directory"], "12.head"), retries.failed(settings["run_directory"], "14.head")) == (1, 0)
 
 
 @pytest.mark.parametrize("code", [errors.DATA, errors.REFUSED, errors.ENGINE, errors.SYSTEM])
 def test_a_lasting_reason_is_told_at_once_and_ends_the_count(settings, code):
     judge(settings)
     assert judge(settings, code) == (code, "it would not", [])
-    assert attempts.failed(settings["run_directory"], "12.head") == 0
+    assert retries.failed(settings["run_directory"], "12.head") == 0
 
 
 def test_success_ends_the_count(settings):
     judge(settings)
-    attempts.forget(settings["run_directory"], "12.head")
-    attempts.forget(settings["run_directory"], "12.head")
-    assert attempts.failed(settings["run_directory"], "12.head") == 0
+    retries.forget(settings["run_directory"], "12.head")
+    retries.forget(settings["run_directory"], "12.head")
+    assert retries.failed(settings["run_directory"], "12.head") == 0
     assert os.listdir(settings["run_directory"] + "/jobs") == []
 
 

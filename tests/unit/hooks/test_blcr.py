@@ -9,9 +9,11 @@ import sys
 
 import pytest
 
-from torque_ckpt import errors, holding, privilege, processes, records
+from torque_ckpt import errors
 from torque_ckpt.engines import blcr, registry
 from torque_ckpt.errors import HookError
+from torque_ckpt.job import records, suspension
+from torque_ckpt.system import privilege, processes
 
 DOUBLE = pathlib.Path(__file__).with_name("blcr_double.py")
 
@@ -449,7 +451,7 @@ def test_kernel_that_stops_the_job_when_everybody_has_given_up(hook, blcr_site, 
     assert state_of(job) == "S"
     os.kill(job, signal.SIGSTOP)
     assert record(blcr_site) is not None
-    holding.heal(blcr_site.run_directory, "12.head", job)
+    suspension.heal(blcr_site.run_directory, "12.head", job)
     wait_until(lambda: state_of(job) == "S")
 
 

@@ -5,8 +5,12 @@ import subprocess
 
 import pytest
 
-from torque_ckpt import carried, errors, mounts, opened, processes, put_back, schema, witness
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.files import capture, open_files, restore
+from torque_ckpt.image import schema
+from torque_ckpt.job import frozen
+from torque_ckpt.system import mounts, processes
 
 ME = os.getuid()
 NODE = os.uname().nodename
@@ -43,18 +47,18 @@ class Trip(object):
     def load(self, work, output=(), uid=ME):
         """Look at a child that has done work()."""
         pid = self.keep(work)
-        places = carried.Places(self.settings, pid)
-        return carried.Load(opened.look(pid, places.directories), places, output, uid)
+        places = capture.Places(self.settings, pid)
+        return capture.Load(open_files.look(pid, places.directories), places, output, uid)
 
     def save(self, work, between=lambda: None, **options):
         """Carry what a child that has done work() has open; return what the manifest says."""
-        steps = carried.save(self.image, self.load(work, **options), self.settings["carried_bytes"])
+        steps = capture.save(self.image, self.load(work, **options), self.settings["carried_bytes"])
         next(steps)
         between()
-        return dict(witness.to_the_end(steps), node="elsewhere", left=[])
+        return dict(frozen.to_the_end(steps), node="elsewhere", left=[])
 
     def put_back(self, found, uid=ME):
-        putting = put_back.PutBack(self.image, found, self.settings, uid)
+        putting = restore.PutBack(self.image, found, self.settings, uid)
         putting.do()
         return putting
 
@@ -98,7 +102,7 @@ def places_of(wait_until):
     def make(settings, **variables):
         with subprocess.Popen(["/bin/sleep", "60"], env=dict(variables, READY="yes")) as process:
             wait_until(lambda: processes.read_variable(process.pid, "READY") == b"yes")
-            found = carried.Places(settings, process.pid)
+            found = capture.Places(settings, process.pid)
             process.kill()
         return found
     return make
@@ -252,11 +256,11 @@ def test_limit(trip):
         % (trip.path("large"), trip.path("small")))
     assert os.listdir(trip.image_path) == []
     pid = trip.keep(work)
-    places = carried.Places(trip.settings, pid)
-    assert carried.need(places, pid, 100004, [], ME) == [0, 0]
+    places = capture.Places(trip.settings, pid)
+    assert capture.need(places, pid, 100004, [], ME) == [0, 0]
     trip.settings["carried_bytes"] = 100005
     assert trip.save(work)["bound"] is False
-    assert carried.need(places, pid, 100005, [], ME) == [100005, 2]
+    assert capture.need(places, pid, 100005, [], ME) == [100005, 2]
 
 
 def test_holes_do_not_count(trip):
@@ -273,19 +277,19 @@ def test_file_that_cannot_be_read(trip):
     load = trip.load(lambda: os.open(trip.path("data"), os.O_WRONLY))
     if os.geteuid() == 0:
         load.files[0][0].way = trip.path("gone")
-    steps = carried.save(trip.image, load, 1 << 30)
-    assert witness.to_the_end(steps) == {"carried": [], "bound": True, "bound_reason": "%s cannot be read (%s)" % (
+    steps = capture.save(trip.image, load, 1 << 30)
+    assert frozen.to_the_end(steps) == {"carried": [], "bound": True, "bound_reason": "%s cannot be read (%s)" % (
         trip.path("data"), os.strerror(errno.ENOENT if os.geteuid() == 0 else errno.EACCES))}
     assert os.listdir(trip.image_path) == []
 
 
 def test_bound_image_elsewhere():
     found = {"bound": True, "bound_reason": "3.0 GiB lie there", "node": "elsewhere"}
-    assert raised(lambda: put_back.check_node(found, "/store/ckpt.1")) == (
+    assert raised(lambda: restore.check_node(found, "/store/ckpt.1")) == (
         errors.REFUSED, "image /store/ckpt.1 restarts on elsewhere only: when it was made, 3.0 GiB lie there; restart the job there; "
         "image kept")
-    put_back.check_node(dict(found, node=NODE), "/store/ckpt.1")
-    put_back.check_node(dict(found, bound=False), "/store/ckpt.1")
+    restore.check_node(dict(found, node=NODE), "/store/ckpt.1")
+    restore.check_node(dict(found, bound=False), "/store/ckpt.1")
 
 
 # What stands in the way
@@ -309,7 +313,7 @@ def test_the_same_is_left_alone(trip, found):
     trip.write("second")
     before = os.stat(trip.path("second"))
     putting = trip.put_back(found)
-    assert opened.state(os.stat(trip.path("second"))) == opened.state(before)
+    assert open_files.state(os.stat(trip.path("second"))) == open_files.state(before)
     putting.undo()
     assert trip.listing() == {"second": ("-rw-------", 1, 5)}
 
@@ -397,7 +401,7 @@ def test_undone_by_what_was_noted(trip, found):
     trip.write("second", "the restored job wrote to it")
     trip.write("new", "another's")
     os.rename(trip.path("new"), trip.path("deep", "first"))
-    put_back.undo(made, trip.settings, ME)
+    restore.undo(made, trip.settings, ME)
     assert sorted(trip.listing()) == ["deep", "deep/first"]
     assert trip.read("deep/first") == "another's"
 
@@ -413,7 +417,7 @@ def there_and_back(trip, touch):
     with open(os.path.join(trip.image_path, "carried-1"), "w") as stream:
         stream.write("later, longer")
     entry = dict(first["carried"][0], size=13, state="elsewhere's")
-    return {"carried": [entry], "left": carried.left(first), "node": "elsewhere"}
+    return {"carried": [entry], "left": capture.left(first), "node": "elsewhere"}
 
 
 def test_own_leavings_are_replaced(trip):
@@ -432,14 +436,14 @@ def test_what_was_left_is_remembered_for_each_node_once():
     def manifest(node, state, left):
         return {"node": node, "left": left, "carried": [
             {"kind": "file", "path": "/tmp/x", "links": [["/tmp/y", "/tmp"]], "state": state}, {"kind": "directory", "path": "/tmp/d"}]}
-    one = carried.left(manifest("node1", "1", []))
+    one = capture.left(manifest("node1", "1", []))
     assert one == [{"node": "node1", "path": "/tmp/x", "state": "1"}, {"node": "node1", "path": "/tmp/y", "state": "1"}]
-    two = carried.left(manifest("node2", "2", one))
-    three = carried.left(manifest("node1", "3", two))
+    two = capture.left(manifest("node2", "2", one))
+    three = capture.left(manifest("node1", "3", two))
     assert [(entry["node"], entry["path"], entry["state"]) for entry in three] == [
         ("node2", "/tmp/x", "2"), ("node2", "/tmp/y", "2"), ("node1", "/tmp/x", "3"), ("node1", "/tmp/y", "3")]
     many = [{"node": "node3", "path": "/tmp/%d" % number, "state": ""} for number in range(2000)]
-    assert len(carried.left(manifest("node1", "1", many))) == 1000
+    assert len(capture.left(manifest("node1", "1", many))) == 1000
 
 
 # Manifests that say nonsense

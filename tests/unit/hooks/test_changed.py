@@ -5,8 +5,12 @@ import time
 
 import pytest
 
-from torque_ckpt import changed, errors, mounts, opened, schema, witness
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.files import consistency, open_files
+from torque_ckpt.image import schema
+from torque_ckpt.job import frozen
+from torque_ckpt.system import mounts
 
 
 @pytest.fixture
@@ -19,7 +23,7 @@ def record(keep, tmp_path):
             with open(os.path.join(top, name), "w") as stream:
                 stream.write("12345")
         pid = keep(lambda: [os.open(os.path.join(top, name), flags) for name, flags in files.items()])
-        return [entry for entry in changed.record(opened.look(pid, []), **dict({"left_out": set()}, **options))
+        return [entry for entry in consistency.record(open_files.look(pid, []), **dict({"left_out": set()}, **options))
                 if entry["path"].startswith(top)]
     return run
 
@@ -57,7 +61,7 @@ def test_script_that_pbs_mom_writes_anew_when_the_job_comes_back(record, tmp_pat
     found, = record({"jobs/12.head.SC": os.O_RDWR})
     assert found["filesystem"] == ""
     os.utime(str(tmp_path / "jobs/12.head.SC"), (1, 1))
-    assert changed.check([found], False) == ([], [])
+    assert consistency.check([found], False) == ([], [])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a file that is another's")
@@ -79,13 +83,13 @@ def entry(tmp_path):
 
 def refused(entry, allowed=True):
     with pytest.raises(HookError) as caught:
-        changed.check([entry], allowed)
+        consistency.check([entry], allowed)
     assert caught.value.code == errors.REFUSED
     return str(caught.value)
 
 
 def test_unchanged(entry):
-    assert changed.check([entry], False) == ([], [])
+    assert consistency.check([entry], False) == ([], [])
 
 
 def test_missing(entry):
@@ -126,8 +130,8 @@ def test_grown(entry, change, allowed, setting):
 def test_cut_back(entry):
     with open(entry["path"], "a") as stream:
         stream.write("6789")
-    assert changed.check([entry], True) == ([entry], [])
-    assert witness.to_the_end(changed.cut_back([entry])) is None
+    assert consistency.check([entry], True) == ([entry], [])
+    assert frozen.to_the_end(consistency.cut_back([entry])) is None
     with open(entry["path"]) as stream:
         assert stream.read() == "12345"
 
@@ -140,7 +144,7 @@ def test_cut_back(entry):
 def test_cut_back_in_vain(entry, spoil, reason):
     spoil(entry["path"])
     with pytest.raises(HookError) as caught:
-        witness.to_the_end(changed.cut_back([entry]))
+        frozen.to_the_end(consistency.cut_back([entry]))
     assert str(caught.value) == ("file %s, which the job has open for appending, cannot be cut back to its 5 bytes: %s; image kept"
                                  % (entry["path"], reason))
 
@@ -161,9 +165,9 @@ def test_status_of_the_file_not_what_the_node_remembers_of_it(entry, monkeypatch
         found = list(real(path, *arguments, **options))
         found[6] = 3
         return os.stat_result(found)
-    monkeypatch.setattr(changed.os, "stat", stale)
+    monkeypatch.setattr(consistency.os, "stat", stale)
     assert os.stat(entry["path"]).st_size == 3
-    assert changed.check([entry], False) == ([], [])
+    assert consistency.check([entry], False) == ([], [])
 
 
 def test_file_that_may_only_be_written(entry, monkeypatch):
@@ -173,8 +177,8 @@ def test_file_that_may_only_be_written(entry, monkeypatch):
         if not flags & os.O_WRONLY:
             raise PermissionError(13, os.strerror(13))
         return real(path, flags)
-    monkeypatch.setattr(changed.os, "open", closed)
-    assert changed.check([entry], False) == ([], [])
+    monkeypatch.setattr(consistency.os, "open", closed)
+    assert consistency.check([entry], False) == ([], [])
 
 
 def test_fifo_in_the_place_of_a_file(entry):
@@ -186,9 +190,9 @@ def test_fifo_in_the_place_of_a_file(entry):
 
 def test_what_was_written_is_flushed(entry, monkeypatch):
     flushed = []
-    monkeypatch.setattr(changed.os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino))
+    monkeypatch.setattr(consistency.os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino))
     before = os.listdir("/proc/self/fd")
-    changed.flush([entry, dict(entry, writable=False), dict(entry, path=entry["path"] + ".gone")])
+    consistency.flush([entry, dict(entry, writable=False), dict(entry, path=entry["path"] + ".gone")])
     assert flushed == [entry["inode"]]
     assert os.listdir("/proc/self/fd") == before
 
@@ -196,9 +200,9 @@ def test_what_was_written_is_flushed(entry, monkeypatch):
 def test_what_cannot_be_flushed(entry, monkeypatch):
     def full(descriptor):
         raise OSError(28, os.strerror(28))
-    monkeypatch.setattr(changed.os, "fsync", full)
+    monkeypatch.setattr(consistency.os, "fsync", full)
     with pytest.raises(HookError) as caught:
-        changed.flush([entry])
+        consistency.flush([entry])
     assert (caught.value.code, str(caught.value)) == (errors.CANNOT_WRITE, (
         "what the job wrote to %s could not be flushed: No space left on device; the job runs on; see to that file system" % entry["path"]))
 
@@ -234,10 +238,10 @@ def test_rewritten(entry, change, append, how):
         entry["path"], how, shown(entry["mtime_ns"]))
     assert refused(entry) == ("%s; if it is as the job needs it, give it its time back with \"%s\", or restart the job from another image; "
                               "image kept" % (said, touch_of(entry)))
-    assert changed.check([entry], False, changed.REPORT) == ([], [said])
-    assert changed.check([entry], False, changed.IGNORE) == ([], [])
+    assert consistency.check([entry], False, consistency.REPORT) == ([], [said])
+    assert consistency.check([entry], False, consistency.IGNORE) == ([], [])
     subprocess.check_call(touch_of(entry), shell=True)
-    assert changed.check([entry], False) == ([], [])
+    assert consistency.check([entry], False) == ([], [])
 
 
 @told
@@ -252,15 +256,15 @@ def test_moment_is_told_apart(entry):
 def test_what_the_job_cannot_have_read(entry):
     """Who opened it for appending only."""
     write(entry["path"])
-    assert changed.check([entry], False) == ([], [])
+    assert consistency.check([entry], False) == ([], [])
 
 
 def test_file_of_another_file_system(entry):
     """Here is another node's own: its times tell nothing."""
     write(entry["path"])
     entry["append"] = False
-    assert changed.check([dict(entry, filesystem="nfs4")], False) == ([], [])
-    assert changed.check([dict(entry, filesystem="")], False) == ([], [])
+    assert consistency.check([dict(entry, filesystem="nfs4")], False) == ([], [])
+    assert consistency.check([dict(entry, filesystem="")], False) == ([], [])
 
 
 def test_image_of_older_hooks(entry):
@@ -268,7 +272,7 @@ def test_image_of_older_hooks(entry):
     entry["append"] = False
     del entry["mtime_ns"], entry["ctime_ns"], entry["filesystem"]
     schema._check_open_files({"open_files": [entry]})
-    assert changed.check([entry], False) == ([], [])
+    assert consistency.check([entry], False) == ([], [])
 
 
 @pytest.mark.parametrize("harmless", [lambda path: os.chmod(path, 0o600), lambda path: os.link(path, path + ".link"),
@@ -278,12 +282,12 @@ def test_change_that_costs_no_job(entry, harmless):
     harmless(entry["path"])
     assert os.stat(entry["path"]).st_ctime_ns != entry["ctime_ns"]
     entry["append"] = False
-    assert changed.check([entry], False) == ([], [])
+    assert consistency.check([entry], False) == ([], [])
 
 
 @pytest.mark.parametrize("kind, shared", [("nfs4", True), ("lustre", True), ("ext4", False)])
 def test_shared_file_system_is_known_by_its_type(record, monkeypatch, tmp_path, kind, shared):
-    monkeypatch.setattr(changed.mounts, "table", lambda: {"/": mounts.Mount("/", "server:/home", kind, [])})
+    monkeypatch.setattr(consistency.mounts, "table", lambda: {"/": mounts.Mount("/", "server:/home", kind, [])})
     found, = record({"data": os.O_RDWR})
     assert found["filesystem"] == (kind if shared else file_system_of(str(tmp_path)))
 
@@ -295,15 +299,15 @@ def test_what_others_write_on_the_node(keep, monkeypatch, tmp_path, kind, noted)
     path = os.path.realpath(str(tmp_path / "cache"))
     open(path, "w").close()
     os.chown(path, 1234, -1)
-    monkeypatch.setattr(changed.mounts, "table", lambda: {"/": mounts.Mount("/", "x", kind, [])})
+    monkeypatch.setattr(consistency.mounts, "table", lambda: {"/": mounts.Mount("/", "x", kind, [])})
     pid = keep(lambda: os.open(path, os.O_RDONLY))
-    assert [entry["filesystem"] for entry in changed.record(opened.look(pid, []), set()) if entry["path"] == path] == [noted]
+    assert [entry["filesystem"] for entry in consistency.record(open_files.look(pid, []), set()) if entry["path"] == path] == [noted]
 
 
 def test_times_are_noted_after_the_flush(entry):
     write(entry["path"])
     there = os.stat(entry["path"])
     other = dict(entry, inode=0)
-    changed.note([entry, other, dict(entry, path=entry["path"] + ".gone")])
+    consistency.note([entry, other, dict(entry, path=entry["path"] + ".gone")])
     assert (entry["mtime_ns"], entry["ctime_ns"]) == (there.st_mtime_ns, there.st_ctime_ns)
     assert other["mtime_ns"] != there.st_mtime_ns

@@ -6,7 +6,10 @@ import signal
 
 import pytest
 
-from torque_ckpt import errors, identity, location, lock, processes
+from torque_ckpt import errors
+from torque_ckpt.job import identity, lock
+from torque_ckpt.store import location
+from torque_ckpt.system import processes
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the checkpoint hook is root's")
 

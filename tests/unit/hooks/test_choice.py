@@ -6,8 +6,12 @@ from collections import namedtuple
 
 import pytest
 
-from torque_ckpt import choice, contract, errors, key, location, privilege
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.image import seal
+from torque_ckpt.store import choice, location
+from torque_ckpt.system import privilege
+from torque_ckpt.torque import contract
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who becomes the user")
 
@@ -45,9 +49,9 @@ def choose(site):
 
         def work():
             directory = location.open_job_directory({"path": site.store, "id": "main"}, site.directory)
-            found, reason = choice.choose(call, Node(site.user), directory, key.ask_to_prove)
+            found, reason = choice.choose(call, Node(site.user), directory, seal.ask_to_prove)
             return [int(found.name.rpartition(".")[2]), reason]
-        return privilege.as_user(site.user, work, answer=key.answer(key.load(site.key), call, site.user))
+        return privilege.as_user(site.user, work, answer=seal.answer(seal.load(site.key), call, site.user))
     return ask
 
 

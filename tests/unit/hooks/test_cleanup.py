@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from torque_ckpt import cleanup, processes
+from torque_ckpt.job import cleanup
+from torque_ckpt.system import processes
 
 
 @pytest.fixture

@@ -4,8 +4,10 @@ import time
 
 import pytest
 
-from torque_ckpt import command, errors, processes, supervisor
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.job import supervisor
+from torque_ckpt.system import command, processes
 
 
 @pytest.mark.parametrize("text, wanted", [

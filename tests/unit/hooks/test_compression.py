@@ -8,9 +8,12 @@ import re
 import pytest
 from conftest import LIMIT, core_image
 
-from torque_ckpt import compression, compressors, contract, digest, errors, key, manifest, private, privilege, processes, schema, units
+from torque_ckpt import errors, units
 from torque_ckpt.engines import blcr, criu
 from torque_ckpt.errors import HookError
+from torque_ckpt.image import compression, compressors, digest, manifest, schema, seal
+from torque_ckpt.system import private_dir, privilege, processes
+from torque_ckpt.torque import contract
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the hooks are root's")
 
@@ -28,13 +31,13 @@ def is_pages(name):
 
 
 class Image(object):
-    """An image on its way. path: pathlib.Path; descriptor: int; place: private.Place; found: its manifest (dict)"""
+    """An image on its way. path: pathlib.Path; descriptor: int; place: private_dir.Place; found: its manifest (dict)"""
 
     def __init__(self, path):
         self.path = path / "image"
         self.path.mkdir()
         self.descriptor = os.open(str(self.path), os.O_RDONLY)
-        self.place = private.Place(str(path / "node"), privilege.User("me", os.geteuid(), os.getegid(), "/"))
+        self.place = private_dir.Place(str(path / "node"), privilege.User("me", os.geteuid(), os.getegid(), "/"))
         self.found = None
 
     def put(self, **contents):
@@ -46,7 +49,7 @@ class Image(object):
 
     def compress(self, program="zstd", level=0, timeout=LIMIT):
         plain = compression.compress(self.descriptor, is_pages, program, level, timeout)
-        self.found = manifest.write(self.descriptor, CALL, ALICE, FACTS, lambda body: key.seal(KEYS, body), plain)
+        self.found = manifest.write(self.descriptor, CALL, ALICE, FACTS, lambda body: seal.seal(KEYS, body), plain)
         return self.found
 
     def decompress(self, meanwhile=None, timeout=LIMIT):
@@ -440,7 +443,7 @@ def stand_in(open_directory):
         with open(os.path.join(place, "zstd"), "w") as stream:
             stream.write("#!/bin/sh\n" + text.replace("{}", compressors.find("zstd")).replace("{out}", out))
         os.chmod(stream.name, 0o755)
-        return "from torque_ckpt import compressors; compressors.DIRECTORIES = (%r,)" % place
+        return "from torque_ckpt.image import compressors; compressors.DIRECTORIES = (%r,)" % place
     write.out = out
     return write
 
@@ -474,7 +477,7 @@ def test_criu_job_there_and_back(hook, criu_site, start_job, state_of, wait_unti
     assert (len(files["ckpt.12.head.2/pages-1.img" + suffix]) < len(PAGES)) == bool(suffix)
     criu_site.configure()  # how an image is compressed, the image says
     # On this node the job's process is there still.
-    before = "from torque_ckpt import manifest; manifest.check_pids_free = lambda found: None"
+    before = "from torque_ckpt.image import manifest; manifest.check_pids_free = lambda found: None"
     kind = "regular file" if suffix else "symbolic link"
     assert hook("restart", criu_site.arguments(), criu_site.config, before=before) == (
         errors.ENGINE, "", "criu restore failed with status 1: a %s; the image is kept\n" % kind)
@@ -613,7 +616,7 @@ def test_program_that_is_named_and_not_there_stops_no_job(hook, criu_site, start
     job = start_job(user=criu_site.user)
     program("kill -STOP $3\nexit 1\n")
     criu_site.configure(compression="lz4")
-    before = "from torque_ckpt import compressors; compressors.DIRECTORIES = ('/a', '/b', '/c')"
+    before = "from torque_ckpt.image import compressors; compressors.DIRECTORIES = ('/a', '/b', '/c')"
     assert checkpoint(hook, criu_site, job, "15", before) == (
         errors.CONFIG, "", "lz4, by which checkpoint_hooks_compression has images compressed, is not in /a, /b or /c on this node; run the "
         "role checkpoint_hooks on it\n")

@@ -2,8 +2,9 @@ import os
 
 import pytest
 
-from torque_ckpt import compressors, errors
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.image import compressors
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@ import os
 
 import pytest
 
-from torque_ckpt import changed, config, errors
+from torque_ckpt import config, errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.files import consistency
 
 STORES = [{"path": "/shared/ckpt", "id": "main"}]
 
@@ -188,4 +189,4 @@ def test_limit_that_is_none(write, value):
 
 
 def test_what_can_be_done_about_changed_files():
-    assert config.CHANGED_FILES == (changed.REFUSE, changed.REPORT, changed.IGNORE)
+    assert config.CHANGED_FILES == (consistency.REFUSE, consistency.REPORT, consistency.IGNORE)

@@ -1,7 +1,8 @@
 import pytest
 
-from torque_ckpt import contract, errors
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.torque import contract
 
 CHECKPOINT = ["4711", "12.head", "alice", "users", "/shared/ckpt/12.head.CK", "ckpt.12.head.1321009871", "15", "3"]
 RESTART = CHECKPOINT[:6]

@@ -7,8 +7,12 @@ import shutil
 
 import pytest
 from conftest import wait_until
-from torque_ckpt import contract, copies, copy, generations, manifest, privilege, processes, schema
 from torque_ckpt.errors import HookError, CANNOT_WRITE, DATA, NO_INPUT
+from torque_ckpt.hooks import copy
+from torque_ckpt.image import manifest, schema
+from torque_ckpt.store import generations, transfer
+from torque_ckpt.system import privilege, processes
+from torque_ckpt.torque import contract
 
 JOB = "12.head.CK"
 NODE = os.uname().nodename
@@ -22,7 +26,7 @@ class Ways(object):
         self.node, self.server = os.path.join(top, "node", JOB), os.path.join(top, "server", JOB)
         os.makedirs(self.node)
         os.makedirs(self.server)
-        self.way = copies.Mounted(os.path.join(top, "server"))
+        self.way = transfer.Mounted(os.path.join(top, "server"))
 
     def make(self, epoch, content=b"pages", directory=None, generation=1):
         """Lay an image into the node's store; return its path."""
@@ -40,11 +44,11 @@ class Ways(object):
         return path
 
     def put(self, path, keep=2):
-        return copies.put(self.way, path, JOB, os.path.basename(path), keep)
+        return transfer.put(self.way, path, JOB, os.path.basename(path), keep)
 
     def get(self, epoch):
         name = "ckpt.12.head.%d" % epoch
-        return copies.get(self.way, os.path.join(self.node, name), JOB, name)
+        return transfer.get(self.way, os.path.join(self.node, name), JOB, name)
 
 
 @pytest.fixture
@@ -89,13 +93,13 @@ def test_what_is_an_image(path, parts):
     (["ckpt.12.head.11", "ckpt.12.head.12", "ckpt.12.head.10"], 1, ["ckpt.12.head.11"])])
 def test_which_are_outdated(names, keep, wanted):
     """Of one generation by their number, not by their text; never the one that has just come."""
-    assert copies.outdated(dict.fromkeys(names, 1), "ckpt.12.head.10", keep) == wanted
+    assert transfer.outdated(dict.fromkeys(names, 1), "ckpt.12.head.10", keep) == wanted
 
 
 def test_outdated_by_generation():
     """Clocks of nodes may differ."""
     generations = {"ckpt.12.head.90": 1, "ckpt.12.head.10": 2, "ckpt.12.head.20": 3, "ckpt.12.head.15": 4}
-    assert copies.outdated(generations, "ckpt.12.head.15", 2) == ["ckpt.12.head.10", "ckpt.12.head.90"]
+    assert transfer.outdated(generations, "ckpt.12.head.15", 2) == ["ckpt.12.head.10", "ckpt.12.head.90"]
 
 
 def test_what_is_no_image_is_left_to_scp(in_child, open_directory, monkeypatch):
@@ -172,13 +176,13 @@ def test_directory_at_the_server_that_a_stock_pbs_server_made(ways, somebody):
 
 def test_half_an_image(ways, monkeypatch):
     """The second file fails: nothing is left that has a name, or that takes room."""
-    path, real = ways.make(7), copies._copy
+    path, real = ways.make(7), transfer._copy
 
     def full(name, *directories):
         if name == schema.FILE:
             raise OSError(28, "No space left on device")
         real(name, *directories)
-    monkeypatch.setattr(copies, "_copy", full)
+    monkeypatch.setattr(transfer, "_copy", full)
     assert "No space left on device; it stays on node" in refused(lambda: ways.put(path))[1]
     assert os.listdir(ways.server) == []
 
@@ -247,7 +251,7 @@ def test_pipe_in_an_image(ways, name):
 
 def test_pipe_that_comes_after_the_look(ways, monkeypatch):
     path = ways.make(7)
-    monkeypatch.setattr(copies, "_files", lambda *_image: os.mkfifo(path + "/zz") or [schema.FILE])
+    monkeypatch.setattr(transfer, "_files", lambda *_image: os.mkfifo(path + "/zz") or [schema.FILE])
     assert refused(lambda: ways.put(path)) == (
         CANNOT_WRITE, "image %s cannot be copied to %s: Not a regular file" % (path, ways.way.path) + STAYS)
     assert os.listdir(ways.server) == []
@@ -342,20 +346,20 @@ def test_directory_of_another_user(ways, somebody):
 # The trial
 
 def test_trial(ways):
-    found = copies.attempt(ways.way, ways.node, JOB)
+    found = transfer.attempt(ways.way, ways.node, JOB)
     assert found["bytes"] == 1 << 17 and found["seconds"] > 0
     assert os.listdir(ways.node) == [] and os.listdir(ways.server) == []
 
 
 def test_trial_of_a_way_that_changes_images(ways, monkeypatch):
-    real = copies._copy
+    real = transfer._copy
 
     def harm(name, source, target):
         real(name, source, target)
         with open(os.open(name, os.O_RDWR, dir_fd=target), "r+b") as stream:
             stream.write(b"\0" * 64)
-    monkeypatch.setattr(copies, "_copy", harm)
-    code, sentence = refused(lambda: copies.attempt(ways.way, ways.node, JOB))
+    monkeypatch.setattr(transfer, "_copy", harm)
+    code, sentence = refused(lambda: transfer.attempt(ways.way, ways.node, JOB))
     assert (code, sentence.partition(" ")[2]) == (DATA, "came back from %s as another file than it went; look at the disks" % ways.way.path)
     assert os.listdir(ways.node) == []
 
@@ -367,21 +371,21 @@ def test_server_that_cannot_be_reached(ways, monkeypatch, open_directory):
     with open(config, "w") as stream:
         stream.write("Host *\n  Port 1\n  BatchMode yes\n")
     path = ways.make(7)
-    way = copies.place("", config, "alice@127.0.0.1")
-    assert refused(lambda: copies.put(way, path, JOB, "ckpt.12.head.7", 2)) == (
+    way = transfer.place("", config, "alice@127.0.0.1")
+    assert refused(lambda: transfer.put(way, path, JOB, "ckpt.12.head.7", 2)) == (
         CANNOT_WRITE, "image %s cannot be copied to 127.0.0.1: ssh: connect to host 127.0.0.1 port 1: Connection refused" % path + STAYS)
     assert content(path)
 
 
 def test_server_that_does_not_answer(ways, monkeypatch, open_directory, program):
-    monkeypatch.setattr(copies, "PATIENCE", 1)
+    monkeypatch.setattr(transfer, "PATIENCE", 1)
     config = os.path.join(open_directory, "ssh_config")
     with open(config, "w") as stream:
         stream.write("Host *\n  BatchMode yes\n  ProxyCommand %s\n"
                      % program("echo $$ >> %s/pids\nexec sleep 1000\n" % open_directory, "p"))
     path = ways.make(7)
-    way = copies.place("", config, "alice@head")
-    assert refused(lambda: copies.put(way, path, JOB, "ckpt.12.head.7", 2)) == (
+    way = transfer.place("", config, "alice@head")
+    assert refused(lambda: transfer.put(way, path, JOB, "ckpt.12.head.7", 2)) == (
         CANNOT_WRITE, "image %s cannot be copied to head: sftp did nothing for 1 seconds and was ended" % path + STAYS)
     assert content(path)
     pid, = open(open_directory + "/pids").read().split()
@@ -389,5 +393,5 @@ def test_server_that_does_not_answer(ways, monkeypatch, open_directory, program)
 
 
 def test_place_that_is_mounted():
-    assert copies.place("/srv/copies", "/x", "alice@head").path == "/srv/copies"
+    assert transfer.place("/srv/copies", "/x", "alice@head").path == "/srv/copies"
     assert generations.HIDDEN.fullmatch(generations.hide_name("ckpt.12.head.7"))

@@ -4,8 +4,8 @@ import os
 import pytest
 from conftest import core_image, credentials, framed, message
 
-from torque_ckpt import privilege
 from torque_ckpt.engines import criu, criu_image
+from torque_ckpt.system import privilege
 
 ME = privilege.account("nobody")
 GROUPS = set(os.getgrouplist(ME.name, ME.gid))

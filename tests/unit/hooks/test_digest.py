@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from torque_ckpt import digest
+from torque_ckpt.image import digest
 
 
 def by_the_book(content):

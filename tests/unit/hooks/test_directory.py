@@ -2,7 +2,7 @@
 import os
 
 import pytest
-from torque_ckpt.directory import DIRECTORY, names_in
+from torque_ckpt.system.dirfd import DIRECTORY, names_in
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import threading
 
 import pytest
 
-from torque_ckpt import errors, processes
+from torque_ckpt import errors
 from torque_ckpt.engines import base, criu, registry
 from torque_ckpt.errors import HookError
+from torque_ckpt.system import processes
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: cutting down the bounding set")
 

@@ -7,13 +7,18 @@ import sys
 
 import pytest
 
-from torque_ckpt import contract, errors, fallback, key, preflight, privilege, processes, schema, start, syslog
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.hooks import failed_restart, preflight
+from torque_ckpt.image import schema, seal
+from torque_ckpt.system import environment, privilege, processes
+from torque_ckpt.telemetry import syslog
+from torque_ckpt.torque import contract
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
 
-RESTART = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt import restart, fallback; fallback.PAUSE = 0.05; " \
-    "sys.exit(restart.main(sys.argv, sys.argv.pop(1)))"
+RESTART = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt.hooks import restart, failed_restart; " \
+    "failed_restart.PAUSE = 0.05; sys.exit(restart.main(sys.argv, sys.argv.pop(1)))"
 
 
 @pytest.fixture
@@ -48,12 +53,12 @@ def mom(torque, site, installed):
     started = []
 
     def start():
-        environment = {"PATH": "/bin:/usr/bin"}
+        variables = {"PATH": "/bin:/usr/bin"}
         if "LD_LIBRARY_PATH" in os.environ:
-            environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+            variables["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         line = [sys.executable, "-IS", "-c", RESTART, installed, site.config] + site.arguments(name="ckpt.12.head.1")
         process = subprocess.Popen([torque + "/sbin/pbs_mom", "-c", 'setsid "$@" & wait $!; echo "ended $?" >> %s/called' % torque, "mom"]
-                                   + line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+                                   + line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=variables)
         started.append(process)
         return process
     yield start
@@ -86,7 +91,7 @@ def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, 
     mom()
     wait_until(lambda: called(torque) == ["qhold 12.head"])
     before = site.content()
-    session = fallback.note(site.run_directory, "12.head")["hook"][0]
+    session = failed_restart.note(site.run_directory, "12.head")["hook"][0]
     assert checkpoint(hook, site) == (0, "", "")
     for found in filter(None, [processes.read_process(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()]):
         if found.session == session:  # as pbs_mom does
@@ -166,7 +171,7 @@ def test_a_job_that_is_deleted_meanwhile_ends(site, torque, mom, free_pid, wait_
     assert processes.read_process(hook).ppid == process.pid
     os.kill(hook, signal.SIGTERM)
     wait_until(lambda: "ended 143" in called(torque))
-    assert fallback.note(site.run_directory, "12.head") is None
+    assert failed_restart.note(site.run_directory, "12.head") is None
 
 
 @needs_root
@@ -185,18 +190,18 @@ def test_the_hook_waits_for_a_store_that_is_away(site, torque, mom, free_pid, wa
 
 def test_no_fallback_below_something_else_than_pbs_mom(monkeypatch):
     monkeypatch.delenv(contract.STATUS, raising=False)
-    assert not fallback.is_needed()
+    assert not failed_restart.is_needed()
 
 
 def test_no_fallback_below_a_pbs_mom_with_the_patch(monkeypatch, torque):
-    monkeypatch.setattr(fallback.os, "readlink", lambda _path: torque + "/sbin/pbs_mom")
+    monkeypatch.setattr(failed_restart.os, "readlink", lambda _path: torque + "/sbin/pbs_mom")
     monkeypatch.delenv(contract.STATUS, raising=False)
-    assert fallback.is_needed()
+    assert failed_restart.is_needed()
     monkeypatch.setenv(contract.STATUS, "/x")
-    assert not fallback.is_needed()
+    assert not failed_restart.is_needed()
     monkeypatch.delenv(contract.STATUS)
     os.unlink(torque + "/bin/qhold")
-    assert not fallback.is_needed()
+    assert not failed_restart.is_needed()
 
 
 def test_insisting_ends_with_success_or_where_it_is_not_needed(monkeypatch):
@@ -207,23 +212,23 @@ def test_insisting_ends_with_success_or_where_it_is_not_needed(monkeypatch):
         if isinstance(answer, HookError):
             raise answer
         return answer
-    monkeypatch.setattr(fallback, "PAUSE", 0)
+    monkeypatch.setattr(failed_restart, "PAUSE", 0)
     monkeypatch.setattr(syslog, "log_event", lambda *_hook, **_facts: None)
-    monkeypatch.setattr(fallback, "is_needed", lambda: True)
-    assert fallback.insist(check) == "yes"
-    monkeypatch.setattr(fallback, "is_needed", lambda: False)
+    monkeypatch.setattr(failed_restart, "is_needed", lambda: True)
+    assert failed_restart.insist(check) == "yes"
+    monkeypatch.setattr(failed_restart, "is_needed", lambda: False)
     answers.append(HookError(errors.CONFIG, "no"))
     with pytest.raises(HookError):
-        fallback.insist(check)
+        failed_restart.insist(check)
 
 
 @pytest.mark.parametrize("content", ["", "{"])
 def test_note_that_is_damaged(tmp_path, content):
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "12.head.failed").write_text(content)
-    assert fallback.note(str(tmp_path), "12.head") is None
-    fallback.drop_note(str(tmp_path), "12.head")
-    fallback.drop_note(str(tmp_path), "12.head")
+    assert failed_restart.note(str(tmp_path), "12.head") is None
+    failed_restart.drop_note(str(tmp_path), "12.head")
+    failed_restart.drop_note(str(tmp_path), "12.head")
     assert list((tmp_path / "jobs").iterdir()) == []
 
 
@@ -232,18 +237,19 @@ def test_note_of_a_hook_that_has_ended(tmp_path):
     (tmp_path / "jobs").mkdir()
     for begun, there in ((me.start, True), (me.start + 1, False)):
         (tmp_path / "jobs" / "12.head.failed").write_text(json.dumps({"hook": [me.pid, begun], "name": "ckpt.12.head.1"}))
-        assert (fallback.note(str(tmp_path), "12.head") is not None) == there
+        assert (failed_restart.note(str(tmp_path), "12.head") is not None) == there
 
 
 @needs_root
 def test_name_that_is_taken(site, free_pid, monkeypatch):
-    monkeypatch.setattr(start, "check_code", lambda config_path: None)  # this process has the checkout's, which may be another user's
+    monkeypatch.setattr(environment, "check_code", lambda config_path: None)  # this process has the checkout's, which may be another user's
     for name in ("ckpt.12.head.1", "ckpt.12.head.2"):
         site.publish(name, free_pid, [free_pid])
     before = site.content()
     call = contract.checkpoint(site.arguments(name="ckpt.12.head.2") + ["15", "-"])
     node = preflight.check(call, site.config)
     with pytest.raises(HookError) as caught:
-        privilege.as_user(node.user, lambda: fallback.present(call, node, "ckpt.12.head.1"), answer=key.answer(node.keys, call, node.user))
+        privilege.as_user(node.user, lambda: failed_restart.present(call, node, "ckpt.12.head.1"),
+                          answer=seal.answer(node.keys, call, node.user))
     assert str(caught.value) == "cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept"
     assert site.content() == before

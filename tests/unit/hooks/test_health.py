@@ -11,8 +11,11 @@ import time
 import pytest
 from conftest import LIMIT
 
-from torque_ckpt import compressors, errors, health, key, location
+from torque_ckpt import errors
 from torque_ckpt.engines import blcr, criu
+from torque_ckpt.hooks import health
+from torque_ckpt.image import compressors, seal
+from torque_ckpt.store import location
 
 DOUBLE = pathlib.Path(__file__).with_name("blcr_double.py")
 ENGINES = ("criu", "blcr")
@@ -93,7 +96,7 @@ def test_kernel_that_is_too_old_for_criu(node, monkeypatch):
 
 def test_memory_that_criu_restores_in_is_refused(node):
     """By a prctl that cannot be taken back (PR_SET_MDWE), so in a process of its own; SELinux's refusal is seen in the scenario selinux."""
-    program = ("import ctypes, sys; from torque_ckpt import health; "
+    program = ("import ctypes, sys; from torque_ckpt.hooks import health; "
                "print('unknown' if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) else health.complaint(sys.argv[1]))")
     said = subprocess.check_output([sys.executable, "-c", program, node.config], universal_newlines=True,
                                    env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
@@ -155,7 +158,7 @@ def test_records_that_others_could_change(node):
 def test_fault_of_the_hooks_own(node, monkeypatch):
     def fault(_path):
         raise ZeroDivisionError("division\nby zero")
-    monkeypatch.setattr(key, "load", fault)
+    monkeypatch.setattr(seal, "load", fault)
     assert health.complaint(node.config) == "unexpected ZeroDivisionError: division by zero"
 
 

@@ -5,8 +5,10 @@ import time
 
 import pytest
 
-from torque_ckpt import errors, holding, processes, supervisor
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.job import supervisor, suspension
+from torque_ckpt.system import processes
 
 
 @pytest.fixture
@@ -16,7 +18,7 @@ def run(tmp_path):
 
 def left_behind(run, pid, suspended=()):
     """A record of a hook that is dead."""
-    holding.begin(run, "12.head", list(suspended))
+    suspension.begin(run, "12.head", list(suspended))
     path = run + "/jobs/12.head.holding"
     with open(path) as stream:
         found = json.load(stream)
@@ -30,7 +32,7 @@ def test_job_that_a_dead_hook_left_stopped_goes_on(run, start_job, wait_until, s
     wait_until(lambda: [state_of(pid) for pid in pids] == ["T", "T"])
     left_behind(run, free_pid, pids[1:])
     parent = processes.read_process(pids[0]).ppid
-    assert holding.heal(run, "12.head", parent) == [free_pid, 1]
+    assert suspension.heal(run, "12.head", parent) == [free_pid, 1]
     wait_until(lambda: [state_of(pid) for pid in pids] == ["S", "T"])
 
 
@@ -38,10 +40,10 @@ def test_it_is_set_going_only_once(run, start_job, wait_until, state_of, free_pi
     """What its user suspends afterwards stays so."""
     pid = start_job().pids[0]
     left_behind(run, free_pid)
-    healed = holding.heal(run, "12.head", pid)
+    healed = suspension.heal(run, "12.head", pid)
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == "T")
-    assert holding.heal(run, "12.head", pid, healed) == healed
+    assert suspension.heal(run, "12.head", pid, healed) == healed
     assert state_of(pid) == "T"
 
 
@@ -49,8 +51,8 @@ def test_job_of_a_hook_that_lives_is_left_alone(run, start_job, wait_until, stat
     pid = start_job().pids[0]
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == "T")
-    holding.begin(run, "12.head", [])
-    assert holding.heal(run, "12.head", pid) is None
+    suspension.begin(run, "12.head", [])
+    assert suspension.heal(run, "12.head", pid) is None
     assert state_of(pid) == "T"
 
 
@@ -60,7 +62,7 @@ def test_no_record(run, content):
     if content is not None:
         with open(run + "/jobs/12.head.holding", "w") as stream:
             stream.write(content)
-    assert holding.heal(run, "12.head", os.getpid(), "before") == "before"
+    assert suspension.heal(run, "12.head", os.getpid(), "before") == "before"
 
 
 def test_tree_is_killed_children_first(start_job, monkeypatch, somebody):
@@ -69,7 +71,7 @@ def test_tree_is_killed_children_first(start_job, monkeypatch, somebody):
     sent = []
     monkeypatch.setattr(processes, "send_signal", lambda pair, number: sent.append((pair[0], number)))
     monkeypatch.setattr(processes, "has_pidfds", lambda: True)
-    holding.kill(processes.read_process(job.leader), somebody)
+    suspension.kill(processes.read_process(job.leader), somebody)
     assert sorted(sent[:2]) == [(pid, signal.SIGKILL) for pid in sorted(job.pids)]
     assert sent[2:] == [(job.leader, signal.SIGKILL)]
 
@@ -85,9 +87,9 @@ def test_kill_ends_the_job_and_not_who_has_its_number_by_now(start_job, monkeypa
     if not handles:
         monkeypatch.setattr(processes, "_open_pidfd", lambda pid: None)
     found = processes.read_process(start_job(user=somebody).pids[0])
-    holding.kill(found._replace(start=found.start - 1), somebody)  # its number is another process's by now
+    suspension.kill(found._replace(start=found.start - 1), somebody)  # its number is another process's by now
     assert state_of(found.pid) == "S"
-    holding.kill(found, somebody)
+    suspension.kill(found, somebody)
     wait_until(lambda: state_of(found.pid) == "Z")
 
 
@@ -104,22 +106,22 @@ def test_go_on_wakes_only_what_is_the_jobs(start_job, somebody, wait_until, stat
 
 
 def test_record_ends(run):
-    holding.begin(run, "12.head", [])
-    holding.end(run, "12.head")
-    holding.end(run, "12.head")
+    suspension.begin(run, "12.head", [])
+    suspension.end(run, "12.head")
+    suspension.end(run, "12.head")
     assert os.listdir(run + "/jobs") == []
 
 
 def test_record_that_cannot_be_written(tmp_path):
     (tmp_path / "run" / "jobs" / "12.head.holding.new").mkdir(parents=True)
     with pytest.raises(HookError) as caught:
-        holding.begin(str(tmp_path / "run"), "12.head", [])
+        suspension.begin(str(tmp_path / "run"), "12.head", [])
     assert (caught.value.code, str(caught.value)) == (
         errors.SYSTEM, "cannot write %s/run/jobs/12.head.holding: Is a directory; the job runs on" % tmp_path)
 
 
 def test_leader_sets_its_job_going(run, in_child, free_pid, monkeypatch):
-    monkeypatch.setattr(holding, "PAUSE", 0.05)
+    monkeypatch.setattr(suspension, "PAUSE", 0.05)
     os.makedirs(run + "/jobs")
 
     def work():

@@ -6,8 +6,11 @@ import sys
 
 import pytest
 
-from torque_ckpt import contract, errors, identity, privilege, processes, records
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.job import identity, records
+from torque_ckpt.system import privilege, processes
+from torque_ckpt.torque import contract
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a process of another user")
 

@@ -6,7 +6,11 @@ import time
 
 import pytest
 
-from torque_ckpt import errors, generations, identity, incarnation, key, processes, records
+from torque_ckpt import errors
+from torque_ckpt.image import seal
+from torque_ckpt.job import identity, records
+from torque_ckpt.store import generations, incarnation
+from torque_ckpt.system import processes
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the hooks are root's")
 
@@ -31,7 +35,7 @@ def other(site, keys=None, **values):
     """Return the text of another life's incarnation, which started an hour from now."""
     found = {"id": "ab" * 16, "job_id": "12.head", "uid": site.user.uid, "node": "node2", "started": time.time() + 3600, "generation": 1,
              "process": []}
-    return json.dumps(key.seal(keys or KEYS, dict(found, **values), b"incarnation"))
+    return json.dumps(seal.seal(keys or KEYS, dict(found, **values), b"incarnation"))
 
 
 def put(site, text):
@@ -84,7 +88,7 @@ def test_first_image_writes_it_and_the_next_keeps_it(checkpoint, site, job):
     assert checkpoint(1) == (0, "", "")
     found = written(site)
     root = processes.read_process(job.pids[0])
-    assert key.is_sealed(KEYS, found, b"incarnation")
+    assert seal.is_sealed(KEYS, found, b"incarnation")
     assert re.fullmatch("[0-9a-f]{32}", found["id"])
     assert abs(found["started"] - processes.get_start_time(root)) < 1
     assert (found["job_id"], found["uid"], found["node"], found["generation"]) == ("12.head", site.user.uid, os.uname().nodename, 0)
@@ -239,7 +243,7 @@ def test_failed_restart_leaves_the_file_as_it_was(hook, site, free_pid, program,
     assert site.content() == content
     with open(seen) as stream:  # it was there before the processes were
         new = json.load(stream)
-    assert key.is_sealed(KEYS, new, b"incarnation")
+    assert seal.is_sealed(KEYS, new, b"incarnation")
     assert (new["node"], new["generation"], new["process"]) == (os.uname().nodename, 1, [])
     assert records.read(site.run_directory, "12.head", records.JOB) is None
 

@@ -6,8 +6,10 @@ import signal
 
 import pytest
 
-from torque_ckpt import errors, lock, privilege
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.job import lock
+from torque_ckpt.system import privilege
 
 SENTENCE = (r"a checkpoint \(process %d, since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\) is at work on job 12\.head; waited %d seconds; "
             r"try again when it has ended; the job runs on")

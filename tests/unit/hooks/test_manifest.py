@@ -7,8 +7,11 @@ import threading
 
 import pytest
 
-from torque_ckpt import contract, digest, errors, fit, key, manifest, privilege, schema
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.image import compatibility, digest, manifest, schema, seal
+from torque_ckpt.system import privilege
+from torque_ckpt.torque import contract
 
 SHOWN = "/shared/ckpt/12.head.CK/ckpt.12.head.1"
 ALICE = privilege.User("alice", 1001, 100, "/home/alice")
@@ -18,12 +21,12 @@ FACTS = {"engine": {"name": "criu", "version": "4.1"}, "root": 7, "pids": [7, 8]
 FILES = {"core-7.img": b"registers", "empty.img": b"", "pages-1.img": bytes(bytearray(range(256))) * 8193}
 
 
-def seal(body):
-    return key.seal(KEYS, body)
+def sealed(body):
+    return seal.seal(KEYS, body)
 
 
 def prove(found, shown):
-    key.check(KEYS, found, shown)
+    seal.check(KEYS, found, shown)
 
 
 class Image(object):
@@ -41,7 +44,7 @@ class Image(object):
             stream.write(content)
 
     def write(self, **change):
-        return manifest.write(self.descriptor, CALL, ALICE, dict(FACTS, **change), seal)
+        return manifest.write(self.descriptor, CALL, ALICE, dict(FACTS, **change), sealed)
 
     def verify(self, private=None, **change):
         found = manifest.verify(self.descriptor, CALL._replace(**change), ALICE, SHOWN, prove)
@@ -54,7 +57,7 @@ class Image(object):
         with open(path) as stream:
             found = json.load(stream)
         with open(path, "w") as stream:
-            json.dump(seal(dict(found, **change)), stream)
+            json.dump(sealed(dict(found, **change)), stream)
 
     def refusal(self, **change):
         with pytest.raises(HookError) as caught:
@@ -84,7 +87,7 @@ def test_written_manifest_says_what_the_image_is(image):
         carried=[], left=[], open_files=[], bound=False, bound_reason="", lost=[], incarnation="",
         bytes=sum(map(len, FILES.values())), files=[
             {"name": name, "size": len(FILES[name]), "sha256_tree": hashlib.sha256(leaf(FILES[name]) if FILES[name] else b"").hexdigest()}
-            for name in sorted(FILES)], **fit.node())
+            for name in sorted(FILES)], **compatibility.node())
     assert found["kernel"] == os.uname().release and found["node"] == os.uname().nodename
 
 
@@ -124,7 +127,7 @@ def test_manifest_where_the_user_may_not_write(open_directory, somebody):
     os.chmod(open_directory, 0o555)
     descriptor = os.open(open_directory, os.O_RDONLY)
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: manifest.write(descriptor, CALL, ALICE, FACTS, seal))
+        privilege.as_user(somebody, lambda: manifest.write(descriptor, CALL, ALICE, FACTS, sealed))
     os.close(descriptor)
     os.chmod(open_directory, 0o755)
     assert str(caught.value) == "cannot write the manifest of image ckpt.12.head.1: Permission denied"
@@ -151,7 +154,7 @@ def draft(tmp_path):
 
 
 def collect(draft, plain=None, **change):
-    return manifest.write(draft.descriptor, CALL, ALICE, dict(FACTS, **change), seal, plain, draft.private, is_pages)
+    return manifest.write(draft.descriptor, CALL, ALICE, dict(FACTS, **change), sealed, plain, draft.private, is_pages)
 
 
 def test_what_steers_the_engine_is_copied_into_the_image_while_it_is_hashed(draft, tmp_path):
@@ -183,7 +186,7 @@ def test_file_in_the_place_of_a_steering_one(draft):
     """Put there after the look, it stands in the way; it is never taken for the engine's."""
     draft.put("core-7.img", b"x")
     with pytest.raises(HookError) as caught:
-        manifest.write(draft.descriptor, CALL, ALICE, FACTS, seal, None, draft.private, lambda _name: True)
+        manifest.write(draft.descriptor, CALL, ALICE, FACTS, sealed, None, draft.private, lambda _name: True)
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "cannot write the manifest of image ckpt.12.head.1: File exists")
 
@@ -303,11 +306,11 @@ def test_manifest_of_many_threads(image, threads, fits):
     files = [{"name": "core-%d.img" % (number + 10 ** 6), "size": 1234, "sha256_tree": "a" * 64} for number in range(threads)]
     body = dict(FACTS, format=3, files=files, pids=list(range(10 ** 6, 10 ** 6 + threads)))
     if fits:
-        manifest.put(image.descriptor, body, "ckpt.12.head.1", seal)
+        manifest.put(image.descriptor, body, "ckpt.12.head.1", sealed)
         assert len(manifest.load(image.descriptor)["files"]) == threads
         return
     with pytest.raises(HookError) as caught:
-        manifest.put(image.descriptor, body, "ckpt.12.head.1", seal)
+        manifest.put(image.descriptor, body, "ckpt.12.head.1", sealed)
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "cannot write the manifest of image ckpt.12.head.1: it is larger than 16777216 bytes, so that no hook would "
         "read it; the job has too many processes, threads or files for an image")
@@ -397,11 +400,11 @@ def test_image_of_another_architecture(image):
 
 def test_image_of_another_cpu(image):
     image.write()
-    image.edit(cpu=fit.cpu_features() + ["xyz1", "avx1024"], node="node7")
+    image.edit(cpu=compatibility.cpu_features() + ["xyz1", "avx1024"], node="node7")
     assert image.refusal() == (
         errors.REFUSED, "image %s was made on a CPU with avx1024 xyz1, which this node's CPU lacks; restart it on a node like node7; "
         "image kept" % SHOWN)
-    image.edit(cpu=fit.cpu_features()[1:])
+    image.edit(cpu=compatibility.cpu_features()[1:])
     image.verify()
 
 

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from torque_ckpt import errors, metrics
+from torque_ckpt import errors
+from torque_ckpt.telemetry import metrics
 
 TOP = pathlib.Path(__file__).resolve().parents[3]
 HELD = {"outcome": "held", "bytes": 1000, "seconds": 1.5, "frozen_seconds": 0.25, "job": "12.head",

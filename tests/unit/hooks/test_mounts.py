@@ -1,7 +1,7 @@
 """mounts: /proc/self/mountinfo read right."""
 import pytest
 
-from torque_ckpt import mounts
+from torque_ckpt.system import mounts
 
 TABLE = mounts.table(b"""\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro

@@ -6,8 +6,10 @@ import subprocess
 
 import pytest
 
-from torque_ckpt import errors, mounts, opened, privilege, processes
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.files import open_files
+from torque_ckpt.system import mounts, privilege, processes
 
 
 @pytest.fixture
@@ -16,7 +18,7 @@ def look(keep, tmp_path):
     top = os.path.realpath(str(tmp_path))
 
     def run(work, directories=None):
-        found = opened.look(keep(work), [top] if directories is None else directories)
+        found = open_files.look(keep(work), [top] if directories is None else directories)
         files = {tuple(os.path.relpath(name, top) for name in sorted(file.names)): file for file in found.files
                  if any(mounts.is_beneath(name, top) for name in file.names)}
         return files, sorted(os.path.relpath(path, top) for path in found.directories if mounts.is_beneath(path, top))
@@ -156,7 +158,7 @@ def test_zombie_is_passed_over(site, somebody, wait_until, as_owner):
         wait_until(lambda: processes.read_process(zombie).state == "Z")
 
         def work():
-            return [name for file in opened.look(job.pid, []).files for name in file.names]
+            return [name for file in open_files.look(job.pid, []).files for name in file.names]
         capabilities = (privilege.CAP_SYS_PTRACE, privilege.CAP_CHECKPOINT_RESTORE)
         found = privilege.as_user(somebody, work, capabilities) if as_owner else work()
         job.kill()
@@ -170,15 +172,15 @@ def test_process_that_is_ending_is_passed_over(start_job, monkeypatch, wait_unti
     def readlink(path):
         if path == "/proc/%d/exe" % pid:
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: not opened._has_memory(pid))
+            wait_until(lambda: not open_files._has_memory(pid))
             raise PermissionError(13, "Permission denied")
         return real(path)
 
     def process(number):  # it has not come to Z
         return processes.Process(number, 1, 1, 1, 1, state, 0, "sh", False)
-    monkeypatch.setattr(opened.os, "readlink", readlink)
-    monkeypatch.setattr(opened.processes, "read_process", process)
-    opened.look(pid, [])
+    monkeypatch.setattr(open_files.os, "readlink", readlink)
+    monkeypatch.setattr(open_files.processes, "read_process", process)
+    open_files.look(pid, [])
 
 
 def test_process_that_may_not_be_looked_into(in_child, somebody, start_job):
@@ -189,7 +191,7 @@ def test_process_that_may_not_be_looked_into(in_child, somebody, start_job):
     def work():
         privilege.become(somebody)
         try:
-            opened.look(pid, [])
+            open_files.look(pid, [])
         except HookError as error:
             return error.code, str(error)
     assert in_child(work).result == [
@@ -208,11 +210,11 @@ def test_state_sees_every_change(tmp_path):
     path = str(tmp_path / "file")
     with open(path, "w") as stream:
         stream.write("hello")
-    seen = {opened.state(os.stat(path))}
+    seen = {open_files.state(os.stat(path))}
     os.chmod(path, 0o640)
-    seen.add(opened.state(os.stat(path)))
+    seen.add(open_files.state(os.stat(path)))
     with open(path, "r+") as stream:
         stream.write("HELLO")
     os.utime(path, (1, 1))
-    seen.add(opened.state(os.stat(path)))
+    seen.add(open_files.state(os.stat(path)))
     assert len(seen) == 3

@@ -2,8 +2,9 @@ import os
 
 import pytest
 
-from torque_ckpt import errors, private, privilege, processes
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.system import private_dir, privilege, processes
 
 
 def mine():
@@ -11,7 +12,7 @@ def mine():
 
 
 def test_only_its_descriptor_leads_there(open_directory, somebody):
-    place = private.Place(open_directory + "/run", somebody)
+    place = private_dir.Place(open_directory + "/run", somebody)
     parent = open_directory + "/run/private"
     assert os.stat(parent).st_mode & 0o7777 == 0o700 and os.stat(parent).st_uid == os.geteuid()
     assert os.fstat(place.descriptor).st_mode & 0o7777 == 0o700 and os.fstat(place.descriptor).st_uid == somebody.uid
@@ -33,7 +34,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another a
 @needs_root
 def test_what_root_took_over_cannot_be_opened_for_writing(open_directory, somebody):
     """Not even by a descriptor that somebody else's process has open for reading."""
-    place = private.Place(open_directory + "/run", somebody)
+    place = private_dir.Place(open_directory + "/run", somebody)
     outside = open_directory + "/pages"
     open(outside, "w").close()
     os.chmod(outside, 0o640)
@@ -52,7 +53,7 @@ def test_what_root_took_over_cannot_be_opened_for_writing(open_directory, somebo
         reading = os.open("core.img", os.O_RDONLY, dir_fd=place.descriptor)
         again = "/proc/self/fd/%d" % reading
         before = attempt(lambda: os.close(os.open(again, os.O_RDWR)))
-        private.ask_to_take_over()
+        private_dir.ask_to_take_over()
         return [before, attempt(lambda: os.open(again, os.O_RDWR)), attempt(lambda: os.chmod(again, 0o666)),
                 attempt(lambda: os.unlink("core.img", dir_fd=place.descriptor)),
                 attempt(lambda: os.open("new", os.O_WRONLY | os.O_CREAT, dir_fd=place.descriptor)),
@@ -67,7 +68,7 @@ def test_what_root_took_over_cannot_be_opened_for_writing(open_directory, somebo
 
 
 def test_room(open_directory, somebody):
-    place = private.Place(open_directory + "/run", somebody)
+    place = private_dir.Place(open_directory + "/run", somebody)
     there = os.statvfs(open_directory)
     assert abs(place.free() - there.f_bavail * there.f_frsize) < 1 << 28
     place.remove()
@@ -79,7 +80,7 @@ def test_what_killed_hooks_left_is_removed(open_directory, somebody, free_pid):
     for name in leftovers + [mine() + "0"]:
         os.mkdir(open_directory + "/run/private/" + name)
         os.symlink("/etc/passwd", open_directory + "/run/private/" + name + "/core.img")
-    place = private.Place(open_directory + "/run", somebody)
+    place = private_dir.Place(open_directory + "/run", somebody)
     assert os.listdir(open_directory + "/run/private") == [mine()]
     place.remove()
     assert os.path.exists("/etc/passwd")
@@ -90,7 +91,7 @@ def test_place_of_a_hook_that_lives_stays(open_directory, somebody, start_job):
     name = "%d.%d" % (there.pid, there.start)
     os.makedirs(open_directory + "/run/private/" + name, mode=0o700)
     os.chmod(open_directory + "/run/private", 0o700)
-    private.Place(open_directory + "/run", somebody).remove()
+    private_dir.Place(open_directory + "/run", somebody).remove()
     assert os.listdir(open_directory + "/run/private") == [name]
 
 
@@ -99,7 +100,7 @@ def test_parent_that_others_can_enter(open_directory, somebody, mode):
     os.makedirs(open_directory + "/run/private")
     os.chmod(open_directory + "/run/private", mode)
     with pytest.raises(HookError) as caught:
-        private.Place(open_directory + "/run", somebody)
+        private_dir.Place(open_directory + "/run", somebody)
     assert (caught.value.code, str(caught.value)) == (
         errors.SYSTEM, "%s/run/private must be root's and closed to everybody else; remove it and try again; image kept" % open_directory)
 
@@ -107,20 +108,20 @@ def test_parent_that_others_can_enter(open_directory, somebody, mode):
 def test_place_that_cannot_be_made(open_directory, somebody):
     open(open_directory + "/run", "w").close()
     with pytest.raises(HookError) as caught:
-        private.Place(open_directory + "/run", somebody)
+        private_dir.Place(open_directory + "/run", somebody)
     assert (caught.value.code, str(caught.value)) == (
         errors.CONFIG, "%s/run must be a directory of root's that nobody else can write to, because the hooks trust the records in it; "
         "remove it, the next hook makes it anew; nothing was done" % open_directory)
 
 
 def test_what_killed_hooks_left_is_swept_without_a_new_place(open_directory, somebody, free_pid):
-    private.sweep(open_directory + "/none")
-    place = private.Place(open_directory + "/run", somebody)
+    private_dir.sweep(open_directory + "/none")
+    place = private_dir.Place(open_directory + "/run", somebody)
     parent = open_directory + "/run/private"
     os.mkdir(parent + "/%d.7" % free_pid)
     with open(parent + "/%d.7/pages-1.img" % free_pid, "w") as stream:
         stream.write("memory")
-    private.sweep(open_directory + "/run")
+    private_dir.sweep(open_directory + "/run")
     assert os.listdir(parent) == [mine()]
     place.remove()
 
@@ -128,5 +129,5 @@ def test_what_killed_hooks_left_is_swept_without_a_new_place(open_directory, som
 def test_directory_that_is_somebody_elses_is_not_swept(open_directory, free_pid):
     os.makedirs(open_directory + "/run/private/%d.7" % free_pid, 0o755)
     os.chmod(open_directory + "/run/private", 0o777)
-    private.sweep(open_directory + "/run")
+    private_dir.sweep(open_directory + "/run")
     assert os.listdir(open_directory + "/run/private") == ["%d.7" % free_pid]

@@ -7,8 +7,9 @@ import time
 
 import pytest
 
-from torque_ckpt import command, errors, privilege, processes
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.system import command, privilege, processes
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: becoming another user")
 

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from torque_ckpt import privilege, processes
+import torque_ckpt
+from torque_ckpt.system import privilege, processes
 
 THREADS = """
 import os, sys, threading
@@ -153,7 +154,7 @@ def test_children_in_spite_of_a_thread_that_just_ended(start_job, monkeypatch):
 REUSED = """
 import os, signal, sys
 sys.path.insert(0, {hooks!r})
-from torque_ckpt import processes
+from torque_ckpt.system import processes
 
 def sleeper():
     pid = os.fork()
@@ -188,7 +189,7 @@ print(os.waitpid(victim, 0)[1])
 @pytest.mark.parametrize("plain", [False, True])
 def test_signal_does_not_reach_who_has_the_number_by_now(plain):
     """With the kernel's handles, and on a kernel that has none."""
-    hooks = os.path.dirname(os.path.dirname(os.path.abspath(processes.__file__)))
+    hooks = os.path.dirname(os.path.dirname(os.path.abspath(torque_ckpt.__file__)))
     done = subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", REUSED.format(hooks=hooks, plain=plain)],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "S\n9\n", "")

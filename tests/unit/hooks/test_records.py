@@ -2,8 +2,9 @@ import os
 
 import pytest
 
-from torque_ckpt import errors, records
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.job import records
 
 
 def test_record_is_written_read_and_dropped(tmp_path):

@@ -4,8 +4,11 @@ import syslog as system_log
 
 import pytest
 
-from torque_ckpt import contract, errors, metrics, phases, privilege, report, syslog
+from torque_ckpt import errors, phases
 from torque_ckpt.errors import HookError
+from torque_ckpt.system import privilege
+from torque_ckpt.telemetry import metrics, report, syslog
+from torque_ckpt.torque import contract
 
 NODE = os.uname().nodename
 

@@ -5,7 +5,11 @@ import threading
 
 import pytest
 
-from torque_ckpt import attempts, config, contract, errors, location, lock, processes
+from torque_ckpt import config, errors
+from torque_ckpt.job import lock, retries
+from torque_ckpt.store import location
+from torque_ckpt.system import processes
+from torque_ckpt.torque import contract
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
 
@@ -27,11 +31,11 @@ def test_with_a_malformed_argument(hook):
 
 
 def test_without_a_configuration(hook):
-    attempts.forget(config.DEFAULTS["run_directory"], "12.head")
+    retries.forget(config.DEFAULTS["run_directory"], "12.head")
     assert hook("restart", ARGUMENTS) == (
         errors.CONFIG, "", "configuration /nonexistent/hooks.json cannot be read (No such file or directory); "
         "run the role checkpoint_hooks on this node (attempt 1 of 5)\n")
-    attempts.forget(config.DEFAULTS["run_directory"], "12.head")
+    retries.forget(config.DEFAULTS["run_directory"], "12.head")
 
 
 def restart(hook, site, leader=True, variables=(), **values):

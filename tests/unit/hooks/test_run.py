@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
-from torque_ckpt import errors, processes, run, supervisor
+from torque_ckpt import errors
+from torque_ckpt.hooks import run
+from torque_ckpt.job import supervisor
+from torque_ckpt.system import processes
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the configuration must be root's")
 
@@ -148,7 +151,7 @@ def test_signal_to_the_hook_reaches_the_shell(hook, site):
 @needs_root
 def test_signal_from_pbs_mom_does_not_reach_the_shell_a_second_time(site, installed):
     """The session's every process is signalled by pbs_mom itself, so that the hook must not hand it on."""
-    code = "import sys; sys.path.insert(0, %r); from torque_ckpt.run import main; sys.exit(main(sys.argv, %r))" % (
+    code = "import sys; sys.path.insert(0, %r); from torque_ckpt.hooks.run import main; sys.exit(main(sys.argv, %r))" % (
         installed, site.config)
     text = "trap 'echo USR1' USR1; echo up; read line; echo $line"
     process = subprocess.Popen([sys.executable, "-IS", "-c", code, "/bin/sh", "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE,

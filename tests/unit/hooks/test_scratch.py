@@ -4,8 +4,9 @@ import stat
 
 import pytest
 
-from torque_ckpt import errors, scratch
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.files import scratch
 
 
 @pytest.fixture

@@ -8,9 +8,13 @@ import sys
 
 import pytest
 
-from torque_ckpt import contract, errors, start
+from torque_ckpt import errors
+from torque_ckpt.system import environment
+from torque_ckpt.torque import contract
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives files away")
+PROGRAMS = ["run", "checkpoint", "restart", "copy", "health", "torque-ckpt", "witness"]
+"""What is installed beside the package."""
 ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1"]
 
 
@@ -21,6 +25,8 @@ def code(open_directory, installed):
     """An installation (str) of its own, with its configuration in etc."""
     path = os.path.join(open_directory, "deep", "ckpt-torque")
     shutil.copytree(installed, path)
+    for name in PROGRAMS:
+        open(os.path.join(path, name), "a").close()
     os.mkdir(os.path.join(open_directory, "deep", "etc"))
     with open(os.path.join(open_directory, "deep", "etc", "hooks.json"), "w") as stream:
         json.dump({"stores": [{"path": "/nonexistent", "id": "x"}], "restart_backoff": 0, "run_directory": open_directory + "/run"}, stream)
@@ -30,12 +36,13 @@ def code(open_directory, installed):
 def ask(code, name="checkpoint", arguments=None):
     """Call a hook of this installation; return its exit code and what it said."""
     config = os.path.join(os.path.dirname(code), "etc", "hooks.json")
-    script = "import sys; sys.path.insert(0, %r); from torque_ckpt.%s import main; sys.exit(main(sys.argv, %r))" % (code, name, config)
-    environment = {"PATH": "/bin:/usr/bin"}
+    script = "import sys; sys.path.insert(0, %r); from torque_ckpt.hooks.%s import main; sys.exit(main(sys.argv, %r))"
+    script %= (code, name, config)
+    variables = {"PATH": "/bin:/usr/bin"}
     if "LD_LIBRARY_PATH" in os.environ:
-        environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
+        variables["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
     done = subprocess.run([sys.executable, "-IS", "-c", script] + arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, universal_newlines=True, env=environment, check=False, start_new_session=True)
+                          stderr=subprocess.PIPE, universal_newlines=True, env=variables, check=False, start_new_session=True)
     return done.returncode, done.stderr
 
 
@@ -45,8 +52,8 @@ def refusal(path, end=""):
 
 
 @needs_root
-@pytest.mark.parametrize("path", ["", "/torque_ckpt", "/torque_ckpt/engines", "/torque_ckpt/engines/criu.py", "/torque_ckpt/report.py",
-                                  "/../etc", "/.."])
+@pytest.mark.parametrize("path", ["", "/torque_ckpt", "/torque_ckpt/engines", "/torque_ckpt/engines/criu.py", "/torque_ckpt/telemetry",
+                                  "/torque_ckpt/telemetry/report.py", "/../etc", "/.."] + ["/" + name for name in PROGRAMS])
 @pytest.mark.parametrize("spoil", [lambda path: os.chmod(path, 0o775), lambda path: os.chmod(path, 0o757),
                                    lambda path: os.chown(path, 65534, -1)])
 def test_code_that_others_could_change(code, path, spoil):
@@ -92,7 +99,7 @@ def test_descriptors():
             os.close(1)
             for target in (3, 10, 15, 17, 40):
                 os.dup2(0, target)
-            start.close_descriptors()
+            environment.close_descriptors()
             there = [name for name in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + name)]
             os._exit(0 if (there, os.readlink("/proc/self/fd/1")) == (["0", "1", "2"], os.devnull) else 3)
         finally:
@@ -116,7 +123,7 @@ def test_core_dumps(in_child, hard, soft):
 
     def work():
         resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
-        start.no_core_dumps()
+        environment.no_core_dumps()
         return list(resource.getrlimit(resource.RLIMIT_CORE))
     assert in_child(work).result == [soft, hard]
 
@@ -131,7 +138,7 @@ def test_no_core_is_left(in_child, tmp_path):
         resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         os.chdir(str(tmp_path))
         if settled:
-            start.no_core_dumps()
+            environment.no_core_dumps()
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # ignored in what a shell starts in the background
         os.kill(os.getpid(), signal.SIGQUIT)
     assert os.WCOREDUMP(in_child(lambda: crash(False)).status)
@@ -141,7 +148,7 @@ def test_no_core_is_left(in_child, tmp_path):
 def test_environment_and_umask(in_child):
     def work():
         os.environ.update({"LD_PRELOAD": "x", "PBS_SERVER": "y", contract.STATUS: "/status"})
-        start.close_descriptors = lambda: None  # the result goes through one
-        start.settle(contract.STATUS)
+        environment.close_descriptors = lambda: None  # the result goes through one
+        environment.settle(contract.STATUS)
         return dict(os.environ), os.umask(0)
-    assert in_child(work).result == [dict(start.ENVIRONMENT, PBS_RESTART_STATUS="/status"), 0o077]
+    assert in_child(work).result == [dict(environment.ENVIRONMENT, PBS_RESTART_STATUS="/status"), 0o077]

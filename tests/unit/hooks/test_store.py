@@ -5,9 +5,13 @@ import time
 
 import pytest
 
-from torque_ckpt import command, contract, errors, generations, location, manifest, privilege, processes
-from torque_ckpt.draft import Draft
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.image import manifest
+from torque_ckpt.store import generations, location
+from torque_ckpt.store.draft import Draft
+from torque_ckpt.system import command, privilege, processes
+from torque_ckpt.torque import contract
 
 
 @pytest.fixture
@@ -841,7 +845,7 @@ def test_large_draft_is_flushed_while_it_is_hashed(job_directory, monkeypatch):
     draft = drafted(job_directory, "ckpt.1", 1)
     os.truncate(os.path.join(draft.path(), "pages.img"), 1 << 20)
     draft.flush()
-    monkeypatch.setattr("torque_ckpt.draft._MUCH", 1 << 20)
+    monkeypatch.setattr("torque_ckpt.store.draft._MUCH", 1 << 20)
     assert flushed == []
     draft.flush()
     draft.publish()
@@ -873,7 +877,7 @@ def test_what_early_flushing_met_is_raised(job_directory, monkeypatch):
             raise failures.pop()
 
     monkeypatch.setattr(location.os, "fsync", fsync)
-    monkeypatch.setattr("torque_ckpt.draft._MUCH", 1)
+    monkeypatch.setattr("torque_ckpt.store.draft._MUCH", 1)
     draft = drafted(job_directory, "ckpt.1", 1)
     draft.flush()
     with pytest.raises(HookError) as caught:
@@ -891,7 +895,7 @@ def test_draft_is_not_removed_under_who_flushes_it(job_directory, monkeypatch):
         there.append(sorted(os.listdir(draft.descriptor)))
 
     monkeypatch.setattr(location.os, "fsync", fsync)
-    monkeypatch.setattr("torque_ckpt.draft._MUCH", 1)
+    monkeypatch.setattr("torque_ckpt.store.draft._MUCH", 1)
     draft = drafted(job_directory, "ckpt.1", 1)
     draft.flush()
     draft.discard()

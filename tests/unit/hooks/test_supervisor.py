@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from torque_ckpt import supervisor
+from torque_ckpt.job import supervisor
 
 HANDED_ON = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGALRM", "SIGXCPU", "SIGVTALRM", "SIGPROF", "SIGWINCH",
              "SIGTSTP"]

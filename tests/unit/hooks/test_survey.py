@@ -4,8 +4,10 @@ import sys
 
 import pytest
 
-from torque_ckpt import errors, privilege, survey
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.store import catalog
+from torque_ckpt.system import privilege
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: directories of somebody else")
 
@@ -21,7 +23,7 @@ def test_limit_where_it_cannot_be_counted_what_there_is(in_child, open_directory
     def work():
         privilege.become(somebody)
         try:
-            survey.used_bytes({"path": open_directory, "id": "main"}, "alice")
+            catalog.used_bytes({"path": open_directory, "id": "main"}, "alice")
         except HookError as error:
             return error.code, error.sentence
     try:

@@ -6,12 +6,13 @@ import sys
 import pytest
 
 from test_checkpoint import STOPPING
-from torque_ckpt import contract, errors
+from torque_ckpt import errors
+from torque_ckpt.torque import contract
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the checkpoint hook is root's")
 
-CHECKPOINT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt import checkpoint, told; told.PATIENCE = 0.2; " \
-    "told.PAUSE = 0.05; sys.exit(checkpoint.main(sys.argv, sys.argv.pop(1)))"
+CHECKPOINT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt.hooks import checkpoint, unheard_hold; " \
+    "unheard_hold.PATIENCE = 0.2; unheard_hold.PAUSE = 0.05; sys.exit(checkpoint.main(sys.argv, sys.argv.pop(1)))"
 SENTENCE = "pbs_server does not answer (qstat: cannot connect to server head (errno=111) Connection refused), and this pbs_mom " \
     "would tell it only once that the job is held; the image is kept; the job runs on; hold it again when pbs_server answers\n"
 

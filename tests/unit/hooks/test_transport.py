@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from torque_ckpt import privilege
 from torque_ckpt.engines import transport
+from torque_ckpt.system import privilege
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: two users")
 

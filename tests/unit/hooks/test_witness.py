@@ -7,15 +7,17 @@ import subprocess
 import pytest
 from conftest import WITNESS
 
-from torque_ckpt import errors, privilege, processes, witness
+from torque_ckpt import errors
 from torque_ckpt.errors import HookError
+from torque_ckpt.job import frozen
+from torque_ckpt.system import privilege, processes
 
 
 ME = privilege.User("me", os.getuid(), os.getgid(), "/")
 
 
 def make(run_directory):
-    return witness.way(os.path.join(os.path.dirname(WITNESS), "checkpoint"), run_directory, "12.head", ME, "the job runs on")
+    return frozen.way(os.path.join(os.path.dirname(WITNESS), "checkpoint"), run_directory, "12.head", ME, "the job runs on")
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def test_work_is_done_while_the_engine_waits(way, tmp_path):
         (tmp_path / "seen").write_text("frozen")
         yield
         return {"said": "x" * 300000}  # more than a pipe holds
-    watching = witness.Witness(work, way)
+    watching = frozen.Witness(work, way)
     assert call(way, "pre-dump") == 0
     assert not (tmp_path / "seen").exists()
     assert call(way) == 0
@@ -55,7 +57,7 @@ def test_rest_of_the_work_is_done_when_the_engine_has_gone_on(way, tmp_path):
         while not (tmp_path / "thawed").exists():
             pass
         return "done"
-    watching = witness.Witness(work, way)
+    watching = frozen.Witness(work, way)
     assert call(way, "post-restore") == 0
     (tmp_path / "thawed").write_text("")
     assert watching.result() == "done"
@@ -73,7 +75,7 @@ def test_work_that_fails_while_the_job_stands_still(way, error, code, sentence):
     def work():
         fail()
         yield
-    watching = witness.Witness(work, way)
+    watching = frozen.Witness(work, way)
     assert call(way) == 1
     found = watching.fault()
     assert (found.code, found.sentence) == (code, sentence)
@@ -83,7 +85,7 @@ def test_work_that_fails_afterwards(way):
     def work():
         yield
         raise HookError(errors.CANNOT_WRITE, "no room; the job runs on")
-    watching = witness.Witness(work, way)
+    watching = frozen.Witness(work, way)
     assert call(way) == 0
     with pytest.raises(HookError) as caught:
         watching.result()
@@ -91,12 +93,12 @@ def test_work_that_fails_afterwards(way):
 
 
 def test_engine_that_fails_by_itself(way):
-    assert witness.Witness(lambda: iter(()), way).fault() is None
+    assert frozen.Witness(lambda: iter(()), way).fault() is None
 
 
 def test_engine_that_does_not_call(way):
     with pytest.raises(HookError) as caught:
-        witness.Witness(lambda: iter(()), way).result()
+        frozen.Witness(lambda: iter(()), way).result()
     assert (caught.value.code, str(caught.value)) == (
         errors.SYSTEM, "the engine did not call the hook while the job stood still, or the part of the hook it called died")
 
@@ -119,14 +121,14 @@ def test_result_is_plain_json(way):
     def work():
         yield
         return {"path": "\udcff"}
-    watching = witness.Witness(work, way)
+    watching = frozen.Witness(work, way)
     call(way)
     assert watching.result() == json.loads('{"path": "\\udcff"}')
 
 
 def test_hook_that_was_killed(way, in_child, wait_until):
     """Nothing of it stays, and the engine does not wait for it: the job runs on."""
-    ended = in_child(lambda: witness.Witness(lambda: iter(()), way)._pid)
+    ended = in_child(lambda: frozen.Witness(lambda: iter(()), way)._pid)
     wait_until(lambda: processes.read_process(ended.result) is None or processes.read_process(ended.result).state == "Z")
     assert call(way) == 1
 
@@ -137,7 +139,7 @@ def test_child_alone_that_was_killed(way, at_work):
     def work():
         os.kill(os.getpid(), signal.SIGKILL)
         yield
-    watching = witness.Witness(work, way)
+    watching = frozen.Witness(work, way)
     if not at_work:
         os.kill(watching._pid, signal.SIGKILL)
     assert call(way) == 1

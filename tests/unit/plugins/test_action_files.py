@@ -84,7 +84,7 @@ def test_package_is_read_on_the_controller(played, repository):
     package = sources(repository / "plugins" / "module_utils" / "torque_ckpt")
     wanted = {"torque_ckpt/" + name: text for name, text in package.items() if name.endswith(".py")}
     wanted.update({"torque_ckpt/letters.py": b"NAME = '\xc3\xbc'\n", "run": b"#!/bin/sh\n"})
-    assert {"torque_ckpt/__init__.py", "torque_ckpt/run.py", "torque_ckpt/engines/criu.py"} < set(wanted)
+    assert {"torque_ckpt/__init__.py", "torque_ckpt/hooks/run.py", "torque_ckpt/engines/criu.py"} < set(wanted)
     assert sources(top / "lib" / "hooks") == wanted
     assert installed["changed"] is True
     assert installed["written"] == sorted(str(top / "lib" / "hooks" / name) for name in wanted)

@@ -9,7 +9,8 @@ import shutil
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils import engine_choice
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import fit, privilege
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
 from ansible_collections.ckpt.torque.plugins.modules import engine_info
 
 MACHINE = os.uname()
@@ -82,7 +83,7 @@ def test_this_node(module, tmp_path, check):
         "execmem": True,
         "key_ids": [],
         "node": {"node": MACHINE.nodename, "kernel": MACHINE.release, "kernel_version": MACHINE.version, "arch": MACHINE.machine,
-                 "libc": " ".join(platform.libc_ver()), "cpu": fit.cpu_features()},
+                 "libc": " ".join(platform.libc_ver()), "cpu": compatibility.cpu_features()},
         "cpu_flags": sorted(flags[0].split()) if flags else [],
     }
     if os.path.exists("/proc/sys/kernel/ns_last_pid"):

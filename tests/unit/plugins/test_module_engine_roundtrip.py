@@ -9,7 +9,8 @@ import re
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils import mom
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import privilege, selftest, trial
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import engine_roundtrip, roundtrip
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
 
 NODE = os.uname().nodename
 
@@ -190,7 +191,7 @@ def test_directory_that_is_missing(module, place, program, everyones_python):
 def test_output_that_is_empty(place, program, nobody):
     settings = {"engine": "criu", "criu_path": engine(program, place / "criu"), "criu_options": [], "engine_timeout": 1,
                 "engine_stall": 1}
-    made = selftest.Trip(settings, privilege.account("nobody"), str(place), 0)
-    with pytest.raises(trial.TrialError) as caught:
+    made = engine_roundtrip.Trip(settings, privilege.account("nobody"), str(place), 0)
+    with pytest.raises(roundtrip.TrialError) as caught:
         made._progress(5, "before the dump")
     assert str(caught.value) == "the tree made no progress before the dump: its output is empty; there is no process of it"

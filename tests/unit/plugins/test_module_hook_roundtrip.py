@@ -287,7 +287,7 @@ def own_hooks(stage, repository):
 #!%s -IS
 import sys
 sys.path.insert(0, "%s")
-from torque_ckpt.%s import main
+from torque_ckpt.hooks.%s import main
 sys.exit(main(sys.argv, "%s"))
 """ % (stage.python, stage.place / "lib", name, settings)})
     return stage

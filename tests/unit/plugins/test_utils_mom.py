@@ -9,7 +9,9 @@ import subprocess
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils import mom
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import identity, privilege, processes, trial
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.job import identity
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import roundtrip
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege, processes
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the played pbs_mom changes owners and users")
 
@@ -202,12 +204,12 @@ def test_spawn_as_user(sleeper, nobody):
 def test_image_bytes_of_a_directory(tmp_path, sizes, total):
     for number, size in enumerate(sizes):
         (tmp_path / ("file%d" % number)).write_bytes(b"x" * size)
-    assert trial.image_bytes(str(tmp_path)) == total
+    assert roundtrip.image_bytes(str(tmp_path)) == total
 
 
 def test_image_bytes_of_a_file(tmp_path):
     (tmp_path / "image").write_bytes(b"x" * 77)
-    assert trial.image_bytes(str(tmp_path / "image")) == 77
+    assert roundtrip.image_bytes(str(tmp_path / "image")) == 77
 
 
 def test_image_bytes_follow_no_link(tmp_path):
@@ -216,8 +218,8 @@ def test_image_bytes_follow_no_link(tmp_path):
     image.mkdir()
     (image / "link").symlink_to("../big")
     (tmp_path / "link").symlink_to("big")
-    assert trial.image_bytes(str(image)) == len("../big")
-    assert trial.image_bytes(str(tmp_path / "link")) == len("big")
+    assert roundtrip.image_bytes(str(image)) == len("../big")
+    assert roundtrip.image_bytes(str(tmp_path / "link")) == len("big")
 
 
 # The job under the played pbs_mom, with hooks that are a few lines of shell.

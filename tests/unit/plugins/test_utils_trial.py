@@ -4,11 +4,12 @@ import subprocess
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import processes, trial
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import roundtrip
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import processes
 
 
 def test_phases_in_the_order_done():
-    phases = trial.Phases()
+    phases = roundtrip.Phases()
     assert phases.measure("hold", lambda: "image", node="node1") == "image"
     assert phases.measure("restart", lambda: None, node="node2", counter=57) is None
     seconds = [phase.pop("seconds") for phase in phases.done]
@@ -17,7 +18,7 @@ def test_phases_in_the_order_done():
 
 
 def test_phase_is_noted_when_it_is_over():
-    phases = trial.Phases()
+    phases = roundtrip.Phases()
     seen = []
     phases.measure("one", lambda: seen.append(len(phases.done)))
     phases.measure("two", lambda: seen.append(len(phases.done)))
@@ -26,29 +27,29 @@ def test_phase_is_noted_when_it_is_over():
 
 def test_phases_go_on_from_earlier_ones_without_changing_them():
     earlier = [{"step": "hold", "seconds": 0.5}]
-    phases = trial.Phases(earlier)
+    phases = roundtrip.Phases(earlier)
     phases.measure("restart", lambda: None)
     assert [phase["step"] for phase in phases.done] == ["hold", "restart"]
     assert earlier == [{"step": "hold", "seconds": 0.5}]
-    assert trial.Phases(None).done == []
+    assert roundtrip.Phases(None).done == []
 
 
 def test_failed_step_is_no_phase():
-    phases = trial.Phases()
+    phases = roundtrip.Phases()
 
     def work():
-        raise trial.TrialError("broken")
+        raise roundtrip.TrialError("broken")
 
-    with pytest.raises(trial.TrialError, match="^broken$"):
+    with pytest.raises(roundtrip.TrialError, match="^broken$"):
         phases.measure("hold", work)
     assert phases.done == []
 
 
 def test_read(tmp_path):
     (tmp_path / "file").write_text("two\nlines\n")
-    assert trial.read(str(tmp_path / "file")) == "two\nlines\n"
-    assert trial.read(str(tmp_path / "missing")) == ""
-    assert trial.read(str(tmp_path)) == ""
+    assert roundtrip.read(str(tmp_path / "file")) == "two\nlines\n"
+    assert roundtrip.read(str(tmp_path / "missing")) == ""
+    assert roundtrip.read(str(tmp_path)) == ""
 
 
 @pytest.mark.parametrize("text, counter, ended, problems", [
@@ -60,27 +61,27 @@ def test_read(tmp_path):
 ], ids=["whole", "half line", "half first line", "empty", "gap"])
 def test_evidence(tmp_path, text, counter, ended, problems):
     (tmp_path / "output").write_text(text)
-    found = trial.evidence(str(tmp_path / "output"))
+    found = roundtrip.evidence(str(tmp_path / "output"))
     assert (found.counter, found.ended, found.problems) == (counter, ended, problems)
 
 
 def test_evidence_of_no_file(tmp_path):
-    found = trial.evidence(str(tmp_path / "missing"))
+    found = roundtrip.evidence(str(tmp_path / "missing"))
     assert (found.counter, found.ended, found.problems) == (0, False, [])
 
 
 def test_evidence_of_damaged_bytes(tmp_path):
     (tmp_path / "output").write_bytes(b"1 1 1 aa\n\xff\xfe\n2 2 2 aa\n")
-    assert trial.evidence(str(tmp_path / "output")).problems == ["line 2 is damaged: \ufffd\ufffd"]
+    assert roundtrip.evidence(str(tmp_path / "output")).problems == ["line 2 is damaged: \ufffd\ufffd"]
 
 
 def test_evidence_after_the_end(tmp_path):
     (tmp_path / "output").write_text("1 1 1 aa\nend 1\n2 2 2")
-    assert trial.evidence(str(tmp_path / "output")).problems != []
+    assert roundtrip.evidence(str(tmp_path / "output")).problems != []
 
 
 def test_result():
-    assert trial.result("L1", ["node1"], False, "broken", exit_status=3, phases=[]) == {
+    assert roundtrip.result("L1", ["node1"], False, "broken", exit_status=3, phases=[]) == {
         "level": "L1", "nodes": ["node1"], "passed": False, "cause": "broken", "exit_status": 3, "phases": []}
 
 
@@ -90,9 +91,9 @@ def test_where_processes_wait():
             return [processes.read_process(process.pid) for process in (one, other)]
         try:
             wanted = r"process %d \(sleep\) is S( in \w+)?; process %d \(sleep\) is S( in \w+)? without signals 200" % (one.pid, other.pid)
-            assert trial.wait_until(lambda: re.fullmatch(wanted, trial.whereabouts(found())), 20), trial.whereabouts(found())
+            assert roundtrip.wait_until(lambda: re.fullmatch(wanted, roundtrip.whereabouts(found())), 20), roundtrip.whereabouts(found())
             known = found()
         finally:
             one.kill()
             other.kill()
-    assert trial.whereabouts(known) == "there is no process of it"
+    assert roundtrip.whereabouts(known) == "there is no process of it"

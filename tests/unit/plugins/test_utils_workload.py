@@ -16,7 +16,7 @@ import time
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils.mom import wait_until
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.workload import PROGRAM, Evidence
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest.workload import Evidence, PROGRAM
 
 
 @pytest.fixture

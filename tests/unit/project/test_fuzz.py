@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils"))
 
-from torque_ckpt import admin, config, contract, errors, fit, fleet, generations, key, location, manifest, privilege, schema  # noqa: E402
-from torque_ckpt import survey  # noqa: E402
+from torque_ckpt import config, errors  # noqa: E402
+from torque_ckpt.cli import main, node_records  # noqa: E402
 from torque_ckpt.errors import HookError  # noqa: E402
+from torque_ckpt.image import compatibility, manifest, schema, seal  # noqa: E402
+from torque_ckpt.store import catalog, generations, location  # noqa: E402
+from torque_ckpt.system import privilege  # noqa: E402
+from torque_ckpt.torque import contract  # noqa: E402
 
 often = settings(max_examples=10000, deadline=None, suppress_health_check=list(HealthCheck))
 sometimes = settings(often, max_examples=1000)
@@ -103,21 +107,22 @@ def test_configurations_are_right_or_refused(place, found):
 CALL = contract.Call(1, "12.head", "alice", None, "/shared/ckpt/12.head.CK", "ckpt.12.head.1", None, None)
 ALICE = privilege.User("alice", 1001, 100, "/home/alice")
 KEYS = [("first", b"s" * 32)]
-WHOLE = dict(fit.node(), format=3, job_id="12.head", user="alice", uid=1001, name="ckpt.12.head.1", engine={"name": "criu", "version": "4"},
-             root=7, pids=[7], frozen_seconds=0.1, spool=[], bytes=1, files=[{"name": "a", "size": 1, "sha256_tree": "0"}], generation=1,
-             created="2026-01-01T00:00:00Z", carried=[], left=[], open_files=[], bound=False, bound_reason="", lost=[])
-ELSEWHERE = dict(fit.node(), node="node2", engine={"name": "blcr", "version": "0"}, stores=["main"])
+WHOLE = dict(compatibility.node(), format=3, job_id="12.head", user="alice", uid=1001, name="ckpt.12.head.1",
+             engine={"name": "criu", "version": "4"}, root=7, pids=[7], frozen_seconds=0.1, spool=[], bytes=1,
+             files=[{"name": "a", "size": 1, "sha256_tree": "0"}], generation=1, created="2026-01-01T00:00:00Z", carried=[], left=[],
+             open_files=[], bound=False, bound_reason="", lost=[])
+ELSEWHERE = dict(compatibility.node(), node="node2", engine={"name": "blcr", "version": "0"}, stores=["main"])
 
 
 @sometimes
 @given(near(WHOLE), st.booleans())
 def test_manifests_are_right_or_refused(place, found, sealed):
     if sealed and isinstance(found, dict):
-        found = key.seal(KEYS, found)
+        found = seal.seal(KEYS, found)
     (place / schema.FILE).write_text(json.dumps(found))
     directory = os.open(str(place), os.O_RDONLY)
     try:
-        manifest.verify(directory, CALL, ALICE, "/shown", lambda body, shown: key.check(KEYS, body, shown))
+        manifest.verify(directory, CALL, ALICE, "/shown", lambda body, shown: seal.check(KEYS, body, shown))
         assert sealed
     except HookError as error:
         assert error.code in (errors.DATA, errors.REFUSED)
@@ -137,7 +142,7 @@ def one_changed(whole):
 def test_images_are_listed_and_shown_whatever_their_manifests_say(place, found, sealed):
     """A mistake of the programmer's would be caught, too, and named by its kind; so would an output that grows with what is said."""
     if sealed and isinstance(found, dict):
-        found = key.seal(KEYS, found)
+        found = seal.seal(KEYS, found)
     job = place / "12.head.CK"
     image = job / "ckpt.12.head.1"
     image.mkdir(parents=True, exist_ok=True)
@@ -145,17 +150,17 @@ def test_images_are_listed_and_shown_whatever_their_manifests_say(place, found, 
     (image / schema.FILE).write_text(json.dumps(found))
     directory = os.open(str(job), os.O_RDONLY)
     try:
-        entry, = survey.look(str(job), directory, {"engine_timeout": 1}, True, None,
-                             lambda facts, shown: key.check(KEYS, facts, shown), True)["images"]
+        entry, = catalog.look(str(job), directory, {"engine_timeout": 1}, True, None,
+                             lambda facts, shown: seal.check(KEYS, facts, shown), True)["images"]
         generations.list_images(directory, "12.head")
         generations.next_generation(directory, "12.head")
     finally:
         os.close(directory)
-    assert entry["state"] in (survey.DAMAGED, survey.REFUSED_HERE)  # its hash is wrong, or it is another user's
+    assert entry["state"] in (catalog.DAMAGED, catalog.REFUSED_HERE)  # its hash is wrong, or it is another user's
     assert "Error: " not in entry["problem"] and len(entry["problem"]) < 3000
-    described = admin.describe({"id": "main"}, ALICE, "12.head", entry)
-    lines = admin.table([admin.row(described)])
+    described = main.describe({"id": "main"}, ALICE, "12.head", entry)
+    lines = main.table([main.row(described)])
     if "manifest" in entry:
-        lines += ["%s %s" % (label, value) for label, value in admin.facts_of(described, entry["manifest"])]
-        fleet.why_not(entry["manifest"], ELSEWHERE, "main")
+        lines += ["%s %s" % (label, value) for label, value in main.facts_of(described, entry["manifest"])]
+        node_records.why_not(entry["manifest"], ELSEWHERE, "main")
     json.dumps([described] + lines)

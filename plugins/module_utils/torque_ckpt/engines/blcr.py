@@ -10,9 +10,9 @@ import os
 import re
 import time
 
-from .. import processes, strict
-from ..command import run
 from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, REFUSED, TEMPORARY, plain
+from ..system import processes, strict_json
+from ..system.command import run
 from .base import Engine
 
 CONTEXT = "context"
@@ -252,7 +252,7 @@ class Blcr(Engine):
         return self._about(directory)["lost"]
 
     def _about(self, directory):
-        return strict.read(ABOUT, directory)
+        return strict_json.read(ABOUT, directory)
 
     def is_memory(self, name):
         """See Engine. What the kernel restores by and what it restores is one file."""

@@ -3,10 +3,10 @@ import mmap
 import os
 import re
 
-from .. import processes
-from ..command import run
 from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, plain
-from ..privilege import CAP_CHECKPOINT_RESTORE, CAP_SETPCAP, CAP_SYS_PTRACE
+from ..system import processes
+from ..system.command import run
+from ..system.privilege import CAP_CHECKPOINT_RESTORE, CAP_SETPCAP, CAP_SYS_PTRACE
 from . import criu_image, transport
 from .base import Engine
 

@@ -19,7 +19,10 @@ sys.path.insert(0, HOOKS)
 sys.path.insert(0, PLACE)
 
 from ansible_collections.ckpt.torque.plugins.module_utils import mom  # noqa: E402
-from torque_ckpt import config, key, manifest, privilege, processes, workload  # noqa: E402
+from torque_ckpt import config  # noqa: E402
+from torque_ckpt.image import manifest, seal  # noqa: E402
+from torque_ckpt.selftest import workload  # noqa: E402
+from torque_ckpt.system import privilege, processes  # noqa: E402
 
 LIMIT = int(os.environ.get("FAULTS_LIMIT", "30"))
 """How long something may take that should happen at once (seconds)."""
@@ -33,7 +36,7 @@ OWN = (PLACE, "/shared", "/var/lib/ckpt-torque", "/run", "/proc", "/sys", "/dev"
 ENTRY = """#!/usr/bin/python3 -IS
 import sys
 sys.path.insert(0, %r)
-from torque_ckpt.%s import main
+from torque_ckpt.hooks.%s import main
 sys.exit(main(sys.argv, %r))
 """
 
@@ -173,7 +176,7 @@ class Job(mom.Job):
         descriptor = os.open(shown, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             found = manifest.read(descriptor, shown)
-            key.check(key.load(config.load(self.lab.config)["key_path"]), found, shown)
+            seal.check(seal.load(config.load(self.lab.config)["key_path"]), found, shown)
             if found["job_id"] != self.job_id or found["name"] != name:
                 raise Lost("image %s speaks of job %s, image %s" % (name, found["job_id"], found["name"]))
             manifest.check_files(descriptor, found, shown)

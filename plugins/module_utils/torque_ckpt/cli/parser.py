@@ -1,0 +1,104 @@
+"""The command line of torque-ckpt as data: its parser, its manual page, the shell's completion and the documentation are made from it."""
+import argparse
+
+from .. import VERSION, errors
+from ..errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
+from ..store import catalog
+
+FOUND_WRONG = 1
+"""Exit code of status and selftest when they ran and something is not as it should be."""
+
+CODES = (
+    (0, "It was done, and what was looked at is as it should be."),
+    (FOUND_WRONG, "It was done, but something is not as it should be: an image could not be looked at (list, show), the node is set up "
+     "wrongly (status), or the engine fails (selftest); the output says what."),
+    (USAGE, "The arguments are not understood."),
+    (DATA, "verify: an image is not whole."),
+    (NO_INPUT, "There is no such job or image, or it cannot be read."),
+    (errors.NO_SERVER, "prune, node-down: pbs_server does not answer; nothing was done."),
+    (SYSTEM, "The operating system refused something; prune: something was not removed; node-down: a job was not queued again."),
+    (TEMPORARY, "prune, node-down: another one is at work; try again later. node-down: too many nodes are down."),
+    (REFUSED, "Only root may do that; verify: the image is of another format, or root's hooks of this site did not make it."),
+    (CONFIG, "This host is not set up for it (configuration, store not mounted; verify: root has no key)."),
+)
+"""Exit codes and what they mean."""
+
+STATES = (
+    (catalog.WHOLE, "every file is there in its size; after verify, with its content"),
+    (catalog.DAMAGED, "a file is missing, of another size or (verify) of another content, or the manifest is not one that hooks write"),
+    (catalog.REFUSED_HERE, "of a format that the hooks of this host do not read, of another job or name than its place, or not sealed "
+     "with a key of this site"),
+    (catalog.WRITING, "a hook is at work on it"),
+    (catalog.LEFTOVER, "what a hook that was killed has left of an image; it is never restarted, and prune removes it"),
+)
+"""States of an image and what they mean."""
+
+IMAGE_KEYS = (
+    ("job", "id of the job"), ("owner", "name of the job's owner"), ("uid", "the owner's uid"), ("image", "the image's name"),
+    ("path", "the image, by absolute path"), ("store", "id of its store"), ("state", "see STATES"),
+    ("problem", "why it is not whole, or empty"),
+    ("generation", "its number among the job's images, or null"), ("created", "when, in UTC"), ("bytes", "its size in the store"),
+    ("compression", "name of the program that compressed it, or null"), ("plain_bytes", "its size decompressed, or null"),
+    ("engine", "name of the engine that made it, or null"), ("engine_version", "the engine's version, or null"),
+    ("node", "where it was made, or null"), ("bound", "whether it restarts on that node only"),
+    ("authentic", "whether root's hooks of this site made it; null where that cannot be told, as for users, who may not read the key"),
+)
+"""Keys of an image in what --json prints."""
+
+COMMANDS = (
+    ("list", "list the images in the stores of this host",
+     "Reads no image, so that it is quick: the state goes by the manifests and the sizes of the files.",
+     (), "images: list of images; problems: list of sentences"),
+    ("show", "say what is in an image and on which nodes it can be restarted",
+     "Of a job the newest whole image is shown. The nodes are those of the inventory, as the role checkpoint_hooks has noted them.",
+     ("image",), "image: the image; manifest: its manifest; nodes: list of {node, fits, why}; problems"),
+    ("verify", "read every byte of an image, or of all images of a job, and compare it with the manifest",
+     "Root proves that the hooks wrote it, too; a user cannot, for want of the key, and is told so.",
+     ("image",), "images: list of images; problems"),
+    ("prune", "remove what crashed hooks have left, and images beyond the number to be kept",
+     "The newest image of a job that is whole is never removed, and nothing that a hook is working on. Root does it for all users, "
+     "as them; a user for himself.",
+     ("orphans", "dry_run"), "removed: list of {kind, job, owner, path, bytes, action}, kind being leftover, image or orphan; problems"),
+    ("node-down", "report the jobs of nodes that are down, or queue them again, to continue from their images on other nodes",
+     "The setting node_down_action decides. A job counts when its first node has been down for node_down_seconds, as seen by this "
+     "program, which a timer starts each minute, and when its image is whole. Needs root, and asks the server first; nothing is done "
+     "without its answer, nor while more than node_down_share percent of the nodes are down.",
+     ("dry_run",), "jobs: list of {job, node, seconds, image, action}; problems"),
+    ("status", "say how this node is set up, which jobs were restarted on it and what failed last",
+     "The last failures and the key are shown to root only.",
+     (), "node, versions, engine, stores, key, jobs, failures, problems"),
+    ("selftest", "freeze and revive a small process tree as an ordinary user",
+     "The proof of level L1, as validate.yml does it. Needs root.",
+     ("user", "directory", "timeout"), "passed, cause, engine, counter_before, counter_after, exit_status, image_bytes, phases"),
+)
+"""Name, what it does, more of that, its arguments, the keys of what --json prints."""
+
+ARGUMENTS = {
+    "image": (("what",), {"metavar": "JOB|IMAGE", "help": "a job's id (12.head, or 12 where that is clear), an image's name or its path"}),
+    "orphans": (("--orphans",), {"action": "store_true", "help": "remove the images of jobs, too, that the server has not known for longer "
+                                 "than the grace time; needs root, and asks the server first"}),
+    "dry_run": (("--dry-run",), {"action": "store_true", "help": "say what would be done, and do nothing"}),
+    "user": (("--user",), {"default": "nobody", "help": "whom to be (default: nobody)"}),
+    "directory": (("--directory",), {"default": "/var/tmp", "help": "where the image is made (default: /var/tmp)"}),
+    "timeout": (("--timeout",), {"type": int, "default": 30, "metavar": "SECONDS", "help": "for each step (default: 30)"}),
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise HookError(USAGE, "%s; see %s --help" % (message, self.prog))
+
+
+def parser():
+    """Return the parser (argparse.ArgumentParser)."""
+    top = _Parser(prog="torque-ckpt", description="Look at the images of checkpointed TORQUE jobs, and keep house among them.")
+    top.add_argument("--version", action="version", version="torque-ckpt %s" % VERSION)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    for name, brief, more, arguments, keys in COMMANDS:
+        made = commands.add_parser(name, help=brief, description="%s. %s" % (brief[0].upper() + brief[1:], more),
+                                   epilog="Keys of --json: %s." % keys)
+        for argument in arguments:
+            flags, options = ARGUMENTS[argument]
+            made.add_argument(*flags, **options)
+        made.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return top

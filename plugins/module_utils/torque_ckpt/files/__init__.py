@@ -1,0 +1,1 @@
+"""What travels with an image, or must not have changed when it is restarted."""

@@ -1,0 +1,200 @@
+"""Files on the node's own file systems travel with the image, as the job's output does.
+
+What the tree has open beneath the carried directories (/tmp and the like) is copied into the image, each file once, and put
+back before the engine restores, where nothing stands in the way. What would exceed the limit stays where it is: the
+image is then bound to its node. Everything here runs as the job's owner.
+"""
+import errno
+import os
+import resource
+import stat
+
+from ..errors import HookError, CANNOT_WRITE, plain
+from ..system import mounts, processes, strict_json
+from ..units import format_bytes
+from . import scratch, sparse
+from .open_files import look, state
+
+_LEFT_MOST = 1000
+"""How many files and trees left on other nodes an image remembers."""
+
+
+# -- what is to be carried ----------------------------------------------------
+
+def _expand(names, root):
+    """Return the configured names (list of str) with $TMPDIR of the job's root process (pid), resolved; those without it left out."""
+    temporary = os.fsdecode(processes.read_variable(root, "TMPDIR") or b"")
+    found = []
+    for name in names:
+        start, rest = (temporary, name[len("$TMPDIR"):]) if name.startswith("$TMPDIR") else ("/", name)
+        if os.path.isabs(start):
+            found.append(os.path.realpath(start + rest))
+    return found
+
+
+class Places(object):
+    """Where a job's files are carried from.
+
+    directories  list of str: outermost ones only
+    trees        list of str: whole directories that are carried
+    """
+
+    def __init__(self, settings, root):
+        """:param settings: dict from config.load; root: pid of the job's root process (int)"""
+        self._mounts = mounts.table()
+        found = _expand(settings["carried_directories"], root)
+        self.directories = [path for path in found if self._is_local(path) and not any(mounts.is_beneath(path, other) for other in found)]
+        trees = _expand(settings["carried_trees"], root)
+        self.trees = sorted({path for path in trees if self._is_local(path) and not any(mounts.is_beneath(path, other) for other in trees)})
+
+    def _is_local(self, path):
+        """Whether only this node sees what is in the directory path (str): nothing else needs to be carried."""
+        there = mounts.of(path, self._mounts)
+        return there is None or not mounts.is_shared(there)
+
+    def beneath(self, path):
+        """Return the carried directory (str) that holds path (str), or None: those in a carried tree are in none."""
+        if any(mounts.is_beneath(path, tree) or path == tree for tree in self.trees):
+            return None
+        return next((place for place in self.directories if mounts.is_beneath(path, place) and self._is_local(os.path.dirname(path))), None)
+
+
+def _allocated(status):
+    return min(status.st_size, status.st_blocks * 512)
+
+
+class Load(object):
+    """What is to be carried of a job.
+
+    files        list of (open_files.File, its names as list of (path, directory))
+    directories  list of (path, directory, os.stat_result), outer ones first
+    trees        list of str
+    bytes        int: what it takes in the image
+    """
+
+    def __init__(self, found, places, output, uid):
+        """:param found: open_files.Found; places: Places; output: files that travel anyway (list of str); uid: the job owner's (int)"""
+        self.files, self.directories = [], []
+        for file in found.files:
+            names = [(path, places.beneath(path)) for path in file.names]
+            names = [pair for pair in names if pair[1]]
+            if names and file.status.st_uid == uid and not set(file.names).intersection(output):
+                self.files.append((file, names))
+        for path, status in sorted(found.directories.items()):
+            place = places.beneath(path)
+            if place and status.st_uid == uid:
+                self.directories.append((path, place, status))
+        self.trees = [path for path in places.trees if scratch.is_owned(path, uid)]
+        self.bytes = sum(_allocated(file.status) for file, _names in self.files) + sum(map(scratch.size, self.trees))
+
+    def what(self):
+        """Return the names of its files and trees (str) for a sentence."""
+        names = self.trees + [names[0][0] for _file, names in sorted(self.files, key=lambda pair: -_allocated(pair[0].status))]
+        return ", ".join(map(plain, names[:3])) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
+
+
+# -- into the image -------------------------------------------------------------
+
+def _copy(image, source, name, size, path):
+    try:
+        target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=image)
+        try:
+            done = sparse.copy(source, target, size)
+        finally:
+            os.close(target)
+            os.close(source)
+    except OSError as error:
+        raise HookError(CANNOT_WRITE, "cannot copy %s into the image: %s; the job runs on" % (plain(path), error.strerror))
+    if done != size:
+        raise HookError(CANNOT_WRITE, "%s became shorter while it was copied into the image (%d bytes, had %d); the job runs on"
+                        % (plain(path), done, size))
+
+
+def _open(files, opened):
+    """Open the files (Load.files) for reading and append their descriptors to opened (list)."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    for file, _names in files:
+        fifo = stat.S_ISFIFO(file.status.st_mode)
+        opened.append(os.open(file.way, os.O_CLOEXEC | (os.O_PATH if fifo else os.O_RDONLY)))
+        if not os.path.samestat(os.fstat(opened[-1]), file.status):
+            os.close(opened.pop())
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+
+def save(image, load, limit):
+    """Copy what is to be carried into the image; a generator as frozen.Witness wants one.
+
+    Files that somebody may be changing, and whole trees, are copied before it yields: the job stands still until then. It
+    returns what the manifest says (dict: "carried", "bound", "bound_reason").
+
+    :param image: descriptor of the image
+    :param load: Load
+    :param limit: bytes (int)
+    """
+    reason = ""
+    if load.bytes > limit:
+        reason = ("%s (%s) lie on this node's own file systems, above the limit of %s (checkpoint_hooks_carried_bytes)"
+                  % (format_bytes(load.bytes), load.what(), format_bytes(limit)))
+    opened = []
+    try:
+        if not reason:
+            _open(load.files, opened)
+    except OSError as error:
+        reason = "%s cannot be read (%s)" % (plain(load.files[len(opened)][0].names[0]), error.strerror)
+    if reason:
+        for descriptor in opened:
+            os.close(descriptor)
+        yield
+        return {"carried": [], "bound": True, "bound_reason": reason[:strict_json.TEXT]}
+    entries = [{"kind": "directory", "path": path, "beneath": place, "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid}
+               for path, place, status in load.directories]
+    later = []
+    for number, ((file, names), source) in enumerate(zip(load.files, opened), 1):
+        status = file.status
+        entry = {"kind": "fifo" if stat.S_ISFIFO(status.st_mode) else "file", "path": names[0][0], "beneath": names[0][1],
+                 "links": names[1:], "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "size": status.st_size,
+                 "mtime_ns": status.st_mtime_ns, "state": state(status),
+                 "opened": "write" if file.written else "append" if file.logged else "read"}
+        entries.append(entry)
+        if entry["kind"] == "fifo":  # what is in it is the engine's
+            os.close(source)
+            continue
+        entry["name"] = "carried-%d" % number
+        work = (image, source, entry["name"], status.st_size, entry["path"])
+        if file.written:
+            _copy(*work)
+        else:
+            later.append(work)
+    for number, path in enumerate(load.trees, 1):
+        name = "scratch-%d.tar" % number
+        entries.append(dict(scratch.save(image, name, path), kind="tree", name=name, path=path, beneath=path))
+    yield
+    for work in later:
+        _copy(*work)
+    return {"carried": entries, "bound": False, "bound_reason": ""}
+
+
+def need(places, root, limit, output, uid):
+    """Return what would be carried in an image made now, as capacity.need does: [bytes, files] (ints); none where it would be bound.
+
+    As the job's owner, with the capabilities that the engine's dump needs.
+
+    :param places: Places; root: pid of the job's root process (int); limit: bytes (int)
+    :param output: the job's files in pbs_mom's spool (list of str), which are not counted; uid: the job owner's (int)
+    """
+    load = Load(look(root, places.directories), places, output, uid)
+    return [load.bytes, len(load.files) + len(load.trees)] if load.bytes <= limit else [0, 0]
+
+
+def paths(facts):
+    """Return all names (set of str) of the carried files, by what save said (dict)."""
+    return {path for entry in facts["carried"] for path in [entry["path"]] + [link[0] for link in entry.get("links", [])]}
+
+
+def left(found):
+    """Return what the job left on nodes (list of {"node", "path", "state"}), by the manifest (dict) of the image it is restarted from."""
+    mine = [{"node": found["node"], "path": path, "state": entry["state"]} for entry in found["carried"] if "state" in entry
+            for path in [entry["path"]] + [link[0] for link in entry.get("links", [])]]
+    known = {(entry["node"], entry["path"]) for entry in mine}
+    return ([entry for entry in found["left"] if (entry["node"], entry["path"]) not in known] + mine)[-_LEFT_MOST:]

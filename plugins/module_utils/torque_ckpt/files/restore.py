@@ -1,0 +1,276 @@
+"""What an image carries is put back on the node of the restart, where nothing stands in the way, and taken away again if it fails.
+
+A file appears whole or not at all, so that a node that fails meanwhile leaves nothing half done. Runs as the job's owner.
+"""
+import errno
+import os
+import stat
+
+from ..errors import HookError, REFUSED, SYSTEM, TEMPORARY, plain
+from ..image import schema
+from ..system import mounts
+from . import scratch, sparse
+from .capture import left
+from .open_files import state
+
+_PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_KINDS = {"file": stat.S_ISREG, "fifo": stat.S_ISFIFO, "directory": stat.S_ISDIR, "tree": stat.S_ISDIR}
+_NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
+
+
+def check_node(found, shown):
+    """Prove that an image which is bound to its node is there.
+
+    :param found: the manifest (dict)
+    :param shown: the image's path, for the sentence (str)
+    :raises HookError: REFUSED
+    """
+    if found["bound"] and found["node"] != os.uname().nodename:
+        raise HookError(REFUSED, "image %s restarts on %s only: when it was made, %s; restart the job there; image kept"
+                        % (shown, found["node"], found["bound_reason"]))
+
+
+def _refused(path, why):
+    return HookError(REFUSED, "%s, which the image carries, %s; move it away or restart the job on another node; image kept"
+                     % (plain(path), why))
+
+
+def _unsafe(directory, what):
+    return HookError(REFUSED, "the directory %s, which files of the image belong into, is %s on this node; move it away or restart the "
+                     "job on another node; image kept" % (plain(directory), what))
+
+
+class Ground(object):
+    """The node's directories, as the job's owner may safely use them.
+
+    made  list of {"kind", "path", "beneath", "inode"}: what was made in them, in this order
+    """
+
+    def __init__(self, settings, uid, made=()):
+        """:param settings: dict from config.load; uid: the job owner's (int); made: see the class"""
+        self.uid = uid
+        self.trusted = [os.path.realpath(name) for name in settings["carried_directories"] if name.startswith("/")]
+        self.made = list(made)
+
+    def undo(self):
+        """Take away again what was made."""
+        for entry in reversed(self.made):
+            name = os.path.basename(entry["path"])
+            try:
+                parent = self._directory(os.path.dirname(entry["path"]), entry["beneath"])
+                try:
+                    if os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino != entry["inode"]:
+                        continue
+                    if entry["kind"] == "filled":
+                        scratch.empty(entry["path"])
+                    elif entry["kind"] == "directory":
+                        os.rmdir(name, dir_fd=parent)
+                    else:
+                        os.unlink(name, dir_fd=parent)
+                finally:
+                    os.close(parent)
+            except (OSError, HookError):
+                pass  # gone, or not empty: somebody else uses it by now
+        self.made = []
+
+    def _note(self, kind, path, beneath, status):
+        self.made.append({"kind": kind, "path": path, "beneath": beneath, "inode": status.st_ino})
+
+    def _directory(self, path, beneath, make=False):
+        """Return a descriptor of a directory; nothing on the way to it is another user's.
+
+        Links are followed on the way to a configured directory only: that is root's word. Missing directories are made beneath "beneath".
+        """
+        walked = beneath if beneath in self.trusted and (path == beneath or mounts.is_beneath(path, beneath)) else "/"
+        descriptor = os.open(walked, _PASSAGE)
+        try:
+            for part in filter(None, path[len(walked):].split("/")):
+                walked = os.path.join(walked, part)
+                try:
+                    deeper = os.open(part, _PASSAGE | os.O_NOFOLLOW, dir_fd=descriptor)
+                except FileNotFoundError:
+                    if not make or not mounts.is_beneath(walked, beneath):
+                        raise
+                    os.mkdir(part, 0o700, dir_fd=descriptor)
+                    deeper = os.open(part, _PASSAGE | os.O_NOFOLLOW, dir_fd=descriptor)
+                    self._note("directory", walked, beneath, os.fstat(deeper))
+                os.close(descriptor)
+                descriptor = deeper
+                if os.fstat(descriptor).st_uid not in (0, self.uid):
+                    raise _unsafe(walked, "another user's")
+        except NotADirectoryError:
+            os.close(descriptor)
+            raise _unsafe(walked, "a link or a file")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
+class PutBack(Ground):
+    """One attempt."""
+
+    def __init__(self, image, found, settings, uid):
+        """:param image: its descriptor; found: its manifest (dict); settings, uid: see Ground"""
+        super(PutBack, self).__init__(settings, uid)
+        self.image, self.entries = image, found["carried"]
+        node = os.uname().nodename
+        self.left = {entry["path"]: entry["state"] for entry in left(found) if entry["node"] == node}
+        self.whole = set()  # files (first names) that are there
+        self.modes = []  # what is given its mode at the end, as it may forbid to put something in it
+
+    def do(self):
+        """Put everything back.
+
+        :raises HookError: REFUSED when something stands in the way, TEMPORARY when there is no room, SYSTEM when it cannot be;
+            everything is as it was then
+        """
+        entry, waiting = None, []
+        try:
+            for entry in self.entries:
+                waiting.extend((entry, name) for name in schema.list_names(entry) if not self._is_there(entry, *name))
+            for entry, (path, beneath) in waiting:
+                self._make(entry, path, beneath)
+            for path, entry in reversed(self.modes):
+                if entry["gid"] != os.lstat(path).st_gid:
+                    os.chown(path, -1, entry["gid"], follow_symlinks=False)
+                os.chmod(path, entry["mode"])
+        except OSError as error:
+            self.undo()
+            where = error.filename if str(error.filename).startswith(entry["path"]) else entry["path"]  # in a tree
+            raise HookError(TEMPORARY if error.errno in (errno.ENOSPC, errno.EDQUOT) else SYSTEM,
+                            "cannot put back %s: %s; image kept" % (plain(where), error.strerror))
+        except BaseException:
+            self.undo()
+            raise
+
+    def _is_there(self, entry, path, beneath):
+        """Whether path is there as the image has it; False also for what this very job left here and nobody touched since.
+
+        :raises HookError: REFUSED when something else is there
+        """
+        try:
+            parent = self._directory(os.path.dirname(path), beneath)
+        except FileNotFoundError:
+            return False
+        name = os.path.basename(path)
+        try:
+            there = os.stat(name, dir_fd=parent, follow_symlinks=False)
+            if not _KINDS[entry["kind"]](there.st_mode) or there.st_uid != self.uid:
+                raise _refused(path, "is something else or another user's on this node")
+            return getattr(self, "_is_same_" + entry["kind"])(entry, path, parent, there)
+        except FileNotFoundError:
+            return False
+        finally:
+            os.close(parent)
+
+    def _is_same_directory(self, _entry, _path, _parent, _there):
+        return True
+
+    _is_same_fifo = _is_same_directory
+
+    def _is_same_tree(self, _entry, path, _parent, _there):
+        if scratch.is_filled(path) and self.left.get(path) != scratch.state(path):
+            raise _refused(path, "is there already and is not empty")
+        return False
+
+    def _is_same_file(self, entry, path, parent, there):
+        mine = self.left.get(path) == state(there)
+        if there.st_size != entry["size"]:
+            if mine:
+                return False
+            raise _refused(path, "is there already with %d bytes, in the image it has %d" % (there.st_size, entry["size"]))
+        with open(os.open(os.path.basename(path), os.O_RDONLY | _FLAGS, dir_fd=parent), "rb") as here, \
+                open(os.open(entry["name"], os.O_RDONLY | _FLAGS, dir_fd=self.image), "rb") as wanted:
+            same = sparse.is_same(here.fileno(), wanted.fileno(), entry["size"])
+        if same and stat.S_IMODE(there.st_mode) == entry["mode"]:
+            self.whole.add(entry["path"])
+            return True
+        if mine:
+            return False
+        raise _refused(path, "is there already with another %s (%d bytes)" % ("mode" if same else "content", entry["size"]))
+
+    def _make(self, entry, path, beneath):
+        parent = self._directory(os.path.dirname(path), beneath, make=True)
+        try:
+            getattr(self, "_make_" + entry["kind"])(entry, path, beneath, parent)
+        finally:
+            os.close(parent)
+
+    def _make_directory(self, entry, path, beneath, _parent):
+        descriptor = self._directory(path, beneath, make=True)  # it may have been made a moment ago, as a parent
+        os.close(descriptor)
+        self.modes.append((path, entry))
+
+    def _make_fifo(self, entry, path, beneath, parent):
+        name = os.path.basename(path)
+        if entry["path"] != path:
+            self._link(entry, name, parent)
+        else:
+            os.mkfifo(name, 0o600, dir_fd=parent)
+            self.modes.append((path, entry))
+        self._note("fifo", path, beneath, os.stat(name, dir_fd=parent, follow_symlinks=False))
+
+    def _make_tree(self, entry, path, beneath, parent):
+        name = os.path.basename(path)
+        try:
+            os.mkdir(name, 0o700, dir_fd=parent)
+            self._note("directory", path, beneath, os.stat(name, dir_fd=parent))
+        except FileExistsError:
+            scratch.empty(path)  # of what this job left here, if it is not empty
+        self._note("filled", path, beneath, os.stat(name, dir_fd=parent))
+        scratch.unpack(self.image, entry["name"], path)
+        self.modes.append((path, entry))
+
+    def _make_file(self, entry, path, beneath, parent):
+        name = os.path.basename(path)
+        try:
+            os.unlink(name, dir_fd=parent)  # what this job left here
+        except FileNotFoundError:
+            pass
+        if entry["path"] in self.whole:
+            self._link(entry, name, parent)
+        else:
+            self._create(entry, name, parent)
+        self.whole.add(entry["path"])
+        self._note("file", path, beneath, os.stat(name, dir_fd=parent, follow_symlinks=False))
+
+    def _link(self, entry, name, parent):
+        """Give the file or pipe that is there under its first name another one."""
+        first = self._directory(os.path.dirname(entry["path"]), entry["beneath"])
+        try:
+            os.link(os.path.basename(entry["path"]), name, src_dir_fd=first, dst_dir_fd=parent, follow_symlinks=False)
+        finally:
+            os.close(first)
+
+    def _create(self, entry, name, parent):
+        try:
+            target, nameless = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=parent), True
+        except OSError as error:
+            if error.errno not in _NO_TMPFILE:
+                raise
+            target, nameless = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600, dir_fd=parent), False
+        try:
+            with open(os.open(entry["name"], os.O_RDONLY | _FLAGS, dir_fd=self.image), "rb") as source:
+                sparse.copy(source.fileno(), target, entry["size"])
+            if entry["gid"] != os.fstat(target).st_gid:
+                os.fchown(target, -1, entry["gid"])
+            os.fchmod(target, entry["mode"])
+            os.utime(target, ns=(entry["mtime_ns"], entry["mtime_ns"]))
+            if nameless:
+                os.link("/proc/self/fd/%d" % target, name, dst_dir_fd=parent)
+        except BaseException:
+            if not nameless:
+                os.unlink(name, dir_fd=parent)
+            raise
+        finally:
+            os.close(target)
+
+
+def undo(made, settings, uid):
+    """Take away what an attempt made (list of dict).
+
+    :param settings: dict from config.load; uid: the job owner's (int)
+    """
+    Ground(settings, uid, made).undo()

@@ -1,0 +1,136 @@
+"""Whole scratch directories travel with the image, each as one tar archive, and come back where there is none or an empty one.
+
+Owner is the job's owner, links stay links, modes, groups and times are kept; sockets are the engine's, holes are filled.
+"""
+import os
+import stat
+
+from ..errors import HookError, CANNOT_WRITE, plain
+from .open_files import state as state_of
+
+_PART = ".ckpt-torque-part"
+"""A directory in the one that is being filled; what is in it when a restart begins is of no use."""
+
+
+def is_owned(path, uid):
+    """Whether path (str) is a directory of the user's (uid, int)."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == uid
+
+
+def _walk(path):
+    """Yield (name relative to path, os.stat_result) for everything in it, each directory before what it holds; a fixed order."""
+    def fail(error):
+        raise error
+    for place, directories, files in os.walk(path, onerror=fail):
+        directories.sort()
+        for name in sorted(directories + files):
+            full = os.path.join(place, name)
+            yield os.path.relpath(full, path), os.lstat(full)
+
+
+def size(path):
+    """Return how many bytes (int) the directory takes in an image; 0 for one that cannot be read: save() says why."""
+    try:
+        return sum(1024 + status.st_size for _name, status in _walk(path) if not stat.S_ISDIR(status.st_mode))
+    except OSError:
+        return 0
+
+
+def state(path):
+    """Return what changes when anybody touches anything in the directory (str)."""
+    import hashlib
+    digest = hashlib.sha256()
+    for name, status in _walk(path):
+        digest.update(("%s %s\n" % (ascii(name), state_of(status))).encode())
+    return digest.hexdigest()
+
+
+def save(image, name, path):
+    """Write the archive name of the directory path into the image (descriptor); return what the manifest says of it (dict).
+
+    :raises HookError: CANNOT_WRITE when it cannot be read or written
+    """
+    import tarfile  # nobody else needs it
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=image)
+        with os.fdopen(descriptor, "wb") as stream, tarfile.open(mode="w", fileobj=stream, format=tarfile.PAX_FORMAT) as archive:
+            for inner, status in _walk(path):
+                member = archive.gettarinfo(os.path.join(path, inner), inner)
+                if member is None:
+                    continue  # a socket
+                member.pax_headers = {"mtime": "%d.%09d" % divmod(status.st_mtime_ns, 10 ** 9)}
+                if member.isreg():
+                    with open(os.open(os.path.join(path, inner), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as source:
+                        archive.addfile(member, source)
+                else:
+                    archive.addfile(member)
+                archive.members = []  # one for each file would stay in memory
+        status = os.lstat(path)
+    except (OSError, tarfile.TarError) as error:
+        raise HookError(CANNOT_WRITE, "cannot copy the directory %s into the image: %s; the job runs on"
+                        % (plain(path), getattr(error, "strerror", None) or error))
+    return {"mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "state": state(path)}
+
+
+def is_filled(path):
+    """Whether a directory (str) holds anything but what an unpack that was killed left in it."""
+    return bool(set(os.listdir(path)) - {_PART})
+
+
+def unpack(image, name, target):
+    """Fill an empty directory (path, str) from the archive name of the image (descriptor).
+
+    :raises OSError: when something cannot be made
+    """
+    import tarfile
+    part, directories = os.path.join(target, _PART), []
+    os.mkdir(part, 0o700)
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=image)
+    with os.fdopen(descriptor, "rb") as stream, tarfile.open(mode="r:", fileobj=stream) as archive:
+        archive.extraction_filter = lambda member, _path: member  # the archive is ours: take it as it is
+        for member in archive:
+            path = os.path.join(part, member.name)
+            if os.path.normpath(path) != path or not path.startswith(part + "/"):
+                raise OSError(0, "the archive holds %s" % plain(member.name))
+            if member.isdir():
+                os.mkdir(path, 0o700)
+                directories.append(member)
+            else:
+                archive.extract(member, part)
+                _give(path, member)
+            archive.members = []
+    for entry in os.listdir(part):
+        os.rename(os.path.join(part, entry), os.path.join(target, entry))
+    os.rmdir(part)
+    for member in reversed(directories):  # not before: what is put into a directory changes its time, and needs its mode
+        _give(os.path.join(target, member.name), member)
+
+
+def _give(path, member):
+    """Give what was unpacked its group (tarfile does this for root only), mode (set-id bits go with the old group), and exact time."""
+    if member.gid != os.lstat(path).st_gid:
+        os.chown(path, -1, member.gid, follow_symlinks=False)
+    if not member.issym():
+        os.chmod(path, member.mode)
+    time = int(member.pax_headers["mtime"].replace(".", ""))  # as save() wrote it: with nine digits
+    os.utime(path, ns=(time, time), follow_symlinks=False)
+
+
+def empty(path):
+    """Remove everything in a directory (path, str)."""
+    import shutil
+    for entry in os.listdir(path):
+        full = os.path.join(path, entry)
+        if stat.S_ISDIR(os.lstat(full).st_mode):
+            os.chmod(full, 0o700)
+            for place, directories, _files in os.walk(full):
+                for name in directories:
+                    if not os.path.islink(os.path.join(place, name)):
+                        os.chmod(os.path.join(place, name), 0o700)  # else what is in it could not be removed
+            shutil.rmtree(full)
+        else:
+            os.unlink(full)

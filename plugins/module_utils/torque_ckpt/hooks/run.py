@@ -1,0 +1,59 @@
+"""$checkpoint_run_exe: start the job's shell as a child, so that the session leader stays outside the image.
+
+Called by pbs_mom as the job's user, already a session leader, with the job's
+environment and files.
+"""
+import os
+
+from .. import config
+from ..engines import registry
+from ..errors import HookError, USAGE
+from ..job import supervisor
+from ..system import environment, privilege
+from ..telemetry import report, syslog
+from ..torque import contract
+
+
+def _start(command):
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setpgid(0, 0)  # "kill 0" in a job script must not reach the leader
+        # Daemons that the job starts become the shell's children, not the leader's: they stay in the image.
+        privilege.become_subreaper()
+        privilege.reset_signals()
+        os.execv(command[0], command)
+    except OSError as error:
+        os.write(2, ("run: cannot start %s: %s\n" % (command[0], error.strerror)).encode())
+    finally:
+        os._exit(127 if not os.path.exists(command[0]) else 126)
+
+
+def _under_engine(command, settings):
+    """Return the command (list of str) as the engine wants it; as it is where the engine is missing: a checkpoint will say so."""
+    try:
+        return registry.get(settings).command(command)
+    except HookError as error:
+        syslog.log_event("run", job=os.environ.get("PBS_JOBID", ""), outcome="not under the engine", sentence=repr(error.sentence))
+        return command
+
+
+def main(argv, config_path):
+    """Start argv[1:] and end as it ends.
+
+    :param argv: list of str, as pbs_mom passes it
+    :param config_path: the hooks' configuration (str)
+    """
+    def work():
+        command = contract.run(argv[1:])
+        environment.check_code(config_path)
+        settings = config.load(config_path)
+        if os.getsid(0) != os.getpid():
+            raise HookError(USAGE, "run: must be started by pbs_mom as the leader of a session; the job was not started")
+        environment.close_descriptors()  # in an image they would be fatal
+        supervisor.block_signals()
+        job = _start(_under_engine(command, settings))
+        environment.no_core_dumps()  # the job has its own limit by now
+        supervisor.end_as(supervisor.supervise(job, settings["run_directory"], os.environ.get("PBS_JOBID", "")))
+    return report.guard("run", work, os.environ.get("PBS_JOBID"))

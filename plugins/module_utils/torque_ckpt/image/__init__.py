@@ -1,0 +1,1 @@
+"""What an image is: its manifest, its seal, its files."""

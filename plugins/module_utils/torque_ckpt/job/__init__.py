@@ -1,0 +1,1 @@
+"""A job on this node: its processes, root's records of it, and what keeps it whole."""

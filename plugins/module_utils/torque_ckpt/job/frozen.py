@@ -1,0 +1,149 @@
+"""Work of the hook's that must be done while the job stands still.
+
+The engine has a program that it runs at that moment. To start Python there would cost more than all the work, so a
+child of the hook's is there before: the program only wakes it, and the job stays frozen until it answers.
+"""
+import contextlib
+import json
+import os
+import select
+import signal
+from collections import namedtuple
+
+from ..errors import HookError, SYSTEM
+from . import records
+
+VARIABLE = "CKPT_TORQUE_WITNESS"
+"""By it the program finds the pipes: of the hook's descriptors the engine leaves it none."""
+
+_KINDS = (records.CALL, records.ANSWER)
+_PF_EXITING = 4  # include/linux/sched.h
+_CALLED, _OVER = b"c", b"o"  # what comes through the first one
+
+
+class Way(namedtuple("Way", "program stem")):
+    """How the engine reaches the hook: the program that it is given (path, str), and what the pipes' paths begin with (str)."""
+
+    @property
+    def pipes(self):
+        """The pipes' paths (list of str): that of the call, that of the answer."""
+        return ["%s.%s" % (self.stem, kind) for kind in _KINDS]
+
+
+def to_the_end(steps):
+    """Run a generator to its end; return what it returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+@contextlib.contextmanager
+def way(hook, run_directory, job_id, user, otherwise):
+    """Have a Way for the body of the with statement. To be used by root, who has the job's lock.
+
+    :param hook: the hook's path (str); the program is beside it
+    :param run_directory: where root's records are (str); not in the store, whose file system may know no named pipes
+    :param user: privilege.User whose part of the hook and engine use it
+    :param otherwise: what becomes of the job if there can be none, the end of the sentence (str)
+    :raises HookError: SYSTEM then
+    """
+    found = Way(os.path.join(os.path.dirname(hook), "witness"), records.stem(run_directory, job_id))
+    records.directory(run_directory)
+    try:
+        for kind, path in zip(_KINDS, found.pipes):
+            records.drop(run_directory, job_id, kind)  # a hook that was killed left it
+            try:
+                os.mkfifo(path, 0o600)
+                os.chown(path, user.uid, user.gid)
+            except OSError as error:
+                raise HookError(SYSTEM, "cannot make the named pipe %s: %s; %s" % (path, error.strerror, otherwise))
+        yield found
+    finally:
+        for kind in _KINDS:
+            records.drop(run_directory, job_id, kind)
+
+
+def _is_ending(pid):
+    """Whether a child that was not waited for is dead or dying."""
+    with open("/proc/%d/stat" % pid, "rb") as stream:
+        text = stream.read()
+    return bool(int(text[text.rindex(b")") + 2:].split()[6]) & _PF_EXITING)
+
+
+class Witness(object):
+    """A child that does the work when the engine calls. As the user; the engine has to be started by this process.
+
+    :param work: generator function: up to its yield the job stands still, what it returns is the result (must fit into JSON)
+    :param found: Way
+    """
+
+    def __init__(self, work, found):
+        # Opened for both directions, neither side waits for the other to open it.
+        self._call, answer = [os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC) for path in found.pipes]
+        os.environ[VARIABLE] = found.stem
+        self._result, result = os.pipe()
+        life, self._life = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            try:
+                os.close(self._result)
+                os.close(self._life)
+                with os.fdopen(result, "w") as stream:
+                    self._wait_and_work(work, stream, answer, life)
+            finally:
+                os._exit(0)
+        for descriptor in (answer, result, life):  # of the answer's pipe the child alone has the end: where it dies, the program sees it
+            os.close(descriptor)
+
+    def _wait_and_work(self, work, stream, answer, life):
+        ready = select.select([self._call, life], [], [])[0]
+        if self._call not in ready or os.read(self._call, 1) != _CALLED:
+            return  # the hook was killed, or the engine is done and has not called
+        try:
+            steps = work()
+            next(steps)
+            os.write(answer, b"y\n")
+            json.dump({"result": to_the_end(steps)}, stream)
+            return
+        except HookError as error:
+            json.dump({"code": error.code, "sentence": error.sentence}, stream)
+        except Exception as error:  # pylint: disable=broad-except
+            json.dump({"code": SYSTEM, "sentence": "%s: %s" % (type(error).__name__, error)}, stream)
+        stream.flush()  # before the engine fails, which has the hook look for the reason
+        os.write(answer, b"n\n")
+
+    def _end(self):
+        """Return what the child said (dict), or None; it has ended then."""
+        os.write(self._call, _OVER)
+        with os.fdopen(self._result) as stream:
+            text = stream.read()
+        os.waitpid(self._pid, 0)
+        for descriptor in (self._call, self._life):
+            os.close(descriptor)
+        return json.loads(text) if text.endswith("}") else None
+
+    def result(self):
+        """Return the work's result; the engine has ended.
+
+        :raises HookError: what the work raised, or SYSTEM when it was not called or died
+        """
+        said = self._end()
+        if said is None:
+            raise HookError(SYSTEM, "the engine did not call the hook while the job stood still, or the part of the hook it called died")
+        if "sentence" in said:
+            raise HookError(said["code"], said["sentence"])
+        return said["result"]
+
+    def fault(self):
+        """Return the HookError by which the work made the engine fail, or None when it was not the work."""
+        # The engine may have seen the pipe's end before the child's own is to be seen.
+        ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | (0 if _is_ending(self._pid) else os.WNOHANG))
+        os.kill(self._pid, signal.SIGKILL)  # it may be at work for nothing
+        said = self._end()
+        if said and "sentence" in said:
+            return HookError(said["code"], said["sentence"])
+        if ended and ended.si_code != os.CLD_EXITED:
+            return HookError(SYSTEM, "the part of the hook that looks after the job's files was killed (signal %d)" % ended.si_status)
+        return None

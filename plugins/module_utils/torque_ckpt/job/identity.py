@@ -1,0 +1,76 @@
+"""Which process is this job, really.
+
+pbs_mom's session id is a hint: after a restart it still names the first
+session, on another node, where the number may belong to anybody. A job's
+root process is proven by uid, start time and PBS_JOBID; after a restart it is
+found by the record that the restart hook, as root, left on this node.
+"""
+from ..errors import HookError, GONE, REFUSED, shown
+from ..system import processes
+from . import records
+
+
+def read_job_id(pid):
+    """Return PBS_JOBID (str) from the environment pid was started with, or None.
+
+    :raises HookError: as processes.read_variable()
+    """
+    found = processes.read_variable(pid, "PBS_JOBID")
+    return None if found is None else found.decode("utf-8", "replace")
+
+
+def write_record(run_directory, job_id, leader, root, output=(), left=(), incarnation=None):
+    """Leave root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str).
+
+    :param left: what it left on nodes it was on, from capture.left (list of dict)
+    :param incarnation: of this life of the job (dict, incarnation.py)
+    """
+    records.write(run_directory, job_id, records.JOB,
+                  {"leader": processes.get_mark(leader), "root": processes.get_mark(root), "output": list(output), "left": list(left),
+                   "incarnation": incarnation})
+
+
+def _recorded(run_directory, job_id):
+    record = records.read(run_directory, job_id, records.JOB)
+    if record is None:
+        return None
+    leader, root = processes.find_marked(record["leader"]), processes.find_marked(record["root"])
+    return root if leader else None  # without: left behind by a job that is over
+
+
+def read_recorded(run_directory, job_id, root, key):
+    """Return what was recorded under key ("output", "left", "incarnation") of a restarted job with this root (Process); [] for nothing."""
+    record = records.read(run_directory, job_id, records.JOB)
+    return record.get(key) or [] if record is not None and record["root"] == processes.get_mark(root) else []
+
+
+def _hinted(session_id):
+    leader = processes.read_process(session_id) if session_id else None
+    if leader is None or leader.session != leader.pid:
+        return None
+    # Beside the job's shell, MOM may have put pbs_demux under the same leader; it is not the job.
+    mine = [child for child in map(processes.read_process, processes.list_children(leader.pid)) if child and child.name != "pbs_demux"]
+    # The run hook gives the job's shell a process group of its own; the children of a shell are in the shell's.
+    return mine[0] if len(mine) == 1 and mine[0].group == mine[0].pid else None
+
+
+def find_root_process(run_directory, call, uid):
+    """Return the job's root Process, proven to be the job's.
+
+    :param call: contract.Call
+    :param uid: the job owner's uid (int)
+    :raises HookError: GONE when it is not on this node, REFUSED when what is there is not this job
+    """
+    root = _recorded(run_directory, call.job_id) or _hinted(call.session_id)
+    if root is None or root.state in "ZX":
+        raise HookError(GONE, "job %s has no running process started by the run or restart hook on this node "
+                        "(session %s); was $checkpoint_run_exe set when it started?" % (call.job_id, call.session_id))
+    owner = read_job_id(root.pid)
+    if root.uid != uid or owner != call.job_id:
+        raise HookError(REFUSED, "process %d is not job %s of %s (its uid is %d, its PBS_JOBID is %s); it was left alone"
+                        % (root.pid, call.job_id, call.user, root.uid, shown(owner) if owner else "not set"))
+    for member in filter(None, map(processes.read_process, processes.list_tree(root.pid))):
+        if member.uid != uid or member.alien:
+            raise HookError(REFUSED, "process %d (%s) of job %s runs with another user's rights; its memory must not become the user's: "
+                            "checkpoint the job when it has ended" % (member.pid, shown(member.name), call.job_id))
+    return root

@@ -1,0 +1,94 @@
+"""One hook at a time for one job.
+
+The lock is root's, in the directory of root's records. It ends with the last
+process of the hook that took it, so a hook that is killed leaves none behind.
+"""
+import contextlib
+import fcntl
+import json
+import os
+import time
+
+from ..errors import HookError, SYSTEM, TEMPORARY
+from . import records
+
+_PAUSE = 0.05
+
+
+def _path(run_directory, job_id):
+    return os.path.join(run_directory, "jobs", job_id + ".lock")
+
+
+def _open(path):
+    # An ordinary user could take the lock of a file that he can read.
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _take(path):
+    """Return the descriptor (int) of the locked file, or None when another hook has it."""
+    while True:
+        descriptor = _open(path)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # whoever had it has just removed the file
+
+
+def _holder(path):
+    """Say who has the lock (str)."""
+    try:
+        with open(path) as stream:
+            found = json.load(stream)
+        return "a %s (process %d, since %s)" % (found["what"], found["pid"], found["since"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another hook"  # it has not written it yet, or has just ended
+
+
+@contextlib.contextmanager
+def held(run_directory, job_id, what, timeout, otherwise):
+    """Hold the job's lock for the body of the with statement. To be used by root.
+
+    :param run_directory: where root's records are (str)
+    :param what: what the body does, for whoever has to wait (str)
+    :param timeout: how long to wait for another hook (seconds)
+    :param otherwise: what becomes of the job when that was too long, the end of the sentence (str)
+    :raises HookError: TEMPORARY then; CONFIG or SYSTEM when there can be no lock
+    """
+    records.directory(run_directory)
+    path = _path(run_directory, job_id)
+    deadline = time.monotonic() + timeout
+    try:
+        descriptor = _take(path)
+        while descriptor is None:
+            if time.monotonic() > deadline:
+                raise HookError(TEMPORARY, "%s is at work on job %s; waited %d seconds; try again when it has ended; %s"
+                                % (_holder(path), job_id, timeout, otherwise))
+            time.sleep(_PAUSE)
+            descriptor = _take(path)
+    except OSError as error:
+        raise HookError(SYSTEM, "cannot lock %s: %s; %s" % (path, error.strerror, otherwise))
+    try:
+        os.ftruncate(descriptor, 0)
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        os.write(descriptor, json.dumps({"what": what, "pid": os.getpid(), "since": since}).encode())
+        yield
+    finally:
+        forget(run_directory, job_id)
+        os.close(descriptor)
+
+
+def forget(run_directory, job_id):
+    """Remove the lock's file. For whoever has the lock; it ends with his process then."""
+    try:
+        os.unlink(_path(run_directory, job_id))
+    except OSError:
+        pass  # an empty place to lock is not in anybody's way

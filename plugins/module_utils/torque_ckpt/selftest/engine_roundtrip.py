@@ -1,0 +1,152 @@
+"""The proof of level L1: the engine freezes and revives a small tree of an ordinary user's on this node."""
+import os
+import shutil
+import signal
+import sys
+import tempfile
+
+from ..engines import registry
+from ..errors import HookError
+from ..system import privilege, processes
+from . import roundtrip, workload
+
+STATUS = 7
+"""The exit status the tree ends with; anything but 0 and 1, which failures produce by themselves."""
+
+
+def reap():
+    """Collect every child that has ended; killed ones would keep their process ids. Returns True."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+    return True
+
+
+class NoPlace(Exception):
+    """There is no place for the image; the text says why and what to do."""
+
+
+class Trip(object):
+    """One round trip; .facts is what it found out."""
+
+    def __init__(self, settings, user, place, timeout):
+        self.engine = registry.get(settings)
+        self.user = user
+        self.image = os.path.join(place, "image")
+        self.output = os.path.join(place, "output")
+        self.stop_file = os.path.join(place, "stop")
+        self.program = os.path.join(place, "program.py")
+        self.timeout = timeout
+        self.phases = roundtrip.Phases()
+        self.facts = {"phases": self.phases.done}
+        self.root = None
+
+    def start(self):
+        """Start the tree as the user and wait until it works."""
+        with open(self.program, "w") as stream:
+            stream.write(workload.PROGRAM)
+        os.chmod(self.program, 0o644)
+        os.mkdir(self.image)
+        descriptors = [os.open(os.devnull, os.O_RDONLY), os.open(self.output, os.O_CREAT | os.O_WRONLY, 0o600)]
+        for path in (self.image, self.output):
+            os.chown(path, self.user.uid, self.user.gid)
+        command = self.engine.command([sys.executable, self.program, self.stop_file, "0.002", str(STATUS)])
+        self.root = roundtrip.spawn(command[0], command[1:], {"PATH": "/bin:/usr/bin"}, "/",
+                                [descriptors[0], descriptors[1], descriptors[1]], self.user)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._progress(5, "before the dump")
+
+    def dump(self):
+        """Freeze the tree into the image, then kill it."""
+        tree = processes.list_tree(self.root)
+        privilege.as_user(self.user, lambda: self.engine.dump(self.root, self.image, stop=True), self.engine.dump_capabilities)
+        self.facts["counter_before"] = roundtrip.evidence(self.output).counter
+        self.facts["image_bytes"] = roundtrip.image_bytes(self.image)
+        for pid in reversed(tree):
+            os.kill(pid, signal.SIGKILL)
+        if not roundtrip.wait_until(lambda: reap() and not [pid for pid in tree if processes.read_process(pid)], self.timeout):
+            raise roundtrip.TrialError("killed processes did not go away within %d seconds" % self.timeout)
+
+    def restore(self):
+        """Bring the tree back and wait until it works again."""
+        privilege.as_user(self.user, lambda: self.engine.restore(self.image), self.engine.restore_capabilities)
+        self._progress(self.facts["counter_before"] + 5, "after the restore")
+
+    def finish(self):
+        """Let the tree end by itself and judge its output."""
+        open(self.stop_file, "w").close()
+        answer = []
+
+        def over():
+            pid, status = os.waitpid(self.root, os.WNOHANG)
+            if pid:
+                answer.append(roundtrip.exit_status(status))
+            return bool(pid)
+
+        if not roundtrip.wait_until(over, self.timeout):
+            raise roundtrip.TrialError("the restored tree did not end within %d seconds" % self.timeout)
+        found = roundtrip.evidence(self.output)
+        self.facts.update(exit_status=answer[0], counter_after=found.counter)
+        if found.problems:
+            raise roundtrip.TrialError("the tree's output is not whole: " + "; ".join(found.problems))
+        if not found.ended or answer[0] != STATUS:
+            raise roundtrip.TrialError("the tree ended with status %d, expected %d after its last line" % (answer[0], STATUS))
+
+    def clean(self):
+        """Leave no process behind."""
+        for found in self.processes():
+            if found.uid == self.user.uid and found.state not in "ZX":
+                os.kill(found.pid, signal.SIGKILL)
+
+    def processes(self):
+        """Return the processes (list of processes.Process) of the tree."""
+        return [found for found in map(processes.read_process, processes.list_tree(self.root) if self.root else []) if found]
+
+    def _progress(self, counter, when):
+        if not roundtrip.wait_until(lambda: roundtrip.evidence(self.output).counter >= counter, self.timeout):
+            raise roundtrip.TrialError("the tree made no progress %s: its output is %s; %s" % (
+                when, ascii(roundtrip.read(self.output)[-200:]) if roundtrip.read(self.output) else "empty",
+                roundtrip.whereabouts(self.processes())))
+
+
+def attempt(trip):
+    """Do the round trip; return its cause of failure (str, empty when it passed)."""
+    try:
+        trip.facts["engine"] = {"name": trip.engine.name, "version": trip.engine.version()}
+        for step in ("start", "dump", "restore", "finish"):
+            trip.phases.measure(step, getattr(trip, step))
+        return ""
+    except (HookError, roundtrip.TrialError, OSError) as error:
+        return str(error)
+    finally:
+        trip.clean()
+
+
+def run(settings, user, directory, timeout):
+    """Do one round trip, as root; return its result (dict, roundtrip.result) with engine, counters, image_bytes, exit_status and phases.
+
+    :param settings: dict with the engine's settings, as from config.load
+    :param user: the ordinary user's name (str)
+    :param directory: where a temporary directory for the image is made (str)
+    :param timeout: seconds that each step may take (int)
+    :raises NoPlace: when that cannot be made
+    """
+    privilege.become_subreaper()  # the restored tree becomes ours
+    facts = {"phases": []}
+    try:
+        place = tempfile.mkdtemp(prefix="ckpt-torque-", dir=directory)
+        os.chmod(place, 0o755)
+    except OSError as error:
+        raise NoPlace("cannot make a temporary directory in %s: %s; name another directory" % (directory, error.strerror))
+    try:
+        trip = Trip(settings, privilege.account(user), place, timeout)
+        facts = trip.facts
+        cause = attempt(trip)
+    except HookError as error:
+        cause = str(error)
+    finally:
+        shutil.rmtree(place)
+    return roundtrip.result("L1", [os.uname().nodename], not cause, cause, **facts)

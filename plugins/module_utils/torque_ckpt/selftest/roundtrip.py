@@ -1,0 +1,139 @@
+"""What all round trips share: starting the workload, watching it, and their result's shape."""
+import os
+import stat
+import time
+
+from ..system.privilege import become, reset_signals
+from .workload import Evidence
+
+
+class TrialError(Exception):
+    """The round trip failed; the text is the cause."""
+
+
+class Phases(object):
+    """Times of the steps, in the order they were done.
+
+    done  list of {"step": str, "seconds": float, ...}
+    """
+
+    def __init__(self, done=None):
+        self.done = list(done or [])
+
+    def measure(self, step, work, **facts):
+        """Run work(), note its step with the time it took and the facts, return its result."""
+        started = time.monotonic()
+        result = work()
+        self.done.append(dict(facts, step=step, seconds=round(time.monotonic() - started, 4)))
+        return result
+
+
+def read(path):
+    """Return a file's text (str), empty when it is not there."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+def evidence(path):
+    """Return the Evidence in the output file path; a half-written last line is left out unless the program has ended."""
+    text = read(path)
+    found = Evidence(text[:text.rfind("\n") + 1])
+    return Evidence(text) if found.ended else found
+
+
+def result(level, nodes, passed, cause, **facts):
+    """Return the record (dict) of one round trip, as validation_report takes it.
+
+    :param level: "L1", "L2" or "L3"
+    :param nodes: the nodes it touched, in order (list of str)
+    :param passed: bool, or None when it was not run
+    :param cause: why it failed or was not run (str, empty when it passed)
+    """
+    return dict(facts, level=level, nodes=nodes, passed=passed, cause=cause)
+
+
+def _thread(pid, thread):
+    """Say where a thread waits (str): its state, the kernel's function, and which signals (mask) it blocks, if any."""
+    path = "/proc/%d/task/%s/" % (pid, thread)
+    found = dict(line.split(":", 1) for line in read(path + "status").splitlines() if ":" in line)
+    if not found:
+        return "over"
+    where, blocked = read(path + "wchan").strip("0"), found["SigBlk"].strip().lstrip("0")
+    return found["State"].split()[0] + (" in " + where if where else "") + (" without signals " + blocked if blocked else "")
+
+
+def whereabouts(processes):
+    """Say where processes (list of processes.Process) wait (str), for a sentence about ones that stand still."""
+    found = []
+    for process in processes:
+        try:
+            threads = sorted(os.listdir("/proc/%d/task" % process.pid), key=int)
+        except OSError:
+            continue  # it has just ended
+        found.append("process %d (%s) is %s" % (process.pid, process.name, ", ".join(_thread(process.pid, name) for name in threads)))
+    return "; ".join(found) or "there is no process of it"
+
+
+def wait_until(predicate, seconds, step=0.002):
+    """Call predicate until it is true or the time is over; return its last value."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = predicate()
+        if value or time.monotonic() > deadline:
+            return value
+        time.sleep(step)
+
+
+def spawn(program, arguments, environment, directory, stdio, user=None, umask=0o022, leaked=()):
+    """Start a program as the leader of a new session; return its pid (int).
+
+    :param stdio: three descriptors (ints), or paths (str) of files that are made as the user
+    :param user: torque_ckpt.privilege.User or None for root
+    :param leaked: descriptor numbers to occupy with a pipe, as pbs_mom does
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        spare = [os.dup(given) if isinstance(given, int) else None for given in stdio]
+        for target, descriptor in enumerate(spare):
+            if descriptor is not None:
+                os.dup2(descriptor, target)
+        os.closerange(3, 256)
+        if leaked:
+            reader, writer = os.pipe()
+            for target in leaked:
+                os.dup2(writer if target % 2 else reader, target)
+            os.closerange(3, min(leaked))
+        reset_signals()
+        if user is not None:
+            become(user)
+        os.umask(umask)
+        for target, given in enumerate(stdio):
+            if not isinstance(given, int):  # not before: root follows no link in a user's directory
+                descriptor = os.open(given, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+                os.dup2(descriptor, target)
+                os.close(descriptor)
+        os.chdir(directory)
+        os.execve(program, [program] + arguments, environment)
+    except Exception as error:  # pylint: disable=broad-except
+        os.write(2, ("cannot start %s: %s\n" % (program, error)).encode())
+    finally:
+        os._exit(127)
+
+
+def exit_status(status):
+    """Return a wait status as TORQUE's Exit_status (int): 256 + signal for a killed job."""
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 256 + os.WTERMSIG(status)
+
+
+def image_bytes(path):
+    """Return the size (int, bytes) of an image, a file or a directory of files."""
+    found = os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        return found.st_size
+    return sum(os.lstat(os.path.join(path, name)).st_size for name in os.listdir(path))

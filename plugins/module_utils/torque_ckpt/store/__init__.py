@@ -1,0 +1,1 @@
+"""Where images lie, on which nodes, and how they get there."""

@@ -1,0 +1,146 @@
+"""Whether there is room for an image, before the job is stopped for it.
+
+need() asks the kernel, as root, how much memory the job has; check() compares, as the
+user and on the store itself. Both are estimates: the job may grow, and others
+write to the store. What an estimate misses, the engine finds, and the job runs on.
+"""
+import errno
+import os
+
+from ..errors import HookError, CANNOT_WRITE
+from ..units import format_bytes
+
+# What an image has beside the memory. CRIU 4.2.1, trees of 1 to 101 processes: 37 KiB and 7 files for each process, 4.5 KiB and a file for
+# each thread; a fiftieth is for what the job does until it stops.
+_BASE, _PER_PROCESS, _PER_THREAD, _SHARE = 1 << 20, 48 << 10, 8 << 10, 50
+_FILES, _FILES_PER_PROCESS = 24, 8
+_PER_FILE = 8 << 10  # of those that do not hold memory
+
+_CANNOT_TRY = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EFBIG, errno.EINVAL)
+
+
+def _kilobytes(path):
+    """Return the numbers of a file of /proc with lines "Name: number kB" (dict of int, bytes)."""
+    found = {}
+    with open(path, "rb") as stream:
+        for line in stream:
+            words = line.split()
+            if len(words) == 3 and words[2] == b"kB":
+                found[words[0][:-1].decode()] = int(words[1]) << 10
+    return found
+
+
+def memory(pid):
+    """Return how much memory (int, bytes) of a process an image holds: what is not in a file, swapped out or not.
+
+    Engines write private memory for each process, also what parent and child still share; memory that is shared on purpose
+    once, so of that the process's part counts. Older kernels tell less, and the estimate is higher there.
+    """
+    try:
+        try:
+            found = _kilobytes("/proc/%d/smaps_rollup" % pid)
+        except FileNotFoundError:  # before Linux 4.14, or the process has ended
+            found = {}
+        if not found:
+            found = _kilobytes("/proc/%d/status" % pid)
+            return found.get("VmRSS", 0) + found.get("VmSwap", 0)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    shared = found["Pss_Shmem"] if "Pss_Shmem" in found else max(0, found["Rss"] - found["Anonymous"])
+    return found["Anonymous"] + shared + found.get("Swap", 0) + found.get("Private_Hugetlb", 0) + found.get("Shared_Hugetlb", 0)
+
+
+def _threads(pid):
+    try:
+        return len(os.listdir("/proc/%d/task" % pid))
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def need(pids, extra=0):
+    """Return what an image of these processes takes in a store: [bytes, files] (ints). To be asked by root.
+
+    :param pids: the job's processes (list of int)
+    :param extra: what else goes into the image (int, bytes)
+    """
+    held, threads = sum(map(memory, pids)) + extra, sum(map(_threads, pids))
+    return [held + held // _SHARE + _BASE + len(pids) * _PER_PROCESS + threads * _PER_THREAD,
+            _FILES + len(pids) * _FILES_PER_PROCESS + threads]
+
+
+def _allocate(directory, size):
+    """Try to get room for a file of this size (int, bytes) in a directory (descriptor), and give it back.
+
+    :raises OSError: as fallocate(2) failed
+    """
+    import ctypes  # only here: it costs a few milliseconds
+    name = "room"
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    try:
+        os.unlink(name, dir_fd=directory)  # at once: a hook that is killed leaves nothing
+        libc = ctypes.CDLL(None, use_errno=True)
+        # Not os.posix_fallocate: where the file system cannot, glibc writes all of it. Mode 0 is the one that NFS 4.2 knows.
+        while libc.fallocate64(descriptor, 0, ctypes.c_int64(0), ctypes.c_int64(size)) != 0:
+            if ctypes.get_errno() != errno.EINTR:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    finally:
+        os.close(descriptor)
+
+
+def check(directory, needed, store, reserve, user):
+    """As the user: see whether there is room for what need() returned.
+
+    :param directory: where the image will be (descriptor)
+    :param store: its path, for the sentence (str)
+    :param reserve: what must be left free (int, bytes)
+    :param user: the user's name, for the sentence (str)
+    :raises HookError: CANNOT_WRITE when there is none; nothing is left in the directory
+    """
+    size, files = needed
+    there = os.fstatvfs(directory)
+    free = there.f_bavail * there.f_frsize
+    if there.f_blocks and size > free - reserve:  # a file system that does not know its size says 0
+        raise HookError(CANNOT_WRITE, "the image needs %s, store %s has %s free, reserve %s; the job runs on; free room or lower "
+                        "checkpoint_hooks_reserve" % (format_bytes(size), store, format_bytes(free), format_bytes(reserve)))
+    if there.f_files and files > there.f_favail:  # as one without a fixed number of inodes does
+        raise HookError(CANNOT_WRITE, "the image needs %d files, store %s has %d free inodes; the job runs on; remove files there"
+                        % (files, store, there.f_favail))
+    try:
+        _allocate(directory, size)
+    except OSError as error:
+        if error.errno == errno.EDQUOT:
+            raise HookError(CANNOT_WRITE, "the image needs %s, the quota of %s on store %s does not allow that much more; the job runs on; "
+                            "remove files of %s there or raise the quota" % (format_bytes(size), user, store, user))
+        if error.errno not in _CANNOT_TRY:
+            raise HookError(CANNOT_WRITE, "the image needs %s, store %s does not give it: %s; the job runs on; free room there"
+                            % (format_bytes(size), store, error.strerror))
+
+
+def check_private(place, files):
+    """As the user: see whether there is room on this node for what the engine writes beside memory.
+
+    :param place: private_dir.Place
+    :param files: how many files that may be, from need() (int)
+    :raises HookError: CANNOT_WRITE when there is none
+    """
+    size, free = files * _PER_FILE, place.free()
+    if free is not None and size > free:
+        raise HookError(CANNOT_WRITE, "what the engine writes on this node needs %s, %s has %s free; the job runs on; free room there, or "
+                        "name another disk of this node in checkpoint_hooks_private_directory"
+                        % (format_bytes(size), place.path, format_bytes(free)))
+
+
+def check_limit(size, used, limit, store, user):
+    """Check that an image leaves its user within what the site allows him in a store.
+
+    For file systems without quotas: it counts what is there before the image is made, and nobody is kept from writing by other means.
+
+    :param size, used, limit: of the image, of the user's images, and what he may have (int, bytes)
+    :param store: its path, for the sentence (str)
+    :param user: the user's name, for the sentence (str)
+    :raises HookError: CANNOT_WRITE when it does not
+    """
+    if used + size > limit:
+        raise HookError(CANNOT_WRITE, "the image needs %s, images of %s in store %s have %s of the %s that checkpoint_hooks_user_limit "
+                        "allows; the job runs on; remove some, torque-ckpt list shows them"
+                        % (format_bytes(size), user, store, format_bytes(used), format_bytes(limit)))

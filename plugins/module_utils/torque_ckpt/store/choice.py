@@ -1,0 +1,85 @@
+"""Which image a job is restarted from.
+
+That is the one that pbs_mom names, unless the same life of the job (incarnation.py) has newer ones and ran on after each of them: its
+node has failed, and the server had not heard of them. When the last one is that of a hold, somebody has chosen an older one (qalter -W
+checkpoint_name). When the one that is named is gone, pruned since or removed by its owner, it is the newest whole one. One that is
+named and damaged is refused: it may be only this node that cannot read it.
+"""
+import os
+
+from ..errors import HookError, TEMPORARY, plain
+from ..image import manifest
+from ..telemetry import syslog
+from . import generations, incarnation, location
+
+
+def _is_good(call, node, directory, prove):
+    """Whether the image that a Call names is whole, each byte of it, root's, and for this node."""
+    shown = os.path.join(call.directory, call.name)
+    try:
+        image = location.open_image(directory, call.name, shown)
+        try:
+            manifest.check_files(image, manifest.verify(image, call, node.user, shown, prove), shown)
+        finally:
+            os.close(image)
+    except HookError as error:
+        if error.code == TEMPORARY:
+            raise
+        syslog.log_event("restart", job=call.job_id, outcome="image not taken", sentence=repr(error.sentence))
+        return False
+    return True
+
+
+def _is_gone(directory, name):
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass  # who opens it will say why
+    return False
+
+
+def _follows(image, named, life):
+    """Whether an Image was made after another by the same life, or by one (incarnation, dict or None) that continues from that very one.
+
+    In a store of the node's own the incarnation may be one that has been on this node before, and has gone other ways.
+    """
+    maker = image.manifest.get("incarnation")
+    return image.generation > named.generation and (maker == named.manifest.get("incarnation") or
+                                                    life is not None and (maker, named.generation) == (life["id"], life["generation"]))
+
+
+def choose(call, node, directory, prove):
+    """As the user: return the Call with the name of the image to take, and why it is not the one that it named (str, empty if it is).
+
+    :param call: contract.Call
+    :param node: preflight.Node
+    :param directory: descriptor of the job's directory
+    :param prove: see manifest.verify
+    :raises HookError: TEMPORARY when this node lacks the key of one that might be taken
+    """
+    found = generations.list_images(directory, call.job_id)
+    named = next((image for image in found if image.name == call.name), None)
+    if named is None and not _is_gone(directory, call.name):
+        return call, ""
+    life = incarnation.read(directory, call.job_id)
+    wanted = [image for image in found if generations.belongs_to(image, life) and (named is None or _follows(image, named, life))]
+    if named is not None and any(image.manifest.get("held") is not False for image in wanted):
+        return call, ""
+    for image in wanted:
+        if not image.whole:
+            continue
+        other = call._replace(name=image.name)
+        if _is_good(other, node, directory, prove):
+            return other, _reason(call.name, image, named is None)
+    return call, ""
+
+
+def _reason(name, image, gone):
+    made = plain(str(image.manifest.get("created")))
+    if not gone:
+        return "restarted from image %s of %s, newer than %s, of which the server knew" % (image.name, made, name)
+    older = generations.get_epoch(image.name) < generations.get_epoch(name)
+    return "restarted from image %s of %s, because %s is gone%s" % (
+        image.name, made, name, "; it is older: what the job did since is done again" if older else "")

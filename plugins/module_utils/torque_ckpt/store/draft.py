@@ -1,0 +1,136 @@
+"""An image in the making.
+
+It is written under a hidden name and renamed when it is whole, in one step. Everything here runs as the job's owner.
+"""
+import errno
+import os
+
+from ..errors import HookError, CANNOT_WRITE
+from ..image import manifest, schema
+from ..system.dirfd import DIRECTORY, names_in
+from . import generations
+from .location import engine_path
+
+_MUCH = 32 << 20
+"""From so many bytes on a draft is flushed while it is hashed."""
+
+_RENAME_EXCHANGE = 2
+
+
+class Draft(object):
+    """An image in the making: a hidden directory that becomes the image, or goes.
+
+    descriptor  int: the hidden directory
+    """
+
+    def __init__(self, job_directory, name):
+        self.job_directory = job_directory
+        self.name = name
+        self.hidden = generations.hide_name(name)
+        self._flushing, self._failure = None, None
+        try:
+            os.mkdir(self.hidden, 0o700, dir_fd=job_directory)
+            self.descriptor = os.open(self.hidden, DIRECTORY, dir_fd=job_directory)
+        except OSError as error:
+            raise HookError(CANNOT_WRITE, "cannot create image %s: %s" % (name, error.strerror))
+
+    def path(self):
+        """Return the draft's path (str) for the engine."""
+        return engine_path(self.descriptor)
+
+    def flush(self):
+        """Start to flush what is in the draft, if that is much, while the caller reads it; publish() raises what went wrong."""
+        try:
+            entries = names_in(self.descriptor)  # not in the thread: the caller lists the same open directory
+            if sum(os.stat(entry, dir_fd=self.descriptor).st_size for entry in entries) < _MUCH:
+                return
+        except OSError:
+            return  # the caller will meet it
+        import threading  # small images do without
+
+        def work():
+            try:
+                self._flush(entries)
+            except OSError as error:
+                self._failure = error
+        self._flushing = threading.Thread(target=work)
+        self._flushing.start()
+
+    def _wait(self):
+        if self._flushing:
+            self._flushing.join()
+
+    def _flush(self, entries):
+        for entry in sorted(entries, key=lambda entry: entry == schema.FILE):
+            flushed = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor)
+            try:
+                os.fsync(flushed)
+            finally:
+                os.close(flushed)
+
+    def publish(self):
+        """Make the draft the image: flush it, then rename it in one step. An image of the same name is superseded.
+
+        :raises HookError: CANNOT_WRITE; the draft is still there then, and so is the other image
+        """
+        try:
+            self._wait()
+            if self._failure:
+                raise self._failure  # the kernel says it once only
+            self._flush(names_in(self.descriptor))
+            os.fsync(self.descriptor)
+            superseded = self._rename()
+            try:
+                os.fsync(self.job_directory)
+            except OSError:
+                if superseded:
+                    self._exchange()
+                else:
+                    self.hidden = self.name  # what must be discarded
+                raise
+        except OSError as error:
+            raise HookError(CANNOT_WRITE, "cannot publish image %s: %s" % (self.name, error.strerror))
+        if superseded:
+            try:
+                generations.remove_directory(self.job_directory, self.hidden)
+            except OSError:
+                pass  # the next sweep's
+        os.close(self.descriptor)
+
+    def _rename(self):
+        """Give the draft its name; return whether an image had it before, which has the hidden name then (bool)."""
+        try:
+            os.rename(self.hidden, self.name, src_dir_fd=self.job_directory, dst_dir_fd=self.job_directory)
+            return False
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        there = [image.generation for image in generations.list_images(self.job_directory) if image.name == self.name]
+        if not there or there[0] >= manifest.load(self.descriptor).get("generation", 0):
+            raise HookError(CANNOT_WRITE, "cannot publish image %s: what has its name is not an older image; it is kept" % self.name)
+        try:
+            self._exchange()
+        except OSError as error:
+            raise HookError(CANNOT_WRITE, "cannot publish image %s: one of the same second is there, and the store's file system cannot "
+                            "exchange the two (%s); that one is kept, try again a second later" % (self.name, error.strerror))
+        return True
+
+    def _exchange(self):
+        """Exchange the draft and what has its name, in one step."""
+        import ctypes  # rarely needed, and it costs a few milliseconds
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "renameat2"):
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+        if libc.renameat2(self.job_directory, os.fsencode(self.hidden), self.job_directory, os.fsencode(self.name), _RENAME_EXCHANGE) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+    def discard(self):
+        """Remove the draft; a leftover is harmless, so failures are not raised."""
+        self._wait()
+        try:
+            there = os.stat(self.hidden, dir_fd=self.job_directory, follow_symlinks=False)
+            if os.path.samestat(there, os.fstat(self.descriptor)):
+                generations.remove_directory(self.job_directory, self.hidden)
+            os.close(self.descriptor)
+        except OSError:
+            pass

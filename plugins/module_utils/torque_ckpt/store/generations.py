@@ -1,0 +1,193 @@
+"""The images of a job, and what hooks that are gone left between them.
+
+An image has a hidden name until it is whole, and again when it goes. Nothing reads a hidden name, and it tells which process made it:
+what a hook that crashed left behind is swept away by the job's next checkpoint. Everything here runs as the job's owner.
+"""
+import errno
+import os
+import re
+import stat
+from collections import namedtuple
+
+from ..errors import HookError, CANNOT_WRITE
+from ..image import manifest, schema
+from ..system import processes
+from ..system.dirfd import DIRECTORY, names_in
+from .location import open_image
+
+HIDDEN = re.compile(r"\..+@([^:/]+):([0-9]+):([0-9]+)")  # neither an image's nor a node's name holds @ or :
+
+
+Image = namedtuple("Image", "name generation epoch whole manifest")
+"""A published image. generation: int from 1, 0 for images from before there were any; epoch: the number at the name's end (int);
+whole: whether all files are there with their sizes (bool); manifest: what it says of itself, not proven, without lists (dict)."""
+
+
+def _is_whole(image, files):
+    """Whether the files (list of {"name", "size"}) are in the image (descriptor)."""
+    try:
+        found = [(os.stat(entry["name"], dir_fd=image, follow_symlinks=False), entry["size"]) for entry in files]
+    except OSError:
+        return False
+    return all(stat.S_ISREG(there.st_mode) and there.st_size == size for there, size in found)
+
+
+def get_epoch(name):
+    """Return the number (int) at the end of an image's name (str), 0 for none."""
+    return int(re.search("[0-9]*$", name).group() or 0)
+
+
+def list_images(job_directory, job_id=None):
+    """Return the published images (list of Image), newest first. What has no manifest that these hooks know is none.
+
+    :param job_directory: descriptor from open_job_directory
+    :param job_id: only this job's (str); pbs_mom 2.4 keeps the images of several in one directory
+    """
+    found = []
+    for name in names_in(job_directory):
+        if name.startswith("."):
+            continue
+        try:
+            image = open_image(job_directory, name, name)
+        except HookError:
+            continue
+        try:
+            facts = manifest.load(image)
+            generation = facts.get("generation", 0)
+            known = facts["format"] in schema.KNOWN and isinstance(generation, int) and generation is not True and generation >= 0
+            if known and job_id in (None, facts["job_id"]):
+                brief = {field: value for field, value in facts.items() if not isinstance(value, (dict, list))}
+                found.append(Image(name, generation, get_epoch(name), _is_whole(image, facts["files"]), brief))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass
+        finally:
+            os.close(image)
+    return sorted(found, key=lambda image: (image.generation, image.epoch, image.name), reverse=True)
+
+
+def next_generation(job_directory, job_id):
+    """Return the number (int) of a job's next image."""
+    return max([image.generation for image in list_images(job_directory, job_id)] or [0]) + 1
+
+
+def hide_name(name):
+    """Return the hidden name (str) that this process gives to something called name."""
+    mine = processes.read_process(os.getpid())
+    return ".%s@%s:%d:%d" % (name, os.uname().nodename, mine.pid, mine.start)
+
+
+def remove_directory(job_directory, name):
+    """Remove a directory of ours that holds files only.
+
+    :raises OSError: the rest is still there then
+    """
+    directory = os.open(name, DIRECTORY, dir_fd=job_directory)
+    try:
+        if os.fstat(directory).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it belongs to somebody else")
+        for entry in names_in(directory):
+            os.unlink(entry, dir_fd=directory)
+    finally:
+        os.close(directory)
+    os.rmdir(name, dir_fd=job_directory)
+
+
+def belongs_to(image, life):
+    """Whether an Image is of a life of the job (incarnation, dict): made by it, or not after the image that it continues from.
+
+    Without an incarnation all images are.
+    """
+    return life is None or image.manifest.get("incarnation") == life["id"] or image.generation <= life["generation"]
+
+
+def list_superfluous(job_directory, job_id, keep, life=None):
+    """Return the names (list of str) of a job's images that are older than the newest whole ones that are to be kept.
+
+    What is not an image of the job's is not among them, and neither is the newest one, whole or not. What another life of the
+    job made meanwhile does not count as kept.
+
+    :param keep: generations to keep (int, at least 1)
+    :param life: the job's incarnation (dict), None for all images
+    """
+    kept, doomed = set(), []
+    for number, image in enumerate(list_images(job_directory, job_id)):
+        generation = image.generation or image.name  # an image may have two names
+        if number and len(kept) >= keep and generation not in kept:
+            doomed.append(image.name)
+        elif image.whole and belongs_to(image, life):
+            kept.add(generation)
+    return doomed
+
+
+def prune_images(job_directory, job_id, keep, life=None):
+    """Remove the superfluous images of a job; return their names (list of str).
+
+    :param keep, life: see list_superfluous
+    :raises HookError: CANNOT_WRITE when one cannot be removed; it is then as it was, or hidden
+    """
+    doomed = list_superfluous(job_directory, job_id, keep, life)
+    try:
+        for name in doomed:
+            os.rename(name, hide_name(name), src_dir_fd=job_directory, dst_dir_fd=job_directory)
+        if doomed:
+            os.fsync(job_directory)  # nothing is taken out of an image before its name is gone for good
+        for name in doomed:
+            remove_directory(job_directory, hide_name(name))
+    except OSError as error:
+        raise HookError(CANNOT_WRITE, "cannot remove the older image %s: %s; the newer ones are kept" % (name, error.strerror))
+    return doomed
+
+
+def _clock(job_directory):
+    """Return the time (float, seconds) by the clock of the store."""
+    name = hide_name("clock")
+    os.mkdir(name, 0o700, dir_fd=job_directory)
+    try:
+        return os.stat(name, dir_fd=job_directory, follow_symlinks=False).st_mtime
+    finally:
+        os.rmdir(name, dir_fd=job_directory)
+
+
+def _age(job_directory, name, now):
+    """Return how long before now() something was written to a hidden directory (float, seconds)."""
+    directory = os.open(name, DIRECTORY, dir_fd=job_directory)
+    try:
+        times = [os.fstat(directory).st_mtime]
+        times.extend(os.stat(entry, dir_fd=directory, follow_symlinks=False).st_mtime for entry in names_in(directory))
+    finally:
+        os.close(directory)
+    return now() - max(times)
+
+
+def is_left_over(job_directory, name, patience, now):
+    """Whether a hidden directory's maker is gone.
+
+    On this node the process that the name tells of must be gone; on another one the last write must be old.
+
+    :param patience: how old what another node left must be (seconds)
+    :param now: returns the time (float, seconds since the epoch)
+    :raises OSError: when it is not ours, or gone by now
+    """
+    made = HIDDEN.fullmatch(name)
+    if made is None:
+        return False
+    if made.group(1) == os.uname().nodename:
+        return processes.find_marked([int(made.group(2)), int(made.group(3))]) is None
+    return _age(job_directory, name, now) > patience
+
+
+def sweep_leftovers(job_directory, patience):
+    """Remove what hooks that are gone left behind; return the hidden names (list of str).
+
+    :param job_directory: descriptor from open_job_directory
+    :param patience: how old what another node left must be, by the store's clock (seconds)
+    """
+    swept = []
+    for name in names_in(job_directory):
+        try:
+            if is_left_over(job_directory, name, patience, lambda: _clock(job_directory)):
+                remove_directory(job_directory, name)
+                swept.append(name)
+        except OSError:
+            pass  # not ours, or gone by now
+    return swept

@@ -1,0 +1,227 @@
+"""Which life of a job is the one that continues.
+
+A server that cannot reach a node may start a job again elsewhere, and then it runs twice. Each life of a job has an incarnation:
+a small file in the job's directory, written by the job's owner and sealed by root. A restart writes a new one before the
+processes run, a job that started from the beginning with its first image. The life that started last is the one that continues: a
+checkpoint of any other is refused before it writes or removes anything.
+
+  id          str, random; the manifests of the images that this life makes name it
+  job_id, uid str, int: whose it is
+  node        str, where it runs
+  started     float, seconds since the epoch by that node's clock
+  generation  int, the newest image that it continues from; what other lives made later does not belong to it
+  process     [boot id, pid, start] of the root process of a job that started from the beginning, else empty
+  key, mac    the seal (seal.py)
+"""
+import json
+import os
+import stat
+import time
+
+from ..errors import HookError, CANNOT_WRITE, REFUSED, TEMPORARY
+from ..image import seal
+from ..system import privilege, processes, strict_json
+from ..system.dirfd import DIRECTORY
+from ..telemetry import syslog
+from . import generations
+
+_NAME = ".incarnation."  # and the job's id: pbs_mom 2.4 keeps the images of several jobs in one directory
+
+LARGEST = 4096
+"""How long the file may be (bytes)."""
+
+_KINDS = {"id": str, "job_id": str, "uid": int, "node": str, "started": float, "generation": int, "process": list, "key": str, "mac": str}
+_PURPOSE = b"incarnation"
+
+
+def path_in(job_id):
+    """Return the name (str) of a job's incarnation in the job's directory."""
+    return _NAME + job_id
+
+
+# -- as the job's owner ------------------------------------------------------------------------------------------------
+
+def _text(directory, job_id):
+    """Return what the file in a job's directory (descriptor) holds (str), None when there is none, empty when it is no such file."""
+    try:
+        descriptor = os.open(path_in(job_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return os.read(descriptor, LARGEST).decode("ascii", "replace")
+    finally:
+        os.close(descriptor)
+
+
+def _write(directory, job_id, text):
+    """Put a text (str) in the file's place, in one step; None removes it. What a crash leaves is the next sweep's."""
+    if text is None:
+        try:
+            os.unlink(path_in(job_id), dir_fd=directory)
+        except FileNotFoundError:
+            pass
+        return
+    hidden = generations.hide_name("incarnation")
+    os.mkdir(hidden, 0o700, dir_fd=directory)
+    inner = os.open(hidden, DIRECTORY, dir_fd=directory)
+    try:
+        with open(os.open("new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=inner), "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.rename("new", path_in(job_id), src_dir_fd=inner, dst_dir_fd=directory)
+    finally:
+        os.close(inner)
+        generations.remove_directory(directory, hidden)
+    os.fsync(directory)
+
+
+def read(directory, job_id):
+    """Return the incarnation (dict) in a job's directory (descriptor), whoever wrote it, or None."""
+    return _parse(_text(directory, job_id))
+
+
+def _parse(text):
+    try:
+        found = strict_json.parse((text or "").encode("ascii", "replace"))
+        good = isinstance(found, dict) and set(found) == set(_KINDS) and all(
+            isinstance(found[name], kind) and not isinstance(found[name], bool) for name, kind in _KINDS.items())
+        return found if good else None
+    except ValueError:
+        return None
+
+
+class Own(object):
+    """As the user, in a checkpoint: the incarnation of the life that is to be checkpointed.
+
+    incarnation  dict
+
+    :param directory: descriptor of the job's directory
+    :param generation: the newest image there (int)
+    :raises HookError: REFUSED when the job continues elsewhere
+    """
+
+    def __init__(self, directory, job_id, generation):
+        self.directory, self.job_id = directory, job_id
+        self.before = _text(directory, job_id)
+        self.incarnation = privilege.ask(["incarnation", self.before, generation])
+
+    def publish(self, draft):
+        """Publish the image (Draft) that this life has made, the file first.
+
+        :raises HookError: as above, should a restart have come in between; as Draft.publish()
+        """
+        text, now = json.dumps(self.incarnation), _text(self.directory, self.job_id)
+        if now != self.before:
+            privilege.ask(["incarnation", now, self.incarnation["generation"]])
+        try:
+            if now != text:
+                _write(self.directory, self.job_id, text)
+            draft.publish()
+        except OSError as error:
+            raise HookError(CANNOT_WRITE, "cannot write %s of job %s: %s" % (path_in(self.job_id), self.job_id, error.strerror))
+        except HookError:
+            put_back(self.directory, self.job_id, now)
+            raise
+
+
+def begin(directory, job_id, generation):
+    """As the user, in a restart: write the file of the new life; return what put_back() takes (str or None).
+
+    A full store must not keep a job from its restart: then the first image of this life writes the file.
+
+    :param directory: descriptor of the job's directory
+    :param generation: of the image that the job is restarted from (int)
+    """
+    before = _text(directory, job_id)
+    put_back(directory, job_id, json.dumps(privilege.ask(["incarnation", None, generation])))
+    return before
+
+
+def put_back(directory, job_id, text):
+    """Put a text (str) in the file's place, as far as that is possible; None removes it."""
+    try:
+        _write(directory, job_id, text)
+    except (OSError, HookError) as error:
+        syslog.log_event("incarnation", job=job_id, outcome="not written", reason=error)
+
+
+# -- as root -----------------------------------------------------------------------------------------------------------
+
+def _new(node, call, started, generation, process):
+    return seal.seal(node.keys, {"id": os.urandom(16).hex(), "job_id": call.job_id, "uid": node.user.uid, "node": os.uname().nodename,
+                                "started": started, "generation": generation, "process": process}, _PURPOSE)
+
+
+def _process(root):
+    """Return what tells a Process from all others of the cluster (list)."""
+    with open("/proc/sys/kernel/random/boot_id") as stream:
+        return [stream.read().strip()] + processes.get_mark(root)
+
+
+def _shown(seconds):
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return "an unknown time"
+
+
+def _trusted(node, call, text):
+    """Return the incarnation that a text (str or None) from the job's directory tells of, None when it is damaged or another's.
+
+    :raises HookError: TEMPORARY when this node lacks the key
+    """
+    found = _parse(text)
+    if found is None or (found["job_id"], found["uid"]) != (call.job_id, node.user.uid):
+        return None
+    if found["key"] not in dict(node.keys):
+        raise HookError(TEMPORARY, "the incarnation of job %s was sealed with the key %s, which this node does not have; run site.yml on "
+                        "this node; nothing was written or removed" % (call.job_id, ascii(found["key"])))
+    return found if seal.is_sealed(node.keys, found, _PURPOSE) else None
+
+
+def checkpointed(node, call, root, mine, otherwise):
+    """Return root's answer function for a checkpoint (see Own).
+
+    :param node: preflight.Node
+    :param call: contract.Call
+    :param root: the job's root Process
+    :param mine: the incarnation in root's record of the job (dict), empty for one that was not restarted here
+    :param otherwise: answers all other questions (seal.answer)
+    """
+    def decide(text, generation):
+        there = _trusted(node, call, text)
+        if there and (there["id"] == mine["id"] if mine else there["process"] == _process(root)):
+            return there
+        started = mine["started"] if mine else processes.get_start_time(root)
+        if there and there["started"] >= started:
+            raise HookError(REFUSED, "job %s continues on %s since %s; what runs on %s is an older life of it, since %s (if that is wrong, "
+                            "compare the two clocks and remove %s); nothing was written or removed"
+                            % (call.job_id, ascii(there["node"])[1:-1], _shown(there["started"]), os.uname().nodename, _shown(started),
+                               os.path.join(call.directory, path_in(call.job_id))))
+        return mine or _new(node, call, started, 0 if there else generation, _process(root))
+
+    return _answer(decide, otherwise)
+
+
+def restarted(node, call, begun, otherwise):
+    """Return root's answer function for a restart (see begin).
+
+    :param node, call, otherwise: see checkpointed
+    :param begun: takes the incarnation (list of dict), for root's record of the job
+    """
+    def decide(_text, generation):
+        begun[:] = [_new(node, call, time.time(), generation, [])]
+        return begun[0]
+
+    return _answer(decide, otherwise)
+
+
+def _answer(decide, otherwise):
+    def respond(question):
+        return decide(*question[1:]) if question[0] == "incarnation" else otherwise(question)
+    return respond

@@ -1,0 +1,166 @@
+"""Where images lie: the stores of this node, and the directory of a job's images in one.
+
+From a store downwards everything goes by directory descriptors, as the job's owner, without following links.
+"""
+import errno
+import os
+
+from ..errors import HookError, CANNOT_WRITE, CONFIG, NO_INPUT, REFUSED
+from ..system.dirfd import DIRECTORY
+
+MARKER = ".ckpt-torque-store"
+"""A file with the store's id, made by the role checkpoint_store; without it the store is not mounted."""
+
+_PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # needs search permission only
+
+
+def find_store(stores, directory):
+    """Return the entry of stores (list of {"path", "id"}) that holds directory (str).
+
+    :raises HookError: REFUSED when none does
+    """
+    for store in stores:
+        if directory.startswith(store["path"].rstrip("/") + "/"):
+            return store
+    raise HookError(REFUSED, "directory %s is in none of this node's stores (%s); set the job's checkpoint directory beneath one"
+                    % (directory, ", ".join(store["path"] for store in stores)))
+
+
+def check_mounted(store):
+    """Prove that the store (dict) is there and is the one meant.
+
+    :raises HookError: CONFIG when its marker is missing or another store's
+    """
+    marker = os.path.join(store["path"], MARKER)
+    try:
+        with open(marker) as stream:
+            found = stream.read().strip()
+    except OSError as error:
+        raise HookError(CONFIG, "store %s is not usable on this node: %s: %s; is it mounted?"
+                        % (store["path"], marker, error.strerror))
+    if found != store["id"]:
+        raise HookError(CONFIG, "store %s is another one than configured: its id is %s, expected %s"
+                        % (store["path"], ascii(found[:80]), store["id"]))
+
+
+def _is_new(name, directory):
+    """Whether a job's directory beneath another (descriptor) has no image yet: pbs_mom, who made it, does not flush."""
+    return os.stat(name, dir_fd=directory, follow_symlinks=False).st_nlink <= 2  # of itself; file systems that do not count: always
+
+
+def give_job_directory(store, directory, user):
+    """As root: make what a job's directory (str) lacks in the store (dict) itself, where its user may make none, and give it to him.
+
+    That is the job's directory, or the user's own if the job's lies in that. One deeper in the store is the user's to make. What root
+    cannot make, under root_squash, the user's attempt explains.
+    """
+    parent, name = os.path.split(directory)
+    top = store["path"].rstrip("/")
+    if parent == os.path.join(top, user.name):
+        parent, name = top, user.name
+    if parent != top:
+        return
+    opened = []
+    try:
+        opened.append(os.open(parent, DIRECTORY))
+        if os.fstat(opened[0]).st_mode & 0o022:  # whoever can write here could put something else in its place
+            return
+        try:
+            os.mkdir(name, 0o700, dir_fd=opened[0])
+        except FileExistsError:
+            if _is_new(name, opened[0]):
+                os.fsync(opened[0])
+            return
+        os.fsync(opened[0])
+        opened.append(os.open(name, DIRECTORY, dir_fd=opened[0]))
+        os.fchmod(opened[1], 0o711)  # pbs_mom must be able to stat the image, also as nobody
+        os.fchown(opened[1], user.uid, user.gid)
+    except OSError:
+        pass
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _flush(name, directory):
+    """Flush a directory beneath another (descriptor); one that may be passed but not read cannot be."""
+    try:
+        flushed = os.open(name, DIRECTORY, dir_fd=directory)
+    except PermissionError:
+        return
+    try:
+        os.fsync(flushed)
+    finally:
+        os.close(flushed)
+
+
+def _reason(error, path, descriptor=None):
+    """Return why something cannot be opened (str): a user whose uid is another on this node has no right to what is his.
+
+    :param error: OSError
+    :param path: it (str), beneath a directory (descriptor)
+    """
+    if error.errno == errno.EACCES:
+        try:
+            owner = os.stat(path, dir_fd=descriptor, follow_symlinks=False).st_uid
+        except OSError:
+            owner = 0
+        if owner not in (0, os.geteuid()):
+            return "%s; it belongs to uid %d, and the job's user has uid %d on this node; give the user one uid on all nodes" % (
+                error.strerror, owner, os.geteuid())
+    return error.strerror
+
+
+def open_job_directory(store, directory, create=False):
+    """Return a descriptor (int) of a job's directory beneath store (dict); the caller closes it.
+
+    :param create: make the last component when it is missing (bool)
+    :raises HookError: CANNOT_WRITE or NO_INPUT, by the meaning of create
+    """
+    parts = directory[len(store["path"].rstrip("/")) + 1:].split("/")
+    walked, descriptor = store["path"], None
+    try:
+        descriptor = os.open(walked, _PASSAGE)
+        for number, part in enumerate(parts):
+            walked = os.path.join(walked, part)
+            last = number == len(parts) - 1
+            if create and last:
+                try:
+                    os.mkdir(part, 0o711, dir_fd=descriptor)
+                    os.chmod(part, 0o711, dir_fd=descriptor)  # pbs_mom must be able to stat the image, also as nobody
+                    _flush(".", descriptor)
+                except FileExistsError:
+                    if _is_new(part, descriptor):
+                        _flush(".", descriptor)
+            deeper = os.open(part, DIRECTORY if last else _PASSAGE, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = deeper
+        owner = os.fstat(descriptor).st_uid
+        if create and owner not in (0, os.geteuid()):  # where all may make directories, somebody may have made this one first
+            raise OSError(errno.EPERM, "it is another user's (%d); remove it" % owner)
+    except OSError as error:
+        reason = _reason(error, walked)
+        if descriptor is not None:
+            os.close(descriptor)
+        raise HookError(CANNOT_WRITE if create else NO_INPUT, "%s of job images %s: %s"
+                        % ("cannot use the directory" if create else "cannot open the directory", walked, reason))
+    return descriptor
+
+
+def open_image(job_directory, name, shown):
+    """Return a descriptor (int) of the published image name; the caller closes it.
+
+    :param job_directory: descriptor from open_job_directory
+    :param shown: the image's path, for the sentence (str)
+    :raises HookError: NO_INPUT when it is missing or unreadable
+    """
+    try:
+        return os.open(name, DIRECTORY, dir_fd=job_directory)
+    except OSError as error:
+        raise HookError(NO_INPUT, "image %s cannot be opened: %s" % (shown, _reason(error, name, job_directory)))
+
+
+def engine_path(descriptor):
+    """Return a path (str) of a directory descriptor for an engine's command line; no rename can redirect it."""
+    os.set_inheritable(descriptor, True)
+    return "/proc/self/fd/%d" % descriptor

@@ -1,0 +1,1 @@
+"""Linux, as far as the hooks need it."""

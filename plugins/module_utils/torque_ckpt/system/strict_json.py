@@ -1,0 +1,135 @@
+"""JSON that a user may have written: what is in the store is read here and nowhere else.
+
+Nothing in it can cost a reader more than LARGEST bytes and VALUES values, end it, or be of a kind that it does not expect.
+"""
+import json
+
+from .dirfd import open_file
+
+LARGEST = 16 << 20
+"""How long such a text may be (bytes). A manifest has about 150 bytes for each file, CRIU has 7 files for each process and one for each
+further thread: that is enough for 15,000 processes, or for 90,000 threads."""
+
+VALUES = 1000000
+"""How many values may be in it."""
+
+DEPTH = 8
+"""How deep they may be nested."""
+
+TEXT = 4096
+"""How long a text in it may be (characters): no path is longer."""
+
+NAME = 255
+"""How long a name may be (characters)."""
+
+_DIGITS = 20
+
+
+class Wrong(ValueError):
+    """What is wrong with it (str)."""
+
+
+# -- as text ---------------------------------------------------------------------------------------------------------
+
+def _integer(digits):
+    if len(digits) > _DIGITS or not -2 ** 63 <= int(digits) < 2 ** 64:  # as the kernel's: an inode's number may have 64 bits
+        raise Wrong("it holds a number of more than 64 bits")
+    return int(digits)
+
+
+def _float(digits):
+    number = float(digits) if len(digits) <= 2 * _DIGITS else float("inf")
+    if abs(number) == float("inf"):
+        raise Wrong("it holds a number of more than 64 bits")
+    return number
+
+
+def _no_number(name):
+    raise Wrong("it holds %s" % name)
+
+
+def _check(value, depth):
+    """Raise Wrong when a value is nested deeper than depth (int), or holds a text that is too long."""
+    if isinstance(value, str) and len(value) > TEXT:
+        raise Wrong("it holds a text of more than %d characters" % TEXT)
+    if isinstance(value, (dict, list)):
+        if depth == 0:
+            raise Wrong("it is nested more than %d deep" % DEPTH)
+        for inner in value:
+            _check(inner, depth - 1)
+        if isinstance(value, dict):
+            for inner in value.values():
+                _check(inner, depth - 1)
+
+
+def parse(text):
+    """Return what a text (bytes) says.
+
+    :raises Wrong: when it is not JSON, or beyond the limits
+    """
+    if len(text) > LARGEST:
+        raise Wrong("it is larger than %d bytes" % LARGEST)
+    if sum(map(text.count, (b",", b"[", b"{"))) > VALUES:
+        raise Wrong("it holds more than %d values" % VALUES)
+    try:
+        found = json.loads(text.decode("utf-8"), parse_int=_integer, parse_float=_float, parse_constant=_no_number)
+        _check(found, DEPTH)
+    except Wrong:
+        raise
+    except RecursionError:
+        raise Wrong("it is nested more than %d deep" % DEPTH)
+    except ValueError:
+        raise Wrong("it is not JSON")
+    return found
+
+
+def read(name, directory):
+    """Return what a file in a directory (descriptor) says.
+
+    :raises OSError: when it is not a file, or cannot be read
+    :raises Wrong: as parse() does
+    """
+    with open(open_file(directory, name), "rb") as stream:
+        return parse(stream.read(LARGEST + 1))
+
+
+# -- as fields -------------------------------------------------------------------------------------------------------
+
+def number(least=0, most=2 ** 63 - 1):
+    """Return the kind of whole numbers from least to most."""
+    return "a whole number from %d to %d" % (least, most), lambda value: (
+        isinstance(value, int) and not isinstance(value, bool) and least <= value <= most)
+
+
+def text(most=TEXT):
+    """Return the kind of texts of at most that many characters."""
+    return "a text of at most %d characters" % most, lambda value: isinstance(value, str) and len(value) <= most
+
+
+SECONDS = "a number of seconds", lambda value: type(value) in (int, float) and 0 <= value < 2 ** 63
+FLAG = "true or false", lambda value: isinstance(value, bool)
+
+
+def check(value, kind, where=""):
+    """Compare a value with the kind that it should be of.
+
+    :param kind: one of the above; [kind] is a list of such; {name: kind} holds these and maybe others, name? being one that may be missing
+    :param where: the value's name, for the sentence (str)
+    :raises Wrong: when it is of another
+    """
+    if isinstance(kind, dict):
+        if not isinstance(value, dict):
+            raise Wrong("%s is not an object" % (where or "it"))
+        for name, inner in kind.items():
+            field = name.rstrip("?")
+            if field in value:
+                check(value[field], inner, where + "." + field if where else field)
+            elif name == field:
+                raise Wrong("%s is missing" % (where + "." + field if where else field))
+    elif isinstance(kind, list):
+        if not isinstance(value, list):
+            raise Wrong("%s is not a list" % where)
+        for place, inner in enumerate(value):
+            check(inner, kind[0], "%s[%d]" % (where, place))
+    elif not kind[1](value):
+        raise Wrong("%s is not %s" % (where, kind[0]))

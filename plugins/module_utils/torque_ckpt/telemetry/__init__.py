@@ -1,0 +1,1 @@
+"""What the hooks tell people, the system log and Prometheus."""

@@ -1,0 +1,115 @@
+"""The arguments pbs_mom passes. No other file knows a position.
+
+checkpoint  session_id job_id user group directory name signal depth
+restart     session_id job_id user group directory name
+run         shell [argument ...]
+
+pbs_mom writes an empty value as "-". It builds the checkpoint line in a
+1024-byte buffer, so a line that is too long arrives with fewer arguments.
+"""
+import os
+import re
+from collections import namedtuple
+
+from ..errors import HookError, USAGE
+
+Call = namedtuple("Call", "session_id job_id user group directory name signal depth")
+"""What one call asks for.
+
+session_id  int or None: the job's *first* session; a hint, never a proof
+job_id      str, e.g. "12.head" or "12[3].head"
+user, group str; group may be None
+directory   str, absolute: where this job's images live (<dir>/<job_id>.CK)
+name        str: this image's name in it
+signal      int: 0 continue, 15 hold (None for restart)
+depth       int or None: generations to keep (None for restart)
+"""
+
+CONTINUE, HOLD = 0, 15
+
+REPEATED = "PBS_HOLD_REPEATED"
+"""Variable of the checkpoint hook: this pbs_mom (patch hold-told) tells pbs_server of a hold until it has heard."""
+
+STATUS = "PBS_RESTART_STATUS"
+"""Variable of the restart hook: the file in which a pbs_mom with the patch restart-status looks, when the hook has ended,
+for what became of the restart. "Temporary ..." queues the job again, any other line holds it; it becomes the job's comment."""
+
+_JOB_ID = re.compile(r"[0-9]+(\[[0-9]*\])?(-[0-9]+)?(\.[A-Za-z0-9][A-Za-z0-9.-]*)?")
+_ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*\$?")
+_NUMBER = re.compile(r"[0-9]{1,10}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\[\]-]*")
+_DIRECTORY = re.compile(r"(/[A-Za-z0-9_.,:@+=\[\]-]+)+")
+
+
+def _refuse(hook, what, value, wanted):
+    shown = ascii(value if len(value) <= 80 else value[:77] + "...")
+    raise HookError(USAGE, "%s: %s %s is not %s; nothing was done" % (hook, what, shown, wanted))
+
+
+def _number(hook, what, value, wanted):
+    if value == "-":
+        return None
+    return int(_matching(hook, what, value, _NUMBER, wanted))
+
+
+def _matching(hook, what, value, pattern, wanted, limit=255):
+    if len(value) > limit or not pattern.fullmatch(value):
+        _refuse(hook, what, value, wanted)
+    return value
+
+
+def _common(hook, argv):
+    session, job, user, group, directory, name = argv
+    _matching(hook, "directory", directory, _DIRECTORY, "an absolute path of plain characters", 4095)
+    if any(part in (".", "..") for part in directory.split("/")):
+        _refuse(hook, "directory", directory, "free of . and ..")
+    return {
+        "session_id": _number(hook, "session id", session, "a process id"),
+        "job_id": _matching(hook, "job id", job, _JOB_ID, "a TORQUE job id"),
+        "user": _matching(hook, "user", user, _ACCOUNT, "an account name"),
+        "group": None if group == "-" else _matching(hook, "group", group, _ACCOUNT, "a group name"),
+        "directory": directory,
+        "name": _matching(hook, "image name", name, _NAME, "a plain file name"),
+    }
+
+
+def _count(hook, argv, wanted, names):
+    if len(argv) != wanted:
+        raise HookError(USAGE, "%s: expected %d arguments (%s), got %d; pbs_mom cuts lines over 1024 bytes, "
+                        "so look for an overlong checkpoint directory; nothing was done" % (hook, wanted, names, len(argv)))
+
+
+def checkpoint(argv):
+    """Read the checkpoint hook's arguments (list of str, without the program) into a Call."""
+    _count("checkpoint", argv, 8, "session_id job_id user group directory name signal depth")
+    values = _common("checkpoint", argv[:6])
+    signal = _number("checkpoint", "signal", argv[6], "0 (continue) or 15 (hold)")
+    if signal not in (CONTINUE, HOLD):
+        _refuse("checkpoint", "signal", argv[6], "0 (continue) or 15 (hold)")
+    return Call(signal=signal, depth=_number("checkpoint", "depth", argv[7], "a number"), **values)
+
+
+def restart(argv):
+    """Read the restart hook's arguments (list of str, without the program) into a Call."""
+    _count("restart", argv, 6, "session_id job_id user group directory name")
+    return Call(signal=None, depth=None, **_common("restart", argv))
+
+
+def job_of(directory_name):
+    """Return the job id (str) whose images a directory of this name (str, as pbs_mom makes it) holds, None for any other name."""
+    job_id = directory_name[:-3]
+    return job_id if directory_name.endswith(".CK") and is_job_id(job_id) else None
+
+
+def is_job_id(text):
+    """Whether a text (str) has the form of a job id."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
+def run(argv):
+    """Return the command (list of str) that the run hook starts: the shell and its arguments."""
+    if not argv:
+        raise HookError(USAGE, "run: expected a shell and its arguments, got none; the job was not started")
+    if not os.path.isabs(argv[0]):
+        _refuse("run", "shell", argv[0], "an absolute path")
+    return list(argv)

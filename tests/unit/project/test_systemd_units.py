@@ -1,0 +1,28 @@
+"""The units that roles install, as text."""
+import pathlib
+import re
+
+import pytest
+
+TOP = pathlib.Path(__file__).resolve().parents[3]
+UNITS = sorted(TOP.glob("roles/*/templates/*.service.j2"))
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_finds_its_own_programs(path):
+    """They are in /bin of Debian 11, which is no link to /usr/bin everywhere."""
+    assert not re.search("/usr/s?bin/systemd-", path.read_text())
+
+
+@pytest.mark.parametrize("role", ["torque_mom", "torque_server"])
+def test_environment_of_daemons_ends_its_line(role):
+    """pbs_mom cuts the last character of what does not, and jobs look for their commands in /usr/bi; systemd-tmpfiles adds no newline."""
+    text = (TOP / "roles" / role / "templates/tmpfiles.conf.j2").read_text()
+    assert re.search(r"/pbs_environment 0644 root root - \S+\\n$", text, re.MULTILINE)
+
+
+def test_timer_has_twice_the_memory_that_one_users_images_may_take():
+    text = (TOP / "roles/checkpoint_hooks/templates/orphans.service.j2").read_text()
+    survey = (TOP / "plugins/module_utils/torque_ckpt/store/catalog.py").read_text()
+    assert re.search("^MEMORY = 512 << 20$", survey, re.MULTILINE)
+    assert re.search("^MemoryMax=1G$", text, re.MULTILINE) and re.search("^TimeoutStartSec=1h$", text, re.MULTILINE)
