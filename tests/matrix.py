@@ -50,7 +50,7 @@ class Trial(object):
         import conftest  # what the integration tests have of hosts, jobs and proofs; not where only the table is wanted
         import jobs
         import proofs
-        from ansible_collections.ckpt.torque.plugins.module_utils import torque_patch
+        from ansible_collections.ckpt.torque.plugins.module_utils.build import patches
         self.version, self.hosts, self.proofs = version, conftest.hosts, proofs
         self.jobs = lambda elsewhere="node2": jobs.Jobs(self.cluster, elsewhere)
         os.environ["TORQUE_VERSION"] = version
@@ -63,7 +63,7 @@ class Trial(object):
         series = yaml.safe_load((TOP / "roles/torque_build/files/patches/series.yml").read_text())
         self.left_out = [patch["name"] for patch in series if patch["name"] not in LEFT_IN.get(version, [])]
         # Without held-job a job that comes back to its node never ends there, so that D10 cannot be seen.
-        self.needs_held_job = any(patch["name"] == "held-job" and torque_patch.choose(patch, version)[0] for patch in series)
+        self.needs_held_job = any(patch["name"] == "held-job" and patches.choose(patch, version)[0] for patch in series)
 
     def note(self, text):
         self.log.write(text.rstrip() + "\n")

@@ -38,7 +38,7 @@ def series():
 def claimed(versions, choose):
     """Return those of the versions (list of str) for which there is a patch, in order.
 
-    :param choose: torque_patch.choose
+    :param choose: patches.choose
     """
     patches = series()
     return sorted((version for version in versions if any(choose(patch, version)[0] for patch in patches)), key=key)
@@ -113,9 +113,9 @@ def main():
     LOGS.mkdir(parents=True, exist_ok=True)
     os.environ.update(environment())
     sys.path[:0] = [str(TOP / "tests/integration"), str(COLLECTIONS)]
-    from ansible_collections.ckpt.torque.plugins.module_utils import torque_patch
+    from ansible_collections.ckpt.torque.plugins.module_utils.build import patches
     at_hand = sources()
-    wanted = os.environ.get("TORQUE_RELEASES", "").split() or claimed(at_hand, torque_patch.choose)
+    wanted = os.environ.get("TORQUE_RELEASES", "").split() or claimed(at_hand, patches.choose)
     absent = sorted(set(wanted) - set(at_hand), key=key)
     if absent:
         print("releases.py: there is no source of %s in %s" % (", ".join(absent), matrix.source("0").parent), file=sys.stderr)

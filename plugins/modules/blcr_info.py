@@ -132,7 +132,7 @@ import hashlib
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils import blcr
+from ansible_collections.ckpt.torque.plugins.module_utils.engine import blcr_kernel as blcr
 
 
 def main():

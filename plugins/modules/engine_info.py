@@ -131,7 +131,7 @@ import os
 import re
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.engine_choice import EngineError, choose
+from ansible_collections.ckpt.torque.plugins.module_utils.engine.choice import EngineError, choose
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import criu
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility, compressors, seal

@@ -183,7 +183,7 @@ import shutil
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils import mom
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import fake_mom
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError, ENGINE, REFUSED
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import roundtrip, workload
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.store import transfer
@@ -224,7 +224,7 @@ class Trip(object):
                          work=os.path.join(work, job_id))
         self.work = state["work"]
         self.output, self.error = os.path.join(self.work, "stdout"), os.path.join(self.work, "stderr")
-        self.job = mom.Job(HOME, params["hooks_path"], self.user, grp.getgrgid(self.user.gid).gr_name,
+        self.job = fake_mom.Job(HOME, params["hooks_path"], self.user, grp.getgrgid(self.user.gid).gr_name,
                            state["job_id"], state["directory"], state["session_id"])
         privilege.become_subreaper()  # what the killed job leaves must be reaped, or its process ids stay in use
         if not state["nodes"] or state["nodes"][-1] != node:
@@ -293,7 +293,7 @@ class Trip(object):
         """Checkpoint and end the job; nothing of it may be left on this node."""
         self.checkpoint(15)
         self.job.wait(self.timeout)
-        if not mom.wait_until(lambda: not self.job.processes(), self.timeout):
+        if not fake_mom.wait_until(lambda: not self.job.processes(), self.timeout):
             raise roundtrip.TrialError("processes of the held job are still there: %s"
                                    % ", ".join("%d (%s)" % (process.pid, process.name) for process in self.job.processes()))
         self.state["counters"].append(self.counter())
@@ -382,13 +382,13 @@ class Trip(object):
             self._as_user(lambda: [shutil.rmtree(path, ignore_errors=True) for path in mine])
 
     def _progress(self, counter):
-        mom.wait_until(lambda: self.counter() >= counter or self.job.ended(), self.timeout)
+        fake_mom.wait_until(lambda: self.counter() >= counter or self.job.ended(), self.timeout)
         if self.counter() >= counter:
             return
         words = " ".join((self.job.last_words() or self._read(self.error)).split())
         if self.job.ended():
             raise roundtrip.TrialError("the job ended at counter %d with status %d: %s"
-                                   % (self.counter(), mom.exit_status(self.job.status), words or "it said nothing"))
+                                   % (self.counter(), fake_mom.exit_status(self.job.status), words or "it said nothing"))
         raise roundtrip.TrialError("the job made no progress within %d seconds (counter %d): %s; %s" % (
             self.timeout, self.counter(), words or "it said nothing", roundtrip.whereabouts(self.job.processes())))
 
@@ -402,7 +402,7 @@ def attempt(trip, steps):
     for step in steps:
         try:
             trip.phases.measure(step, functools.partial(WORK[step], trip), node=trip.node)
-        except (roundtrip.TrialError, mom.MomError, HookError, OSError) as error:
+        except (roundtrip.TrialError, fake_mom.MomError, HookError, OSError) as error:
             return "%s: %s: %s" % (trip.node, step, error)
         trip.phases.done[-1]["counter"] = trip.counter()
     return ""

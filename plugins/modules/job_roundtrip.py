@@ -195,7 +195,8 @@ import stat
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils import mom, torque_job
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import fake_mom
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import commands
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import roundtrip, workload
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
@@ -300,8 +301,8 @@ class Trip(object):
 
         :param started: when it was sent there; the time until its first line is noted then
         """
-        job = torque_job.wait_for_state(self.commands, self.job_id, "R", self.timeout)
-        where = torque_job.node_of(job.get("exec_host", ""))
+        job = commands.wait_for_state(self.commands, self.job_id, "R", self.timeout)
+        where = commands.node_of(job.get("exec_host", ""))
         if where != node:
             raise roundtrip.TrialError("the job runs on %s, not on %s" % (where or "no node", node))
         self.nodes.append(node)
@@ -315,7 +316,7 @@ class Trip(object):
                 self.noted.setdefault("running_seconds", round(time.monotonic() - started, 4))
             return bool(new) and new[-1] >= counter + 10
 
-        mom.wait_until(lambda: far() or self.job().get("job_state", "C") in "CH", self.timeout, PAUSE)
+        fake_mom.wait_until(lambda: far() or self.job().get("job_state", "C") in "CH", self.timeout, PAUSE)
         if not far():
             job = self.job()
             raise roundtrip.TrialError("the job made no progress on %s (counter %d, state %s, waited %d seconds at most): %s" % (
@@ -337,7 +338,7 @@ class Trip(object):
             found = self.job()
             return found if found.get("checkpoint_name", before) != before or found.get("job_state", "C") in "CH" else None
 
-        job = mom.wait_until(news, timeout, PAUSE) or self.job()
+        job = fake_mom.wait_until(news, timeout, PAUSE) or self.job()
         if job.get("checkpoint_name", before) == before:
             raise roundtrip.TrialError("there is no image %s (state %s, waited %d seconds at most): %s" % (
                 when, job.get("job_state", "unknown"), timeout, job.get("comment", "no comment")))
@@ -349,7 +350,7 @@ class Trip(object):
         """Hold the job and wait until it is at rest."""
         started = time.monotonic()
         self.commands(self.user.name, "qhold", self.job_id)
-        job = torque_job.wait_for_state(self.commands, self.job_id, "H", self.timeout)
+        job = commands.wait_for_state(self.commands, self.job_id, "H", self.timeout)
         self.look(job)
         self.origin = self.counter()
         self.facts["counters"].append(self.origin)
@@ -390,7 +391,7 @@ class Trip(object):
         self.place = self.directory(job)
         path = os.path.join(self.place, job["checkpoint_name"])
         if self.copies_path:  # pbs_server names an image before it asks for the copy
-            mom.wait_until(lambda: self.as_user(lambda: os.path.isdir(path)), self.timeout, PAUSE)
+            fake_mom.wait_until(lambda: self.as_user(lambda: os.path.isdir(path)), self.timeout, PAUSE)
         manifest = self.manifest(path)
         self.facts["engine"], self.facts["compression"] = dict(manifest["engine"]), str(manifest.get("compression", ""))
         if "frozen_seconds" in manifest:
@@ -441,7 +442,7 @@ class Trip(object):
         self.as_user(lambda: os.chmod(self.place, 0o500))
         try:
             self.commands(self.user.name, "qhold", self.job_id)
-            self.insist(mom.wait_until(failed, self.timeout, PAUSE) or self.job(), "R", reason, before)
+            self.insist(fake_mom.wait_until(failed, self.timeout, PAUSE) or self.job(), "R", reason, before)
         finally:
             self.as_user(lambda: os.chmod(self.place, mode))
         self.progress(self.counter())
@@ -468,7 +469,7 @@ class Trip(object):
         self.as_user(swap)
         try:
             self.send(node)
-            self.insist(mom.wait_until(failed, self.timeout, PAUSE) or self.job(), "H", reason, before)
+            self.insist(fake_mom.wait_until(failed, self.timeout, PAUSE) or self.job(), "H", reason, before)
         finally:
             self.as_user(lambda: os.path.exists(path) and swap())
         if [self.file("stdout"), self.file("stderr")] != output:
@@ -512,12 +513,12 @@ class Trip(object):
     def finish(self):
         """Let the job end by itself and judge what TORQUE delivered."""
         self.as_user(lambda: open(os.path.join(self.work, "stop"), "w").close())
-        job = torque_job.wait_for_state(self.commands, self.job_id, "C", self.timeout)
+        job = commands.wait_for_state(self.commands, self.job_id, "C", self.timeout)
         if "exit_status" not in job:
             raise roundtrip.TrialError("the server keeps no completed jobs, so the exit status cannot be known; set keep_completed")
         self.facts["exit_status"] = int(job["exit_status"])
         self.facts["walltime"] = self.account(job)
-        output = mom.wait_until(lambda: self.file("stdout"), self.timeout, PAUSE)
+        output = fake_mom.wait_until(lambda: self.file("stdout"), self.timeout, PAUSE)
         found = workload.Evidence("".join(line for line in output.splitlines(True) if not line.startswith("job ")))  # -j oe
         self.facts["counters"].append(found.counter)
         self.facts["output_lines"] = len(output.splitlines())
@@ -550,7 +551,7 @@ class Trip(object):
             self.place = self.directory(job)
         if job.get("job_state", "C") not in "CE":  # qdel fails on one that is about to end
             self.commands("root", "qdel", self.job_id)
-        if not mom.wait_until(lambda: self.commands.job(self.job_id).get("job_state", "C") == "C", self.timeout, PAUSE):
+        if not fake_mom.wait_until(lambda: self.commands.job(self.job_id).get("job_state", "C") == "C", self.timeout, PAUSE):
             raise roundtrip.TrialError("job %s is still there after %d seconds; look at its node, then use qdel -p"
                                    % (self.job_id, self.timeout))
 
@@ -588,7 +589,7 @@ class Trip(object):
         yield "finish", self.path[-1], self.finish
 
 
-FAULTS = (roundtrip.TrialError, torque_job.JobError, HookError, OSError)
+FAULTS = (roundtrip.TrialError, commands.JobError, HookError, OSError)
 
 
 def attempt(trip):
@@ -663,7 +664,7 @@ def main():
         return status, output, error
 
     try:
-        trip = Trip(params, torque_job.Commands(run, params["torque_path"]))
+        trip = Trip(params, commands.Commands(run, params["torque_path"]))
     except HookError as error:
         module.fail_json(msg="%s: job_roundtrip: %s; nothing was done" % (host, error))
     cause = "; ".join(attempt(trip))

@@ -111,9 +111,10 @@ import signal
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils import pbs_node, qmgr
-from ansible_collections.ckpt.torque.plugins.module_utils.pbs_node import NodeError
-from ansible_collections.ckpt.torque.plugins.module_utils.qmgr import QmgrError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import nodes as pbs_nodes
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import qmgr
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.nodes import NodeError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.qmgr import QmgrError
 
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
@@ -144,11 +145,11 @@ class Pbsnodes(object):
         return output, qmgr.complaint(error)
 
     def read(self):
-        """Return the pbs_node.Node."""
+        """Return the torque.nodes.Node."""
         output, error = self._call([self.name])
         if "Unknown node" in error or "no node list" in error:
             raise NodeError("the server knows no node %s; pbsnodes shows the names it knows" % self.name)
-        node = pbs_node.parse(output)
+        node = pbs_nodes.parse(output)
         if node is None:
             raise NodeError(qmgr.no_answer("pbsnodes", error or "it printed nothing"))
         return node
@@ -210,10 +211,10 @@ def bring(nodes, mark, params, check, clock=time.time, sleep=time.sleep):
     """
     drained = params["state"] == "drained"
     before = node = nodes.read()
-    act, held_by = pbs_node.decide(nodes.name, before, mark, drained)
+    act, held_by = pbs_nodes.decide(nodes.name, before, mark, drained)
     try:
         if check:
-            node = pbs_node.after(before, act, mark)
+            node = pbs_nodes.after(before, act, mark)
         elif act:
             node = nodes.mark(mark) if act == "mark" else nodes.clear()
         if drained and params["wait"] and not check:
@@ -223,9 +224,9 @@ def bring(nodes, mark, params, check, clock=time.time, sleep=time.sleep):
             raise
         raise NodeError("%s; %s" % (error, take_back(nodes, mark)))
     return dict(node._asdict(), changed=act is not None, held_by=held_by,
-                msg=pbs_node.sentence(nodes.name, node, drained, held_by),
+                msg=pbs_nodes.sentence(nodes.name, node, drained, held_by),
                 diff={"before_header": nodes.name, "after_header": nodes.name,
-                      "before": pbs_node.render(before), "after": pbs_node.render(node)})
+                      "before": pbs_nodes.render(before), "after": pbs_nodes.render(node)})
 
 
 def interrupted(number, _frame):
@@ -249,7 +250,7 @@ def main():
     for number in SIGNALS:
         signal.signal(number, interrupted)
     try:
-        mark = pbs_node.note(params["node"], params["reason"])
+        mark = pbs_nodes.note(params["node"], params["reason"])
         path = qmgr.located("pbsnodes", params["pbsnodes_path"], module.get_bin_path)
         answer = bring(Pbsnodes(path, params["node"]), mark, params, module.check_mode)
     except (NodeError, QmgrError) as error:

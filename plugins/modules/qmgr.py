@@ -126,8 +126,8 @@ after:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils import qmgr
-from ansible_collections.ckpt.torque.plugins.module_utils.qmgr import QmgrError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import qmgr
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.qmgr import QmgrError
 
 PLURAL = {"server": "server", "queue": "queues", "node": "nodes"}
 

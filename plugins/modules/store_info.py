@@ -191,7 +191,7 @@ import re
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils import store_probe
+from ansible_collections.ckpt.torque.plugins.module_utils.store import probe
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.store import transfer
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import mounts, privilege
@@ -217,13 +217,13 @@ def look(path, directory, user, made):
              "room": {}, "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
     real, table = found["real_path"], mounts.table()
     if os.path.isdir(real):
-        found.update(id=store_probe.name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=store_probe.exposed(real),
-                     mount=mounts.of(real, table)._asdict(), room=store_probe.room(real))
+        found.update(id=probe.name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=probe.exposed(real),
+                     mount=mounts.of(real, table)._asdict(), room=probe.room(real))
         if user and os.geteuid() == 0:
-            place = os.path.realpath(store_probe.nearest(directory))
-            found["quota"] = store_probe.quota(mounts.of(place, table), place, user.uid)
+            place = os.path.realpath(probe.nearest(directory))
+            found["quota"] = probe.quota(mounts.of(place, table), place, user.uid)
     elif not made:
-        found.update(exposed=store_probe.exposed(real), mount=mounts.of(store_probe.nearest(real), table)._asdict())
+        found.update(exposed=probe.exposed(real), mount=mounts.of(probe.nearest(real), table)._asdict())
     return found
 
 
@@ -240,11 +240,11 @@ def with_token(user, params, found):
     """Do with the token what is asked; return what the module adds to its answer (dict)."""
     directory, name, state = found["directory"], params["token"], params["token_state"]
     if state == "written":
-        privilege.as_user(user, lambda: store_probe.write_token(directory, name, os.uname().nodename))
+        privilege.as_user(user, lambda: probe.write_token(directory, name, os.uname().nodename))
     elif state == "removed":
-        privilege.as_user(user, lambda: store_probe.remove_token(directory, name))
+        privilege.as_user(user, lambda: probe.remove_token(directory, name))
     elif state == "seen":
-        seen = privilege.as_user(user, lambda: store_probe.see_token(directory, name, params["token_timeout"]))
+        seen = privilege.as_user(user, lambda: probe.see_token(directory, name, params["token_timeout"]))
         if seen:
             seconds = time.time() + found["user"]["skew"] - seen["written"]
             return {"token": {"writer": seen["writer"], "seconds": round(max(0, seconds), 1)}}
@@ -291,9 +291,9 @@ def main():
         elif os.geteuid() != 0:
             module.fail_json(msg="%s: store_info must run as root to try what root and the user may do; use become" % node)
         elif found["mode"]:
-            found["root"] = store_probe.as_root(path)
+            found["root"] = probe.as_root(path)
             if user:
-                found["user"] = privilege.as_user(user, lambda: store_probe.as_user(found["directory"]))
+                found["user"] = privilege.as_user(user, lambda: probe.as_user(found["directory"]))
                 if not found["user"]["refusal"]:
                     more = with_token(user, params, found)
                     if params["copies"]:
@@ -301,7 +301,7 @@ def main():
     except (HookError, OSError) as error:
         module.fail_json(msg="%s: store_info: %s" % (node, error))
     found.update(more)
-    module.exit_json(changed=False, faults=store_probe.faults(found, params["user"], params["shared"], params["made"]), **found)
+    module.exit_json(changed=False, faults=probe.faults(found, params["user"], params["shared"], params["made"]), **found)
 
 
 if __name__ == "__main__":

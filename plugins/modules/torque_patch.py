@@ -144,8 +144,8 @@ import shutil
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_patch import Applier, PatchError, install, plan
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_source import SourceError
+from ansible_collections.ckpt.torque.plugins.module_utils.build.patches import Applier, PatchError, install, plan
+from ansible_collections.ckpt.torque.plugins.module_utils.build.source import SourceError
 
 
 def shown(text):

@@ -62,7 +62,7 @@ genuine:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_source import SourceError, examine
+from ansible_collections.ckpt.torque.plugins.module_utils.build.source import SourceError, examine
 
 
 def main():

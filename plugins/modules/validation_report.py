@@ -78,7 +78,7 @@ import json
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils import render
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import report
 
 NEEDED = ("level", "nodes", "passed", "cause")
 
@@ -88,7 +88,7 @@ def fault(result):
     missing = [key for key in NEEDED if key not in result]
     if missing:
         return "no " + ", ".join(missing)
-    if result["level"] not in render.LEVELS:
+    if result["level"] not in report.LEVELS:
         return "level %s" % result["level"]
     engine, phases = result.get("engine", {}), result.get("phases", [])
     good = {
@@ -120,14 +120,14 @@ def main():
         if why:
             module.fail_json(msg="result %d is not a round trip's (%s); pass what the round-trip modules returned; nothing was written"
                              % (number, why))
-    summary = render.summary(results)
-    table = render.table(results)
+    summary = report.summary(results)
+    table = report.table(results)
     created = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     kept = [{key: value for key, value in result.items() if key not in ("invocation", "changed", "state", "failed")}
             for result in results]
     contents = {
         "validation.json": json.dumps(dict(summary, created=created, results=kept), indent=2, sort_keys=True) + "\n",
-        "validation.xml": render.junit(results, module.params["name"]),
+        "validation.xml": report.junit(results, module.params["name"]),
         "validation.txt": "%s\n%s\n" % (created, table),
     }
     files = [os.path.join(directory, entry) for entry in sorted(contents)]

@@ -10,7 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / ".cache/che
 
 import matrix
 import releases
-from ansible_collections.ckpt.torque.plugins.module_utils import torque_patch
+from ansible_collections.ckpt.torque.plugins.module_utils.build import patches
 
 
 def test_order():
@@ -19,7 +19,7 @@ def test_order():
 
 
 def test_what_no_patch_is_for_is_not_claimed():
-    assert releases.claimed(["6.1.3", "7.0.0", "4.2.8", "1.0"], torque_patch.choose) == ["4.2.8", "6.1.3"]
+    assert releases.claimed(["6.1.3", "7.0.0", "4.2.8", "1.0"], patches.choose) == ["4.2.8", "6.1.3"]
 
 
 def test_rows():

@@ -18,7 +18,7 @@ PLACE = "/opt/faults"
 sys.path.insert(0, HOOKS)
 sys.path.insert(0, PLACE)
 
-from ansible_collections.ckpt.torque.plugins.module_utils import mom  # noqa: E402
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import fake_mom  # noqa: E402
 from torque_ckpt import config  # noqa: E402
 from torque_ckpt.image import manifest, seal  # noqa: E402
 from torque_ckpt.selftest import workload  # noqa: E402
@@ -102,7 +102,7 @@ class Lab(object):
             shutil.rmtree(path, ignore_errors=True)
 
 
-class Job(mom.Job):
+class Job(fake_mom.Job):
     """A job of the lab, and what it must not lose."""
 
     def __init__(self, lab, job_id, program, directory):
@@ -139,7 +139,7 @@ class Job(mom.Job):
     def progress(self):
         """See the job count on."""
         before = self.counter()
-        if not mom.wait_until(lambda: self.counter() > before + 1, LIMIT):
+        if not fake_mom.wait_until(lambda: self.counter() > before + 1, LIMIT):
             states = ["%s %s" % (entry.name, entry.state) for entry in self.processes()]
             with open(os.path.join(self.work, "err")) as stream:
                 said = stream.read() + self.last_words()
@@ -151,7 +151,7 @@ class Job(mom.Job):
         name = "ckpt.%s.%d" % (self.job_id, self.images)
         try:
             self.checkpoint(name, number, timeout)
-        except mom.MomError as error:
+        except fake_mom.MomError as error:
             return name, error
         return name, None
 
@@ -204,7 +204,7 @@ class Job(mom.Job):
 
     def come_back(self, name):
         """Restart a held job from an image and see it go on."""
-        if not mom.wait_until(lambda: not self.processes(), LIMIT):
+        if not fake_mom.wait_until(lambda: not self.processes(), LIMIT):
             raise Lost("the held job still has processes: %s" % self.processes())
         self.restart(name)
         try:

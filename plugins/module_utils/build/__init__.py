@@ -1,0 +1,1 @@
+"""From a release tarball to an artifact."""

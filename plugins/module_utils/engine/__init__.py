@@ -1,0 +1,1 @@
+"""Which engine a node gets, and what its kernel offers."""

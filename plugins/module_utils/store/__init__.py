@@ -1,0 +1,1 @@
+"""What a checkpoint store really is."""

@@ -1,0 +1,1 @@
+"""What modules know of TORQUE: its server, its nodes, pbs_mom's configuration, its commands."""

@@ -1,0 +1,1 @@
+"""Round trips that prove checkpoint and restart, and their report."""

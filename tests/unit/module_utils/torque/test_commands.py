@@ -1,0 +1,228 @@
+"""torque_job: what "qstat -f" says of a job, and waiting for a state, with TORQUE's commands played."""
+
+import pytest
+
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import commands
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import Commands, JobError
+
+# As qstat of 6.1.3 writes it: cut after 78 columns wherever that is, times and comments with a newline of their own.
+HELD = """\
+Job Id: 16.head
+    Job_Name = validate
+    Job_Owner = alice@head
+    resources_used.walltime = 00:00:05
+    job_state = H
+    queue = batch
+    Checkpoint = enabled
+    ctime = Sat Nov 21 14:19:28 2026
+    Error_Path = head:/shared/ckpt/alice/validate-1795270768-4711/stderr
+    exec_host = node1/0
+    Hold_Types = u
+    Resource_List.nodes = node1:ppn=1
+    Variable_List = PBS_O_QUEUE=batch,PBS_O_HOME=/home/alice,PBS_O_LOGNAME=alice,
+\tPBS_O_PATH=/usr/sbin:/usr/bin:/sbin:/bin,PBS_O_LANG=C,PBS_O_WORKDIR=/,
+\tPBS_O_HOST=head,PBS_O_SERVER=head
+    comment = Job 16.head was checkpointed and continued to /var/spool/torque/
+\tcheckpoint/16.head.CK/ckpt.16.head.1795270775 at Sat Nov 21 14:19:35 2
+\t026
+
+
+    checkpoint_dir = /var/spool/torque/checkpoint/16.head.CK
+    checkpoint_name = ckpt.16.head.1795270775
+    submit_args = -N validate -c enabled -l nodes=node1 -o /shared/ckpt/alice/vali
+\tdate-1795270768-4711/stdout -e /shared/ckpt/alice/validate-1795270768-
+\t4711/stderr
+    fault_tolerant = False
+    job_radix = 0
+
+"""
+
+
+# attributes
+
+def test_attributes():
+    assert commands.attributes(HELD) == {
+        "Job_Name": "validate", "Job_Owner": "alice@head", "resources_used.walltime": "00:00:05", "job_state": "H", "queue": "batch",
+        "Checkpoint": "enabled", "ctime": "Sat Nov 21 14:19:28 2026",
+        "Error_Path": "head:/shared/ckpt/alice/validate-1795270768-4711/stderr", "exec_host": "node1/0", "Hold_Types": "u",
+        "Resource_List.nodes": "node1:ppn=1",
+        "Variable_List": "PBS_O_QUEUE=batch,PBS_O_HOME=/home/alice,PBS_O_LOGNAME=alice,PBS_O_PATH=/usr/sbin:/usr/bin:/sbin:/bin,"
+                         "PBS_O_LANG=C,PBS_O_WORKDIR=/,PBS_O_HOST=head,PBS_O_SERVER=head",
+        "comment": "Job 16.head was checkpointed and continued to /var/spool/torque/checkpoint/16.head.CK/ckpt.16.head.1795270775 "
+                   "at Sat Nov 21 14:19:35 2026",
+        "checkpoint_dir": "/var/spool/torque/checkpoint/16.head.CK", "checkpoint_name": "ckpt.16.head.1795270775",
+        "submit_args": "-N validate -c enabled -l nodes=node1 -o /shared/ckpt/alice/validate-1795270768-4711/stdout "
+                       "-e /shared/ckpt/alice/validate-1795270768-4711/stderr",
+        "fault_tolerant": "False", "job_radix": "0",
+    }
+
+
+@pytest.mark.parametrize("text, found", [
+    ("", {}),
+    ("Job Id: 1.head\n", {}),
+    ("    a = b\n", {"a": "b"}),
+    ("    a = \n", {"a": ""}),
+    ("    a = b = c\n", {"a": "b = c"}),
+    ("    a = cut before\n\t a space and behind \n\tone", {"a": "cut before a space and behind one"}),
+    ("    a = cut at its end\n\t\n    b = c\n", {"a": "cut at its end", "b": "c"}),
+    ("    a = b\x0bc\x1cd\u2028e\n", {"a": "b\x0bc\x1cd\u2028e"}),
+    ("\tbelongs to nothing\n    a = b\n", {"a": "b"}),
+    ("    a = b\nJob Id: 2.head\n\tbelongs to nothing\n", {"a": "b"}),
+    ("    a = b\n\n\tbelongs to nothing\n", {"a": "b"}),
+    ("    a = two lines\n     b = of a comment\n", {"a": "two lines"}),
+    ("    a b = c\n", {}),
+    ("a = b\n", {}),
+])
+def test_attributes_in_odd_shapes(text, found):
+    assert commands.attributes(text) == found
+
+
+@pytest.mark.parametrize("exec_host, node", [
+    ("node1/0", "node1"), ("node1/0-3", "node1"), ("node1/0+node1/1+node2/0", "node1"), ("node1", "node1"), ("node1+node2", "node1"),
+    ("", ""), ("node1.example.org/0", "node1.example.org"),
+])
+def test_node_of(exec_host, node):
+    assert commands.node_of(exec_host) == node
+
+
+# commands
+
+class Server:
+    """A runner that gives these answers (status, stdout, stderr), the last one for ever.
+
+    asked  what was run, as (argv, user)
+    """
+
+    def __init__(self, *answers):
+        self.answers, self.asked = list(answers), []
+
+    def __call__(self, argv, user):
+        self.asked.append((argv, user))
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+def failure(work, *arguments, **more):
+    """Return the sentence of the JobError that work raises."""
+    with pytest.raises(JobError) as caught:
+        work(*arguments, **more)
+    return str(caught.value)
+
+
+def test_command():
+    server = Server((0, "12.head\n", "a warning"))
+    assert Commands(server, "/opt/bin")("alice", "qsub", "-N", "a b") == "12.head\n"
+    assert server.asked == [(["/opt/bin/qsub", "-N", "a b"], "alice")]
+
+
+@pytest.mark.parametrize("answer, cause", [
+    ((170, "", "qhold: no \n connection\n"), "qhold -h u 12.head exited 170: qhold: no connection"),
+    ((1, "said\n", ""), "qhold -h u 12.head exited 1: said"),
+    ((1, "said\n", "complained\n"), "qhold -h u 12.head exited 1: complained"),
+    ((-9, "", ""), "qhold -h u 12.head exited -9: it said nothing"),
+])
+def test_command_that_fails(answer, cause):
+    assert failure(Commands(Server(answer), "/opt/bin"), "alice", "qhold", "-h", "u", "12.head") == cause
+
+
+def test_job():
+    server = Server((0, HELD, ""))
+    assert Commands(server, "/opt/bin").job("16.head") == commands.attributes(HELD)
+    assert server.asked == [(["/opt/bin/qstat", "-f", "16.head"], "root")]
+
+
+@pytest.mark.parametrize("words", ["qstat: Unknown Job Id Error 16.head\n", "qstat: Unknown Job Id 16.head\n"], ids=["6.1.3", "2.5.13"])
+def test_job_that_the_server_does_not_know(words):
+    assert Commands(Server((153, "", words)), "/opt/bin").job("16.head") == {}
+
+
+def test_job_when_the_server_does_not_answer():
+    assert failure(Commands(Server((171, "", "qstat: cannot connect to server head \n (errno=111)\n")), "/opt/bin").job, "16.head") == \
+        "qstat -f 16.head exited 171: qstat: cannot connect to server head (errno=111)"
+
+
+def test_states():
+    """Each is noted once, when it was first seen; a job that is gone has none."""
+    times = iter(range(100, 200))
+    shown = [{"job_state": "Q"}, {"job_state": "R", "substate": "42", "exec_host": "node1/0"},
+             {"job_state": "R", "substate": "42", "exec_host": "node1/0", "comment": "new"},
+             {"job_state": "R", "substate": "42", "exec_host": "node2/0"}, {"job_state": "R", "substate": "58", "exec_host": "node2/0"}]
+    server = Server(*([said(**entry) for entry in shown] + [GONE, said(**shown[-1]), said(job_state="C", substate="odd")]))
+    commands = Commands(server, "/opt/bin", clock=lambda: float(next(times)))
+    for _number in range(8):
+        commands.job("12.head")
+    assert [(entry["state"], entry["substate"], entry["node"]) for entry in commands.states] == [
+        ("Q", None, ""), ("R", 42, "node1"), ("R", 42, "node2"), ("R", 58, "node2"), ("C", None, "")]
+    assert [entry["seconds"] for entry in commands.states] == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+# waiting
+
+def said(**attributes):
+    return 0, "Job Id: 12.head\n" + "".join("    %s = %s\n" % item for item in sorted(attributes.items())), ""
+
+
+GONE = (153, "", "qstat: Unknown Job Id Error 12.head\n")
+
+
+class Clock:
+    """Time that only sleeping passes. slept: each pause, in seconds."""
+
+    def __init__(self):
+        self.slept = []
+
+    def __call__(self):
+        return 1000 + sum(self.slept)
+
+    def sleep(self, pause):
+        self.slept.append(pause)
+
+
+def wait(server, states, timeout=1):
+    """Wait with a clock of our own; return the attributes and how often it slept."""
+    clock = Clock()
+    return commands.wait_for_state(Commands(server, "/bin"), "12.head", states, timeout, clock, clock.sleep), len(clock.slept)
+
+
+def test_state_that_is_there():
+    assert wait(Server(said(job_state="H", comment="done")), "H", 0) == ({"job_state": "H", "comment": "done"}, 0)
+
+
+def test_state_that_comes():
+    server = Server(said(job_state="Q"), said(job_state="R"), said(job_state="E"), said(job_state="C", exit_status="7"))
+    assert wait(server, "C") == ({"job_state": "C", "exit_status": "7"}, 3)
+    assert server.asked == [(["/bin/qstat", "-f", "12.head"], "root")] * 4
+
+
+def test_one_of_several_states():
+    assert wait(Server(said(job_state="Q"), said(job_state="H")), "RH") == ({"job_state": "H"}, 1)
+
+
+def test_server_that_keeps_no_completed_jobs():
+    assert wait(Server(said(job_state="R"), GONE), "C") == ({}, 1)
+
+
+@pytest.mark.parametrize("answer, cause", [
+    (said(job_state="C", exit_status="271", comment="killed"),
+     "job 12.head ended (exit status 271) instead of coming to state R or H: killed"),
+    (said(job_state="C"), "job 12.head ended (exit status unknown) instead of coming to state R or H: no comment"),
+    (GONE, "job 12.head ended (exit status unknown) instead of coming to state R or H: no comment"),
+], ids=["told", "silent", "gone"])
+def test_job_that_ends_instead(answer, cause):
+    server = Server(said(job_state="Q"), answer)
+    assert failure(wait, server, "RH") == cause
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("attributes, cause", [
+    ({"job_state": "Q", "comment": "no node"}, "job 12.head is in state Q, not R or H, after 1 seconds; its comment: no node"),
+    ({"job_state": "W"}, "job 12.head is in state W, not R or H, after 1 seconds; its comment: none"),
+    ({"queue": "batch"}, "job 12.head is in state ?, not R or H, after 1 seconds; its comment: none"),
+], ids=["comment", "none", "no state"])
+def test_state_that_does_not_come(attributes, cause):
+    server = Server(said(**attributes))
+    assert failure(wait, server, "RH") == cause
+    assert 10 <= len(server.asked) <= 12
+
+
+def test_server_that_stops_answering():
+    assert failure(wait, Server(said(job_state="Q"), (171, "", "gone")), "R") == "qstat -f 12.head exited 171: gone"

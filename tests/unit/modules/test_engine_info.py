@@ -1,0 +1,162 @@
+"""engine_info: what it says of this node is what the node says of itself."""
+
+import json
+import os
+import platform
+import re
+import shutil
+
+import pytest
+
+from ansible_collections.ckpt.torque.plugins.module_utils.engine import choice
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
+from ansible_collections.ckpt.torque.plugins.modules import engine_info
+
+MACHINE = os.uname()
+KERNEL = choice.numbers(MACHINE.release)
+
+on_criu_kernel = pytest.mark.skipif(KERNEL < (5, 9), reason="this kernel is older than 5.9")
+off_blcr_kernel = pytest.mark.skipif((2, 6) <= KERNEL <= (3, 17), reason="BLCR can run on this kernel")
+
+
+def text(path):
+    """Return a file's text (str), empty when this kernel has no such file."""
+    try:
+        with open(path) as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return ""
+
+
+@pytest.mark.parametrize("given, name, value", [
+    ("Version: 4.2.1\nGitID: v4.2.1\n", "Version", "4.2.1"),
+    ("flags\t\t: fpu vme\nmodel : x\nflags\t\t: other\n", "flags", "fpu vme"),
+    ("vmx flags\t: ept\n", "flags", ""),
+    ("Version:\n", "Version", ""),
+    ("", "Version", ""),
+    ("a.b: dot\n", "a.b", "dot"),
+    ("axb: dot\n", "a.b", ""),
+])
+def test_field(given, name, value):
+    assert engine_info.field(given, name) == value
+
+
+def test_capabilities_are_those_the_hooks_keep():
+    assert engine_info.CAPABILITIES == {"setpcap": privilege.CAP_SETPCAP, "sys_ptrace": privilege.CAP_SYS_PTRACE,
+                                        "checkpoint_restore": privilege.CAP_CHECKPOINT_RESTORE}
+
+
+@pytest.mark.parametrize("given, value", [("4194304\n", 4194304), ("0", 0), ("", None), ("\n", None)])
+def test_number(given, value):
+    assert engine_info.number(given) == value
+
+
+def test_read(tmp_path):
+    (tmp_path / "file").write_bytes(b"a\xffz\n")
+    assert engine_info.read(str(tmp_path / "file")) == "a\ufffdz\n"
+    assert engine_info.read(str(tmp_path / "missing")) == ""
+    assert engine_info.read(str(tmp_path)) == ""
+
+
+@on_criu_kernel
+@pytest.mark.parametrize("check", [False, True], ids=["run", "check"])
+def test_this_node(module, tmp_path, check):
+    answer = module("engine_info", {"criu_path": str(tmp_path / "criu")}, check=check)
+    last = answer.pop("pids")["last"]
+    del answer["invocation"]
+    flags = re.findall(r"^flags\s*: (.*)$", text("/proc/cpuinfo"), re.MULTILINE)
+    modules = [line.split()[0] for line in text("/proc/modules").splitlines()]
+    bounding = int(re.search(r"^CapBnd:\s*(\w+)$", text("/proc/self/status"), re.MULTILINE).group(1), 16)
+    assert answer == {
+        "changed": False,
+        "compressors": [name for name in ("zstd", "lz4", "gzip") if shutil.which(name, path="/usr/bin:/bin:/usr/local/bin")],
+        "engine": "criu",
+        "reason": "kernel %s is 5.9 or newer" % MACHINE.release,
+        "kernel": MACHINE.release,
+        "arch": MACHINE.machine,
+        "libc": " ".join(platform.libc_ver()),
+        "criu": {"path": str(tmp_path / "criu"), "version": ""},
+        "blcr": {"modules": [name for name in modules if name in ("blcr", "blcr_imports")]},
+        "capabilities": {"setpcap": bool(bounding & 1 << 8), "sys_ptrace": bool(bounding & 1 << 19),
+                         "checkpoint_restore": bool(bounding & 1 << 40)},
+        "execmem": True,
+        "key_ids": [],
+        "node": {"node": MACHINE.nodename, "kernel": MACHINE.release, "kernel_version": MACHINE.version, "arch": MACHINE.machine,
+                 "libc": " ".join(platform.libc_ver()), "cpu": compatibility.cpu_features()},
+        "cpu_flags": sorted(flags[0].split()) if flags else [],
+    }
+    if os.path.exists("/proc/sys/kernel/ns_last_pid"):
+        assert 0 < last <= int(text("/proc/sys/kernel/pid_max"))
+    else:
+        assert last is None
+
+
+def test_largest_process_id(module):
+    assert module("engine_info", {})["pids"]["max"] == int(text("/proc/sys/kernel/pid_max"))
+
+
+@on_criu_kernel
+def test_criu_asked_for(module):
+    answer = module("engine_info", {"engine": "criu"})
+    assert (answer["engine"], answer["reason"]) == ("criu", "asked for, and kernel %s can run it" % MACHINE.release)
+    assert answer["criu"]["path"] == "/usr/sbin/criu"
+
+
+@off_blcr_kernel
+@pytest.mark.parametrize("check", [False, True], ids=["run", "check"])
+def test_blcr_cannot_run_here(module, check):
+    answer = module("engine_info", {"engine": "blcr"}, check=check)
+    way_out = "set checkpoint_engine to criu or auto" if KERNEL >= (5, 9) else "boot a kernel in that range, or 5.9 and newer for CRIU"
+    assert answer["failed"] is True
+    assert answer["msg"] == "%s: BLCR cannot run on kernel %s: with these hooks it runs on kernels 3.5 to 3.17; %s" % (
+        MACHINE.nodename, MACHINE.release, way_out)
+    assert answer["kernel"] == MACHINE.release
+
+
+def test_unknown_engine(module):
+    answer = module("engine_info", {"engine": "dmtcp"})
+    assert answer["failed"] is True
+    assert answer["msg"] == "value of engine must be one of: auto, criu, blcr, got: dmtcp"
+
+
+@on_criu_kernel
+@pytest.mark.parametrize("script, version", [
+    ("echo Version: 4.2.1; echo GitID: v4.2.1", "4.2.1"), ("echo unknown option; exit 1", ""), ("", ""),
+], ids=["version", "other words", "silent"])
+def test_version_of_criu(module, tmp_path, program, script, version):
+    path = program(tmp_path / "criu", "#!/bin/sh\n[ \"$*\" = --version ] || exit 1\n%s\n" % script)
+    assert module("engine_info", {"criu_path": path})["criu"] == {"path": path, "version": version}
+
+
+@on_criu_kernel
+def test_criu_that_cannot_be_executed(module, tmp_path):
+    (tmp_path / "criu").write_text("#!/bin/sh\necho Version: 4.2.1\n")
+    (tmp_path / "criu").chmod(0o644)
+    assert module("engine_info", {"criu_path": str(tmp_path / "criu")})["criu"]["version"] == ""
+
+
+@on_criu_kernel
+def test_criu_that_is_a_directory(module, tmp_path):
+    answer = module("engine_info", {"criu_path": str(tmp_path)})
+    assert answer.get("criu") == {"path": str(tmp_path), "version": ""}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: root alone can become the ordinary user")
+def test_ordinary_user_may_ask(module, nobody, everyones_python):
+    answer = module("engine_info", {}, python=everyones_python, user=nobody)
+    assert (answer["kernel"], answer["changed"]) == (MACHINE.release, False)
+
+
+@on_criu_kernel
+@pytest.mark.parametrize("written, ids", [
+    ({"keys": [{"id": "2026", "secret": "17" * 32}, {"id": "2025", "secret": "18" * 32}]}, ["2026", "2025"]),
+    ({"keys": []}, []), (None, [])])
+def test_ids_of_the_keys(module, tmp_path, written, ids):
+    path = tmp_path / "manifest.key"
+    if written:
+        path.write_text(json.dumps(written))
+        path.chmod(0o600)
+    answer = module("engine_info", {"engine": "auto", "key_path": str(path)})
+    assert answer["key_ids"] == ids
+    assert "1717" not in json.dumps(answer)

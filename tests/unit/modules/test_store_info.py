@@ -1,0 +1,247 @@
+"""store_info: what it says of directories of this machine, and what it makes of what it finds."""
+import os
+import pathlib
+import tempfile
+
+import pytest
+
+from ansible_collections.ckpt.torque.plugins.module_utils.store import probe
+
+NODE = os.uname().nodename
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root and the user are tried")
+
+
+@pytest.fixture
+def store(place, nobody):
+    """A store (pathlib.Path) with a directory for nobody."""
+    path = place / "ckpt"
+    (path / "nobody").mkdir(parents=True)
+    os.chmod(str(path), 0o755)
+    os.chown(str(path / "nobody"), nobody.pw_uid, nobody.pw_gid)
+    return path
+
+
+@pytest.fixture
+def ask(module):
+    """Ask for a store: ask(path, check=False, **options) returns the answer (dict)."""
+    def run(path, check=False, **options):
+        return module("store_info", dict({"user": "nobody"}, path=str(path), **options), check=check)
+    return run
+
+
+def everything(path):
+    return sorted(str(each.relative_to(path)) for each in path.rglob("*"))
+
+
+@needs_root
+def test_store_that_is_fit(ask, store, nobody):
+    found = ask(store)
+    assert (found["faults"], found["changed"]) == ([], False)
+    assert (found["store"], found["directory"], found["mode"]) == (str(store), str(store / "nobody"), "0755")
+    assert found["root"] == {"refusal": "", "squashed": False}
+    user = found["user"]
+    assert (user["refusal"], user["uid"], found["uid"]) == ("", nobody.pw_uid, nobody.pw_uid)
+    assert user["renames"] == {"rename": "", "rename_directory": "", "link": ""}
+    assert set(user["seconds"]) == {"file", "name"} and all(value > 0 for value in user["seconds"].values())
+    assert abs(user["skew"]) < 1
+    free = os.statvfs(str(store))
+    assert found["room"]["total_bytes"] == free.f_blocks * free.f_frsize
+    assert everything(store) == ["nobody"] and everything(store / "nobody") == []
+
+
+@needs_root
+def test_store_without_the_users_directory(ask, store):
+    (store / "nobody").rmdir()
+    assert ask(store)["faults"] == [
+        "user nobody cannot make images in {0}/nobody: No such file or directory; make that directory and give it to nobody "
+        "(checkpoint_store_users)".format(store)]
+
+
+@needs_root
+def test_directory_that_is_not_the_users(ask, store):
+    os.chown(str(store / "nobody"), 0, 0)
+    found = ask(store)
+    assert found["user"] == {"refusal": "Permission denied"}
+    assert "cannot make images in %s/nobody: Permission denied" % store in found["faults"][0]
+
+
+@needs_root
+def test_other_directory(ask, store, nobody):
+    other = store / "jobs"
+    other.mkdir()
+    os.chown(str(other), nobody.pw_uid, nobody.pw_gid)
+    assert ask(store, directory=str(other))["directory"] == str(other)
+
+
+@needs_root
+def test_store_that_others_can_write_to(ask, store):
+    os.chmod(str(store), 0o1777)
+    assert ask(store)["faults"] == [
+        "store %s can be written by others than its owner (mode 1777), who could replace images; take the write permission away" % store]
+
+
+@needs_root
+def test_way_that_others_can_write_to(ask, store):
+    os.chmod(str(store.parent), 0o775)
+    assert ask(store)["faults"] == [
+        "{0} can be written by others than root, who could put another store in the place of {1}; take the write permission away".format(
+            store.parent, store)]
+
+
+@needs_root
+def test_way_that_is_the_stores_owners(ask, store, nobody):
+    """He may do what he likes with the store anyhow; another may not."""
+    os.chown(str(store.parent), nobody.pw_uid, -1)
+    assert ask(store)["exposed"] == str(store.parent)
+    os.chown(str(store), nobody.pw_uid, -1)
+    assert (ask(store)["exposed"], ask(store)["faults"]) == ("", [])
+
+
+@needs_root
+def test_store_behind_a_link(ask, store):
+    link = store.parent / "link"
+    link.symlink_to(store)
+    assert ask(link)["faults"] == ["store %s is a link or lies behind one; name %s, the directory itself, on all nodes" % (link, store)]
+
+
+@needs_root
+def test_store_in_memory(ask, nobody):
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        os.chmod(place, 0o755)
+        os.mkdir(place + "/nobody")
+        os.chown(place + "/nobody", nobody.pw_uid, nobody.pw_gid)
+        assert ask(place)["faults"] == [
+            "store %s is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system" % place]
+
+
+@needs_root
+def test_token(ask, store):
+    first = ask(store, token="abc1", token_state="seen", token_timeout=0)
+    assert first["token"] == {}
+    assert "token" not in ask(store, token="abc1", token_state="written")
+    assert everything(store / "nobody") == [".ckpt-torque-token.abc1"]
+    seen = ask(store, token="abc1", token_state="seen")["token"]
+    assert seen["writer"] == NODE and 0 <= seen["seconds"] < 60
+    ask(store, token="abc1", token_state="removed")
+    ask(store, token="abc1", token_state="removed")
+    assert everything(store / "nobody") == []
+
+
+@needs_root
+def test_token_that_is_a_link_is_none(ask, store):
+    (store / "nobody/.ckpt-torque-token.abc1").symlink_to("/etc/passwd")
+    assert ask(store, token="abc1", token_state="seen", token_timeout=0)["token"] == {}
+    assert ask(store, token="abc1", token_state="written")["msg"].startswith("%s: store_info: FileExistsError" % NODE)
+
+
+@pytest.mark.parametrize("name", ["none", "file"])
+def test_store_that_is_not_there(ask, place, name):
+    (place / "file").touch()
+    path = place / name
+    found = ask(path)
+    assert found["faults"] == ["store %s is no directory on this node; mount it, or make it (role checkpoint_store)" % path]
+    assert [found[key] for key in ("id", "mode", "mount", "room", "root", "user")] == ["", "", {}, {}, {}, {}]
+
+
+@needs_root
+def test_place_of_a_store_that_is_to_be_made(ask, store, nobody):
+    path = store.parent / "deep" / "er"
+    found = ask(path, user=None, made=False)
+    assert (found["faults"], found["exposed"], found["mode"]) == ([], "", "")
+    assert not path.parent.exists()
+    assert found["mount"] == ask(store)["mount"]
+    os.chown(str(store.parent), nobody.pw_uid, -1)
+    assert ask(path, user=None, made=False)["faults"] == [
+        "{0} can be written by others than root, who could put another store in the place of {1}; take the write permission away".format(
+            store.parent, path)]
+    os.chown(str(store.parent), 0, -1)
+    (store.parent / "link").symlink_to(store)
+    link = store.parent / "link/er"
+    assert ask(link, user=None, made=False)["faults"] == [
+        "store %s is a link or lies behind one; name %s, the directory itself, on all nodes" % (link, store / "er")]
+    assert ask("/dev/shm/none/er", user=None, made=False)["faults"] == [
+        "store /dev/shm/none/er is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system"]
+    os.chmod(str(store), 0o1777)  # the role closes it
+    assert ask(store, user=None, made=False)["faults"] == []
+
+
+@needs_root
+def test_name_of_the_store(ask, store):
+    assert ask(store)["id"] == ""
+    (store / ".ckpt-torque-store").write_text("first\n")
+    assert ask(store)["id"] == "first"
+
+
+@needs_root
+def test_without_a_user(ask, store):
+    (store / "nobody").rmdir()
+    found = ask(store, user=None)
+    assert [found[key] for key in ("faults", "directory", "uid", "user")] == [[], None, None, {}]
+    assert found["root"] == {"refusal": "", "squashed": False}
+
+
+def test_check_mode_makes_nothing(ask, store):
+    found = ask(store, check=True, token="abc1", token_state="written")
+    assert found["would"] == ["as root, a directory in %s" % store, "as nobody, directories, renames and flushes in %s/nobody" % store,
+                              "as nobody, the token abc1 written"]
+    assert (found["root"], found["user"]) == ({}, {})
+    assert everything(store) == ["nobody"] and everything(store / "nobody") == []
+
+
+@pytest.mark.parametrize("path, options, sentence", [
+    ("/", {}, "path / is the root of everything; name the store's directory in full"),
+    ("{0}", {"user": None, "directory": "/x"}, "directory, copies and token are tried as a user; name one"),
+    ("{0}", {"user": None, "token": "a", "token_state": "seen"}, "directory, copies and token are tried as a user; name one"),
+    ("{0}", {"token": "abc"}, "token and token_state go together; give both"),
+    ("{0}", {"token_state": "seen"}, "token and token_state go together; give both"),
+    ("{0}", {"token": "../x", "token_state": "seen"}, "token must be 1 to 64 letters and digits"),
+])
+def test_bad_input(ask, place, path, options, sentence):
+    (place / "file").touch()
+    assert ask(path.format(place), **options)["msg"] == "%s: store_info: %s; nothing was done" % (NODE, sentence.format(place))
+
+
+def test_unknown_user(module, store):
+    assert module("store_info", {"path": str(store), "user": "nosuchuser"})["msg"] == (
+        "%s: store_info: user nosuchuser is not known on this node; compare the account database with the other nodes" % NODE)
+
+
+# What it makes of it
+
+GOOD = {"store": "/shared/ckpt", "real_path": "/shared/ckpt", "directory": "/shared/ckpt/alice", "mode": "0755", "exposed": "", "uid": 1500,
+        "mount": {"point": "/shared", "source": "head:/export", "type": "nfs4", "options": ["rw"]}, "root": {},
+        "user": {"refusal": "", "uid": 1500, "renames": {"rename": "", "rename_directory": "", "link": ""}}}
+
+
+@pytest.mark.parametrize("changed, sentences", [
+    ({}, []),
+    ({"root": {"refusal": "Permission denied", "squashed": True}}, []),  # nothing is done as root there
+    ({"mount": dict(GOOD["mount"], options=["ro"])}, ["store /shared/ckpt is mounted read-only; mount /shared for writing"]),
+    ({"mount": dict(GOOD["mount"], type="overlay")},
+     ["store /shared/ckpt is on overlay, so that images are gone after a reboot; put it on a disk or a shared file system"]),
+    ({"user": dict(GOOD["user"], uid=65534)},
+     ["what user alice (1500) makes in /shared/ckpt/alice belongs to user 65534; have the server map users to themselves"]),
+    ({"user": dict(GOOD["user"], renames={"rename": "", "rename_directory": "Invalid cross-device link", "link": "no"})},
+     ["an image cannot be published in /shared/ckpt/alice: rename directory fails (Invalid cross-device link); use another file system"]),
+])
+def test_faults(changed, sentences):
+    assert probe.faults(dict(GOOD, **changed), "alice") == sentences
+
+
+@needs_root
+def test_squash_by_experiment(monkeypatch, tmp_path):
+    """As far as it can be seen without a server: what is made belongs to somebody else, or cannot be made."""
+    real = os.mkdir
+
+    def squashed(path, mode):
+        real(path, mode)
+        os.chown(path, 65534, 65534)
+    monkeypatch.setattr(probe.os, "mkdir", squashed)
+    assert probe.as_root(str(tmp_path)) == {"refusal": "", "squashed": True}
+
+    def refused(path, mode):
+        raise OSError(number, os.strerror(number))
+    for number, wanted in ((13, True), (1, True), (30, None), (28, None)):
+        monkeypatch.setattr(probe.os, "mkdir", refused)
+        assert probe.as_root(str(tmp_path)) == {"refusal": os.strerror(number), "squashed": wanted}
+    assert list(pathlib.Path(str(tmp_path)).iterdir()) == []
