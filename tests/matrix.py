@@ -165,7 +165,7 @@ class Trial(object):
         yield "ours", "D10", lambda: self.failed_restarts("node2")
         yield "ours", "other node", lambda: self.other_node(refused=False)
         yield "ours", "attacks", lambda: self.attacks(wanted=False)
-        yield "stock", "built", lambda: self.site(torque_build_patches_left_out=self.left_out)
+        yield "stock", "built", lambda: self.site(torque_build_patches_excluded=self.left_out)
         yield "stock", "D10", self.never_ends if self.needs_held_job else lambda: self.failed_restarts("node1")
         yield "stock", "other node", lambda: self.other_node(refused=True)
         yield "stock", "attacks", lambda: self.attacks(wanted=True)

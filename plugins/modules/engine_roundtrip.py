@@ -26,7 +26,7 @@ options:
     description: Where CRIU is, by absolute path.
     type: path
     default: /usr/sbin/criu
-  blcr_path:
+  blcr_directory:
     description: The directory of BLCR's commands.
     type: path
     default: /opt/blcr/current/bin
@@ -115,7 +115,7 @@ def main():
         argument_spec={
             "engine": {"type": "str", "choices": ["criu", "blcr"], "default": "criu"},
             "criu_path": {"type": "path", "default": "/usr/sbin/criu"},
-            "blcr_path": {"type": "path", "default": "/opt/blcr/current/bin"},
+            "blcr_directory": {"type": "path", "default": "/opt/blcr/current/bin"},
             "user": {"type": "str", "default": "nobody"},
             "directory": {"type": "path", "default": "/var/tmp"},
             "timeout": {"type": "int", "default": 30},
@@ -128,7 +128,7 @@ def main():
     if os.geteuid() != 0:
         module.fail_json(msg="%s: engine_roundtrip must run as root to become user %s; use become" % (node, module.params["user"]))
     settings = {"engine": module.params["engine"], "criu_path": module.params["criu_path"], "criu_options": [],
-                "blcr_path": module.params["blcr_path"], "blcr_dump_options": [], "blcr_restore_options": [],
+                "blcr_directory": module.params["blcr_directory"], "blcr_dump_options": [], "blcr_restore_options": [],
                 "engine_timeout": module.params["timeout"], "engine_stall": min(30, module.params["timeout"])}
     try:
         found = engine_roundtrip.run(settings, module.params["user"], module.params["directory"], module.params["timeout"])

@@ -53,7 +53,7 @@ options:
     description:
       - The user's directory for the job's output, the same on all nodes.
       - The default is the directory of O(user) in O(store_path). With O(copies) it is C(/tmp), and the hooks carry the output along;
-        C(checkpoint_hooks_carried_directories) must hold it then.
+        C(checkpoint_hooks_node_local_directories) must hold it then.
     type: path
   user:
     description: The ordinary user whose job it is.

@@ -67,7 +67,7 @@ options:
     type: list
     elements: str
     default: []
-  torque_path:
+  torque_directory:
     description: The directory of TORQUE's commands.
     type: path
     default: /opt/torque/current/bin
@@ -623,7 +623,7 @@ def main():
             "images_path": {"type": "path"},
             "copies_path": {"type": "path"},
             "qsub_options": {"type": "list", "elements": "str", "default": []},
-            "torque_path": {"type": "path", "default": "/opt/torque/current/bin"},
+            "torque_directory": {"type": "path", "default": "/opt/torque/current/bin"},
             "timeout": {"type": "int", "default": 120},
         },
         supports_check_mode=True,
@@ -648,10 +648,10 @@ def main():
     if os.geteuid() != 0:
         module.fail_json(msg="%s: job_roundtrip must run as root to submit as another user; use become" % host)
     missing = [name for name in ("qsub", "qstat", "qhold", "qrls", "qchkpt", "qalter", "qdel")
-               if not os.access(os.path.join(params["torque_path"], name), os.X_OK)]
+               if not os.access(os.path.join(params["torque_directory"], name), os.X_OK)]
     if missing:
-        module.fail_json(msg="%s: job_roundtrip: %s has no %s; install TORQUE's commands here or correct torque_path; nothing was done"
-                         % (host, params["torque_path"], ", ".join(missing)))
+        module.fail_json(msg="%s: job_roundtrip: %s has no %s; install TORQUE's commands here or correct torque_directory; nothing was done"
+                         % (host, params["torque_directory"], ", ".join(missing)))
 
     def run(argv, user):
         if user != "root":  # what root has in its environment is not the user's business: qsub -V would give it to the job
@@ -664,11 +664,11 @@ def main():
         return status, output, error
 
     try:
-        trip = Trip(params, commands.Commands(run, params["torque_path"]))
+        trip = Trip(params, commands.Commands(run, params["torque_directory"]))
     except HookError as error:
         module.fail_json(msg="%s: job_roundtrip: %s; nothing was done" % (host, error))
     cause = "; ".join(attempt(trip))
-    version = re.search(r"[Vv]ersion: *(\S+)", " ".join(run([params["torque_path"] + "/qstat", "--version"], "root")[1:]))
+    version = re.search(r"[Vv]ersion: *(\S+)", " ".join(run([params["torque_directory"] + "/qstat", "--version"], "root")[1:]))
     if version:
         trip.facts["torque"] = version.group(1)
     module.exit_json(changed=False, **roundtrip.result("L3", trip.nodes or params["path"], not cause, cause,

@@ -63,7 +63,7 @@ def test_server_that_does_not_answer(cluster):
     ({"torque_mom_directives": {"checkpoint_intervall": 5}},
      "pbs_mom would not go by this configuration: $checkpoint_intervall is no directive of pbs_mom, which ignores the line; perhaps "
      "$checkpoint_interval was meant; correct it; nothing was changed"),
-    ({"torque_mom_hooks_path": "/nowhere"},
+    ({"torque_mom_hooks_directory": "/nowhere"},
      "pbs_mom would not go by this configuration: %s; correct it; nothing was changed" % "; ".join(
          "$%s /nowhere/%s cannot be used: No such file or directory; pbs_mom would ignore the line and go on without it" % pair
          for pair in (("checkpoint_run_exe", "run"), ("checkpoint_script", "checkpoint"), ("restart_script", "restart"),

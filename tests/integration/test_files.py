@@ -186,7 +186,7 @@ def test_failed_restore_takes_back_what_was_put_back(writer, node1, node2, place
 
 
 def test_more_than_the_limit_binds_the_image_to_its_node(writer, node1, node2, places):
-    with setting(node1, carried_bytes=20):
+    with setting(node1, node_local_bytes=20):
         writer.hold()
     found = manifest(writer)
     assert (found["bound"], found["carried"]) == (True, [])
@@ -196,7 +196,7 @@ def test_more_than_the_limit_binds_the_image_to_its_node(writer, node1, node2, p
     assert done.code == 77
     assert done.err == "image %s/%s restarts on node1 only: when it was made, %s; restart the job there; image kept\n" % (
         writer.directory, writer.name(), found["bound_reason"])
-    assert "above the limit of 20 bytes (checkpoint_hooks_carried_bytes)" in found["bound_reason"]
+    assert "above the limit of 20 bytes (checkpoint_hooks_node_local_bytes)" in found["bound_reason"]
     writer.move(node1)
     assert writer.end() == 5, writer.lines()[-1]
 
@@ -240,12 +240,12 @@ def size_of(logger):
 
 def test_file_that_has_grown(logger, node2):
     grown = size_of(logger)
-    refused(logger, node2, GROWN.format(logger.place, grown, logger.size, ", set checkpoint_hooks_cut_back_appended"))
+    refused(logger, node2, GROWN.format(logger.place, grown, logger.size, ", set checkpoint_hooks_truncate_append_only_enabled"))
     assert size_of(logger) == grown
 
 
 def test_file_that_is_cut_back(logger, node2):
-    with setting(node2, cut_back_appended=True):
+    with setting(node2, truncate_append_only=True):
         logger.move(node2)
     assert logger.end() == 5
     lines = logger.node.ask("cat %s/log" % logger.place).splitlines()
@@ -313,7 +313,7 @@ def test_held_job_whose_file_is_left_alone(writes_in_place, node1, node2):
 def test_file_is_not_cut_back_when_the_restore_fails(logger, node2):
     grown = size_of(logger)
     node2.ask("chmod 666 %s/err" % logger.place)  # CRIU insists on modes, the hooks do not
-    with setting(node2, cut_back_appended=True):
+    with setting(node2, truncate_append_only=True):
         done = logger.restart(node2)
     assert (done.code, size_of(logger)) == (70, grown), done.err
     assert "bad mode" in done.err
@@ -321,7 +321,7 @@ def test_file_is_not_cut_back_when_the_restore_fails(logger, node2):
 
 def test_file_that_is_another_now(logger, node2):
     node2.ask("cd %s && cp -p log new && mv new log" % logger.place)
-    with setting(node2, cut_back_appended=True):
+    with setting(node2, truncate_append_only=True):
         touch = " && " + changed(logger, "log", node2).split('"')[1]
         refused(logger, node2, GROWN.replace('"{3}', '{3}"').format(logger.place, size_of(logger), logger.size, touch))
 
@@ -336,7 +336,7 @@ def test_file_that_has_become_shorter(logger, node2):
 
 def test_scratch_directory_travels(job, node1, node2, places):
     node1.ask("install -d -o alice -g alice -m 755 %s" % places)
-    with setting(node1, node2, carried_trees=["$TMPDIR"]):
+    with setting(node1, node2, node_local_trees=["$TMPDIR"]):
         moved = job(node1, "cd $TMPDIR; mkdir -p a/b; echo one > a/b/one; ln a/b/one two; ln -s a/b link; chmod 500 a/b; "
                            "touch -d 2001-01-01 a; cd $OLDPWD; python3 job.py; exit $?", "TMPDIR=" + places)
         seen = "cd %s && find . -printf '%%p %%y %%U %%m %%l %%n\\n' | sort; cat two; stat -c %%Y a" % places

@@ -488,7 +488,7 @@ def test_quota(cluster, btrfs, job, node1):
     def role(quota, **variables):
         return cluster.role("node1", "checkpoint_store", **dict({
             "checkpoint_store_path": QUOTED, "checkpoint_store_id": "quoted", "checkpoint_store_users": ["alice"],
-            "checkpoint_store_user_directories": True, "checkpoint_store_quota": quota}, **variables))
+            "checkpoint_store_user_directories_enabled": True, "checkpoint_store_quota": quota}, **variables))
 
     def refused(sentence, *arguments, **variables):
         done = role(*arguments, **variables)
@@ -501,8 +501,9 @@ def test_quota(cluster, btrfs, job, node1):
 
     refused("ERROR: can't list qgroups: quotas not enabled; switch quotas on (btrfs quota enable /quotas)", "3M")
     node1.ask("btrfs quota enable /quotas")
-    refused("on btrfs it is that of a subvolume, and the images of all users lie in one; set checkpoint_store_user_directories", "3M",
-            checkpoint_store_user_directories=False)
+    refused("on btrfs it is that of a subvolume, and the images of all users lie in one; set checkpoint_store_user_directories_enabled",
+            "3M",
+            checkpoint_store_user_directories_enabled=False)
     node1.ask("install -d -o alice {0}/alice {0}/alice/7.head.CK".format(QUOTED))
     refused("on btrfs it is that of a subvolume, and %s/alice is a directory with images; move it aside, run this again, and copy them "
             "from there" % QUOTED, "3M")

@@ -11,11 +11,11 @@ OWN = "/var/lib/ckpt-store"
 CHECKPOINTS = "/var/spool/torque/checkpoint"
 COPIES = "/etc/ckpt-torque/copies"
 MOUNTED = "/srv/copies"
-LOCAL = {"checkpoint_store_shared": False, "checkpoint_store_path": OWN, "checkpoint_store_id": "local",
-         "checkpoint_store_copies_port": 15033,
+LOCAL = {"checkpoint_store_shared_enabled": False, "checkpoint_store_path": OWN, "checkpoint_store_id": "local",
+         "checkpoint_store_transfer_port": 15033,
          "torque_mom_usecp": ["*:/shared /shared"], "validate_work_path": "/shared/work"}
-BEFORE = {"checkpoint_store_others": [{"path": STORE, "id": "default"}]}
-AFTER = {"checkpoint_store_others": [{"path": OWN, "id": "local", "shared": False}], "torque_mom_usecp": ["*:/shared /shared"]}
+BEFORE = {"checkpoint_store_additional_stores": [{"path": STORE, "id": "default"}]}
+AFTER = {"checkpoint_store_additional_stores": [{"path": OWN, "id": "local", "shared": False}], "torque_mom_usecp": ["*:/shared /shared"]}
 WAY = {"server": "head", "job": "trial.alice.CK"}
 LAST = "it stays on node node1, and its job can be restarted nowhere else"
 
@@ -232,8 +232,8 @@ def test_directory_that_another_user_made_first(cluster, torque, jobs, node1):
     job.finish()
 
 
-NEEDED = ("{node}: where checkpoint_store_shared is false checkpoint_store_mount must be empty and checkpoint_store_users must name a "
-          "user, as whom the way of an image to the server and back is tried; nothing was changed.")
+NEEDED = ("{node}: where checkpoint_store_shared_enabled is false checkpoint_store_mount must be empty and checkpoint_store_users must "
+          "name a user, as whom the way of an image to the server and back is tried; nothing was changed.")
 
 
 @pytest.mark.parametrize("variables, sentence", [
@@ -243,7 +243,7 @@ NEEDED = ("{node}: where checkpoint_store_shared is false checkpoint_store_mount
      "least two levels deep and checkpoint_store_mode (0777) must let others search but not write, or be 1777; nothing was changed."),
     ({"torque_mom_usecp": ["*:/var /var"]}, "{node}: torque_mom_usecp has *:/var /var, which takes in the server's checkpoint directory "
      "/var/spool/torque/checkpoint: pbs_mom would copy images there on this node, and remove them; name the paths that are meant, and "
-     "checkpoint_store_copies_path where that directory is mounted; nothing was changed."),
+     "checkpoint_store_transfer_directory where that directory is mounted; nothing was changed."),
 ])
 def test_bad_input(cluster, variables, sentence):
     if "torque_mom_usecp" in variables and not cluster.torque:
@@ -278,7 +278,7 @@ def test_checkpoint_directory_that_is_mounted(cluster, tmp_path):
     head.ask("mkdir -p /shared/.disks/server && mount --bind /shared/.disks/server %s" % CHECKPOINTS)
     for name in ("node1", "node2"):
         cluster.nodes[name].ask("mkdir -p {0} && mount --bind /shared/.disks/server {0}".format(MOUNTED))
-    variables = dict(LOCAL, checkpoint_store_copies_path=MOUNTED)
+    variables = dict(LOCAL, checkpoint_store_transfer_directory=MOUNTED)
     try:
         site(cluster, **variables)
         unchanged(site(cluster, **variables))

@@ -581,4 +581,4 @@ def test_interpreter_that_is_missing(cluster):
 
 def test_hooks_path_that_would_empty_a_system_directory(cluster):
     refused(cluster, "path /usr would be emptied of everything else; name a directory of its own, at least two levels deep; "
-            "nothing was changed", checkpoint_hooks_path="/usr")
+            "nothing was changed", checkpoint_hooks_directory="/usr")

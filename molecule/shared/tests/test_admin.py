@@ -43,7 +43,7 @@ def test_status_knows_engine_store_and_keys(host, settings, ckpt):
 
 
 def test_manual_and_completion(host, settings):
-    share = settings["checkpoint_hooks_share_path"]
+    share = settings["checkpoint_hooks_share_directory"]
     assert host.file(share + "/man/man1/torque-ckpt.1").content_string.startswith(".\\\"")
     assert host.run("bash -n %s/bash-completion/completions/torque-ckpt", share).rc == 0
 
@@ -58,7 +58,7 @@ def test_timer_runs_on_the_servers_host_only(host, settings):
     assert (timer.is_enabled, timer.is_running) == (wanted, wanted)
     assert "OnCalendar=%s\n" % settings["checkpoint_hooks_orphans_calendar"] in file.content_string
     service = host.file("/etc/systemd/system/ckpt-torque-orphans.service").content_string
-    assert "ExecStart=%s/torque-ckpt prune --orphans\n" % settings["checkpoint_hooks_path"] in service
+    assert "ExecStart=%s/torque-ckpt prune --orphans\n" % settings["checkpoint_hooks_directory"] in service
     assert host.run("systemd-analyze verify --man=no ckpt-torque-orphans.timer ckpt-torque-orphans.service").rc == 0
 
 
@@ -70,7 +70,7 @@ def test_timer_for_nodes_that_are_down(host, settings):
         return
     wanted = settings["checkpoint_hooks_node_down_action"] != "none"
     assert (timer.is_enabled, timer.is_running) == (wanted, wanted)
-    assert "ExecStart=%s/torque-ckpt node-down\n" % settings["checkpoint_hooks_path"] in service.content_string
+    assert "ExecStart=%s/torque-ckpt node-down\n" % settings["checkpoint_hooks_directory"] in service.content_string
     assert host.run("systemd-analyze verify --man=no ckpt-torque-node-down.timer ckpt-torque-node-down.service").rc == 0
 
 

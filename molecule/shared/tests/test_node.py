@@ -7,12 +7,12 @@ testinfra_hosts = ["ansible://torque_mom"]
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/torque_ckpt"
 FILES = sorted(str(path.relative_to(PACKAGE.parent)) for path in PACKAGE.rglob("*.py"))
-PLAIN = ["stores", "criu_options", "blcr_path", "blcr_dump_options", "blcr_restore_options", "engine_timeout", "engine_stall",
+PLAIN = ["stores", "criu_options", "blcr_directory", "blcr_dump_options", "blcr_restore_options", "engine_timeout", "engine_stall",
          "compression", "compression_level", "run_directory",
          "private_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
-         "lock_timeout", "state_directory", "metrics_directory", "torque_path", "orphan_grace_days",
-         "node_down_action", "node_down_seconds", "node_down_share", "carried_directories", "carried_trees", "changed_files",
-         "cut_back_appended"]
+         "lock_timeout", "state_directory", "metrics_directory", "torque_directory", "orphan_grace_days",
+         "node_down_action", "node_down_seconds", "node_down_share", "node_local_directories", "node_local_trees", "changed_files",
+         "truncate_append_only"]
 BYTES = {"0": 0, "1G": 1 << 30, "10G": 10 << 30, "64M": 64 << 20, "100M": 100 << 20}
 
 
@@ -49,7 +49,7 @@ def test_process_ids_start_at_random(host, settings):
 
 
 def test_hooks_are_roots_and_complete(host, settings):
-    top = settings["checkpoint_hooks_path"]
+    top = settings["checkpoint_hooks_directory"]
     wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart", "copy", "health", "torque-ckpt", "witness")}
     wanted.update({"%s/%s" % (top, name): "644" for name in FILES})
     listing = host.check_output("find %s -type f -not -path '*/__pycache__/*' -printf '%%p %%m %%u:%%g\\n'", top)
@@ -65,12 +65,12 @@ def test_hooks_are_roots_and_complete(host, settings):
 
 def test_hooks_are_compiled(host, settings):
     """Users cannot write there, so a hook that is not compiled would compile itself at every start."""
-    found = host.check_output("find %s -name '*.pyc' -printf '%%P\\n'", settings["checkpoint_hooks_path"]).splitlines()
+    found = host.check_output("find %s -name '*.pyc' -printf '%%P\\n'", settings["checkpoint_hooks_directory"]).splitlines()
     assert sorted(re.sub(r"__pycache__/(.*)\.[^.]*\.pyc", r"\1.py", path) for path in found) == FILES
 
 
 def test_hooks_start_with_the_interpreter(host, settings):
-    first = host.check_output("head -n 1 %s/checkpoint", settings["checkpoint_hooks_path"])
+    first = host.check_output("head -n 1 %s/checkpoint", settings["checkpoint_hooks_directory"])
     assert first == "#!%s -IS" % settings["checkpoint_hooks_python"]
 
 
@@ -79,8 +79,8 @@ def test_configuration(host, settings):
     assert (file.user, file.group, file.mode) == ("root", "root", 0o644)
     wanted = {name: settings["checkpoint_hooks_" + name] for name in PLAIN}
     wanted.update(engine="criu", criu_path=settings.get("checkpoint_hooks_criu_path", settings["criu_path"]),
-                  **{name: BYTES[settings["checkpoint_hooks_" + name]] for name in ("reserve", "user_limit", "carried_bytes")},
-                  copies_directory="", copy_memory=settings["checkpoint_hooks_copy_memory_enabled"])
+                  **{name: BYTES[settings["checkpoint_hooks_" + name]] for name in ("reserve", "user_limit", "node_local_bytes")},
+                  transfer_directory="", copy_memory=settings["checkpoint_hooks_copy_memory_enabled"])
     assert json.loads(file.content_string) == wanted
 
 
@@ -104,14 +104,14 @@ def test_node_sees_the_store(host, settings):
 
 
 def test_checkpoint_hook_refuses_other_arguments(host, settings):
-    done = host.run("%s/checkpoint 1 2.head alice", settings["checkpoint_hooks_path"])
+    done = host.run("%s/checkpoint 1 2.head alice", settings["checkpoint_hooks_directory"])
     assert done.rc == 64
     assert done.stderr == ("checkpoint: expected 8 arguments (session_id job_id user group directory name signal depth), got 3; "
                            "pbs_mom cuts lines over 1024 bytes, so look for an overlong checkpoint directory; nothing was done\n")
 
 
 def test_restart_hook_refuses_a_directory_elsewhere(host, settings):
-    done = host.run("%s/restart 1 2.head alice alice /tmp/2.head.CK ckpt.2.head.1", settings["checkpoint_hooks_path"])
+    done = host.run("%s/restart 1 2.head alice alice /tmp/2.head.CK ckpt.2.head.1", settings["checkpoint_hooks_directory"])
     assert done.rc == 77
     stores = ", ".join(store["path"] for store in settings["checkpoint_hooks_stores"])
     assert done.stderr == ("directory /tmp/2.head.CK is in none of this node's stores (%s); "
@@ -119,7 +119,7 @@ def test_restart_hook_refuses_a_directory_elsewhere(host, settings):
 
 
 def test_run_hook_must_lead_a_session(host, settings):
-    done = host.run("su -s /bin/sh alice -c '%s/run /bin/true'" % settings["checkpoint_hooks_path"])
+    done = host.run("su -s /bin/sh alice -c '%s/run /bin/true'" % settings["checkpoint_hooks_directory"])
     assert done.rc == 64
     assert done.stderr == "run: must be started by pbs_mom as the leader of a session; the job was not started\n"
 

@@ -69,14 +69,14 @@ def test_mom_config(host, settings, groups, torque):
     assert (config.user, config.mode & 0o022) == ("root", 0)
     wanted = ["$pbsserver " + name for name in settings["torque_mom_servers"]]
     if settings["torque_mom_checkpoint_enabled"]:
-        wanted += ["$%s %s/%s" % (directive, settings["torque_mom_hooks_path"], hook) for directive, hook in (
+        wanted += ["$%s %s/%s" % (directive, settings["torque_mom_hooks_directory"], hook) for directive, hook in (
             ("checkpoint_run_exe", "run"), ("checkpoint_script", "checkpoint"), ("restart_script", "restart"))]
     wanted += ["$checkpoint_interval %d" % settings["torque_mom_checkpoint_interval"]]
     wanted += ["$remote_checkpoint_dirs %s/" % path for path in settings["torque_mom_remote_checkpoint_dirs"]]
     wanted += ["$usecp " + pair for pair in settings["torque_mom_usecp"]]
     wanted += ["$loglevel %d" % settings["torque_mom_loglevel"]]
     if settings["torque_mom_checkpoint_enabled"] and settings["torque_mom_health_check_enabled"]:
-        wanted += ["$node_check_script %s/health" % settings["torque_mom_hooks_path"], "$down_on_error true",
+        wanted += ["$node_check_script %s/health" % settings["torque_mom_hooks_directory"], "$down_on_error true",
                    "$node_check_interval %s" % settings["torque_mom_health_check_interval"]]
     wanted += ["$%s %s" % pair for pair in settings["torque_mom_directives"].items()]
     assert sorted(config.content_string.splitlines()[1:]) == sorted(wanted)

@@ -5,7 +5,7 @@ keys (all optional but "stores"):
   stores          list of {"path": str, "id": str}; images live beneath these
   criu_path       str, "/usr/sbin/criu"; absolute, pbs_mom's PATH has no sbin
   criu_options    list of str, []; appended to every dump and restore
-  blcr_path       str, "/usr/bin"; directory of cr_run, cr_checkpoint and cr_restart
+  blcr_directory       str, "/usr/bin"; directory of cr_run, cr_checkpoint and cr_restart
   blcr_dump_options     list of str, []; appended to every cr_checkpoint
   blcr_restore_options  list of str, []; appended to every cr_restart
   engine_timeout  int, seconds, 3600; a slower engine call is killed
@@ -25,19 +25,19 @@ keys (all optional but "stores"):
   lock_timeout    int, seconds, 120; how long a hook waits for another hook of the same job
   state_directory   str, "/var/lib/ckpt-torque"; root's counters, and which jobs torque-ckpt has seen unknown to the server
   metrics_directory str, ""; where the hooks lay their counters for Prometheus, nowhere if empty
-  torque_path     str, "/opt/torque/current/bin"; TORQUE's commands, which torque-ckpt asks
+  torque_directory     str, "/opt/torque/current/bin"; TORQUE's commands, which torque-ckpt asks
   orphan_grace_days int, days, 7; images of a job that the server does not know are kept so much longer
   node_down_action  str, "none"; what torque-ckpt node-down does with jobs of a node that is down: "none", "report" or "restart"
   node_down_seconds int, seconds, 900; so long a node must have been down before
   node_down_share   int, percent, 25; nothing is done while more of the nodes are down; one always may be, if another is up
-  carried_directories  list of str; open files beneath these travel with the image
-  carried_trees   list of str, []; directories that travel whole
-  carried_bytes   int, 1 GiB; most that travels with one image
-  copies_directory  str, ""; where this node has the server's checkpoint directory mounted; empty: images are copied there by sftp
-  copies_ssh_config str, "/etc/ckpt-torque/copies/ssh_config"; how sftp reaches it
+  node_local_directories  list of str; open files beneath these travel with the image
+  node_local_trees   list of str, []; directories that travel whole
+  node_local_bytes   int, 1 GiB; most that travels with one image
+  transfer_directory  str, ""; where this node has the server's checkpoint directory mounted; empty: images are copied there by sftp
+  transfer_ssh_config str, "/etc/ckpt-torque/copies/ssh_config"; how sftp reaches it
   changed_files   str, "refuse"; what a restart does about a file of unchanged size that the job had open and that was written to or
                   replaced since: "refuse"; "report" and go on, unless the job was held; "ignore"
-  cut_back_appended  bool, false; whether a restart cuts back files that were open for appending only and have grown
+  truncate_append_only  bool, false; whether a restart cuts back files that were open for appending only and have grown
   copy_memory        bool, false; whether a restart copies memory, too, to a private place of the node before it uses it
 Names of carried directories and trees may begin with $TMPDIR, the job's own.
 """
@@ -56,7 +56,7 @@ DEFAULTS = {
     "stores": [],
     "criu_path": "/usr/sbin/criu",
     "criu_options": [],
-    "blcr_path": "/usr/bin",
+    "blcr_directory": "/usr/bin",
     "blcr_dump_options": [],
     "blcr_restore_options": [],
     "engine_timeout": 3600,
@@ -74,18 +74,18 @@ DEFAULTS = {
     "lock_timeout": 120,
     "state_directory": "/var/lib/ckpt-torque",
     "metrics_directory": "",
-    "torque_path": "/opt/torque/current/bin",
+    "torque_directory": "/opt/torque/current/bin",
     "orphan_grace_days": 7,
     "node_down_action": "none",
     "node_down_seconds": 900,
     "node_down_share": 25,
-    "carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"],
-    "carried_trees": [],
-    "carried_bytes": 1 << 30,
-    "copies_directory": "",
-    "copies_ssh_config": "/etc/ckpt-torque/copies/ssh_config",
+    "node_local_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"],
+    "node_local_trees": [],
+    "node_local_bytes": 1 << 30,
+    "transfer_directory": "",
+    "transfer_ssh_config": "/etc/ckpt-torque/copies/ssh_config",
     "changed_files": "refuse",
-    "cut_back_appended": False,
+    "truncate_append_only": False,
     "copy_memory": False,
 }
 
@@ -95,14 +95,14 @@ NODE_DOWN_ACTIONS = NONE, REPORT, RESTART = "none", "report", "restart"
 _LEAST = {"engine_timeout": (1, "seconds"), "engine_stall": (1, "seconds"), "compression_level": (0, "levels"),
           "restart_attempts": (1, "attempts"), "restart_backoff": (0, "seconds"), "depth": (1, "images"), "reserve": (0, "bytes"),
           "user_limit": (0, "bytes"), "lock_timeout": (1, "seconds"), "orphan_grace_days": (0, "days"), "node_down_seconds": (0, "seconds"),
-          "node_down_share": (0, "percent"), "carried_bytes": (0, "bytes")}
+          "node_down_share": (0, "percent"), "node_local_bytes": (0, "bytes")}
 """The smallest value of each number, and what it counts."""
 
 _LONGEST_STALL = 60
 """So long at most may another user of the node have a job stand still (seconds)."""
 
-_PATHS = ("criu_path", "blcr_path", "run_directory", "private_directory", "key_path", "state_directory", "metrics_directory", "torque_path",
-          "copies_directory", "copies_ssh_config")
+_PATHS = ("criu_path", "blcr_directory", "run_directory", "private_directory", "key_path", "state_directory", "metrics_directory",
+          "torque_directory", "transfer_directory", "transfer_ssh_config")
 
 
 def _wrong(path, why):
@@ -153,7 +153,7 @@ def load(path, owner=0):
             raise _wrong(path, "sets %s to something that is not a number of %s" % (key, unit))
     if values["engine_stall"] > _LONGEST_STALL:
         raise _wrong(path, "sets engine_stall to more than %d seconds" % _LONGEST_STALL)
-    for key in ("carried_directories", "carried_trees"):
+    for key in ("node_local_directories", "node_local_trees"):
         for name in values[key]:
             if not isinstance(name, str) or not (name == "$TMPDIR" or name.startswith(("$TMPDIR/", "/"))) or ".." in name.split("/"):
                 raise _wrong(path, "sets %s to something that is not a list of absolute paths, or paths in $TMPDIR" % key)

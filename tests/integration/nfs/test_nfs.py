@@ -167,11 +167,11 @@ def test_export(server):
 def test_store_without_directories_of_users(cluster):
     """Nobody could make the directory of a job there."""
     inventory = os.environ["MOLECULE_INVENTORY_FILE"]
-    done = Cluster._ansible("ansible", "-i", inventory, "-e", "checkpoint_store_user_directories=false", "-m", "include_role", "-a",
+    done = Cluster._ansible("ansible", "-i", inventory, "-e", "checkpoint_store_user_directories_enabled=false", "-m", "include_role", "-a",
                             "name=ckpt.torque.checkpoint_store tasks_from=node", "node1")
     assert done.code != 0
     assert ("node1: root is squashed on /shared/ckpt, so that nobody can make directories of jobs there; set "
-            "checkpoint_store_user_directories, or export it with no_root_squash.") in done.out
+            "checkpoint_store_user_directories_enabled, or export it with no_root_squash.") in done.out
 
 
 # A job

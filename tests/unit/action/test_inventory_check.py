@@ -87,7 +87,7 @@ def test_slip_of_a_variable_is_told(play):
 
 def test_good_inventory_passes(play):
     """On to the first host, which cannot be reached; without TORQUE no server is needed."""
-    for variables in ({}, {"torque_enabled": "no", "checkpoint_store_shared": "yes"}):
+    for variables in ({}, {"torque_enabled": "no", "checkpoint_store_shared_enabled": "yes"}):
         groups = {"torque_mom": HOSTS} if variables else {"torque_mom": HOSTS, "torque_server": SERVER}
         status, output = play("site", groups, dict(variables, checkpoint_hooks_keys=KEYS))
         assert status == 4 and "failed=1" not in output, output

@@ -122,7 +122,7 @@ class Stage:
             self.program((self.bin if name in COMMANDS else self.server) / name, (head + text).format(**names))
 
     def __call__(self, *path, check=False, caller=None, **changed):
-        arguments = {"path": list(path), "user": self.user.pw_name, "work_path": str(self.work), "torque_path": str(self.bin),
+        arguments = {"path": list(path), "user": self.user.pw_name, "work_path": str(self.work), "torque_directory": str(self.bin),
                      "timeout": 10}
         return self.module("job_roundtrip", dict(arguments, **changed), check=check, python=self.python, user=caller)
 
@@ -198,7 +198,7 @@ def test_unknown_case(stage):
 
 
 def test_check_mode_submits_nothing(stage):
-    answer = stage("node1", "node2", check=True, user="no_such_user", torque_path="/nonexistent")
+    answer = stage("node1", "node2", check=True, user="no_such_user", torque_directory="/nonexistent")
     del answer["invocation"]
     assert answer == {"changed": False, "level": "L3", "nodes": ["node1", "node2"], "passed": None,
                       "cause": "check mode: no job is submitted", "case": "continue", "counters": [], "comments": [], "states": [],
@@ -218,7 +218,7 @@ def test_command_that_is_missing(stage, name):
     (stage.bin / name).unlink()
     answer = stage("node1")
     assert answer["failed"] is True
-    assert answer["msg"] == ("%s: job_roundtrip: %s has no %s; install TORQUE's commands here or correct torque_path; nothing was done"
+    assert answer["msg"] == ("%s: job_roundtrip: %s has no %s; install TORQUE's commands here or correct torque_directory; nothing was done"
                              % (NODE, stage.bin, name))
     assert stage.calls() == []
 

@@ -13,7 +13,7 @@ CASES = {
     "multilib": {"blcr_multilib_enabled": "true"},
     "options": {"blcr_options": ["--enable-debug"]},
     "signed": {"blcr_signing_key": "/key", "blcr_signing_certificate": __file__},
-    "dkms": {"blcr_install": "dkms"},
+    "dkms": {"blcr_install_method": "dkms"},
     "packages": {"blcr_packages": ["tcc"], "blcr_multilib_enabled": True},
 }
 

@@ -78,22 +78,23 @@ GIVEN = {"torque_version": "6.1.3", "torque_build_version": "6.0.4"}
 @pytest.mark.parametrize("role", sorted(RESULTS))
 def test_text_gives_what_the_boolean_gives(role, tmp_path):
     """Each boolean of the role as a text and as a boolean, in a real play."""
-    names = [name for name in BOOLEANS if name.startswith(role)] + ["checkpoint_store_shared"]
+    names = [name for name in BOOLEANS if name.startswith(role)] + ["checkpoint_store_shared_enabled"]
     values = (False, "false", "no", True, "yes")
     cases = {(name, value): {name: value} for name in names for value in values}
-    cases.update({("shared", value): {"checkpoint_store_others": [{"path": "/b", "id": "b", "shared": value}]} for value in values})
+    cases.update({("shared", value): {"checkpoint_store_additional_stores": [{"path": "/b", "id": "b", "shared": value}]}
+                  for value in values})
     variables = {}
     for kind in ("defaults", "vars"):
         for path in sorted(ROLES.glob("*/%s/main.yml" % kind)):
             if path.parts[-3] in (role, "checkpoint_store", "torque_build"):
                 variables.update(yaml.safe_load(path.read_text()))
     variables.update(GIVEN, role_path=str(ROLES / role))
-    for name in names + ["checkpoint_store_others"]:
+    for name in names + ["checkpoint_store_additional_stores"]:
         variables.pop(name, None)
     plain = {name: option.get("default") for entry in yaml.safe_load((ROLES / role / "meta/argument_specs.yml").read_text())[
         "argument_specs"].values() for name, option in entry["options"].items()}
     for case in cases.values():
-        case.setdefault("checkpoint_store_others", [{"path": "/b", "id": "b", "shared": False}])
+        case.setdefault("checkpoint_store_additional_stores", [{"path": "/b", "id": "b", "shared": False}])
         for name in names:
             case.setdefault(name, plain.get(name, True))
     task = {"ansible.builtin.set_fact": {"answer": {name: "{{ %s }}" % name for name in RESULTS[role]}}}

@@ -27,7 +27,7 @@ OTHER = {  # the others, and what they put into configure's arguments
     "torque_build_drmaa_enabled": (True, "--enable-drmaa"),
     "torque_build_scheduler_enabled": (False, "--with-sched=no"),
     "torque_build_options": (["--enable-syslog"], "--enable-syslog"),
-    "torque_build_patches_left_out": (["mail-spin"], None),
+    "torque_build_patches_excluded": (["mail-spin"], None),
     "torque_build_site_patches": ([{"name": "ours", "variants": [{"from": "6.1", "below": "6.2", "file": __file__}]}], None),
 }
 PLAIN = "must be an absolute path of plain characters at least two levels deep, without a slash at its end"

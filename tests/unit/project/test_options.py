@@ -13,7 +13,8 @@ VALUES = [dict(group) for scenario in ("options", "store_nfs")
 ROLES = ("criu", "checkpoint_*", "torque_server", "torque_mom", "torque_client")
 DEFAULTS = {name: value for role in ROLES for path in TOP.glob("roles/%s/defaults/main.yml" % role)
             for name, value in yaml.safe_load(path.read_text()).items()}
-LAYOUT = {"checkpoint_store_shared", "checkpoint_store_copies_path", "checkpoint_store_copies_port", "checkpoint_store_others"}
+LAYOUT = {"checkpoint_store_shared_enabled", "checkpoint_store_transfer_directory", "checkpoint_store_transfer_port",
+          "checkpoint_store_additional_stores"}
 ONE_CHOICE = {"checkpoint_hooks_engine"}  # the other one needs a kernel of its own
 
 

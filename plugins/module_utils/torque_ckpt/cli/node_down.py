@@ -153,7 +153,7 @@ def look(stores, dry_run, say, now=time.time):
     :raises HookError: NO_SERVER when the server does not answer, TEMPORARY when too many nodes are down; nothing was done then
     """
     settings = stores.settings
-    server = Server(settings["torque_path"])
+    server = Server(settings["torque_directory"])
     nodes, moment = server.nodes(), now()
     before, told = _recall(settings)
     down = {name: since(before.get(name), moment) for name, (states, _jobs) in nodes.items() if "down" in states}

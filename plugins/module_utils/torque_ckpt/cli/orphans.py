@@ -165,7 +165,7 @@ def prune(settings, dry_run, say, problems, now=time.time):
     :param problems: list to which sentences are added
     :raises HookError: NO_SERVER when the server does not answer, CONFIG when a store is not there; nothing was removed then
     """
-    server = Server(settings["torque_path"])
+    server = Server(settings["torque_directory"])
     before, unknown, grace = _recall(settings), {}, settings["orphan_grace_days"] * DAY
     candidates = list(_candidates(settings, server, problems))
     for _place, _user, path, job_id, _changed, _size in list(candidates):

@@ -14,6 +14,6 @@ def get(configuration):
         return Criu(configuration["criu_path"], configuration["criu_options"], timeout, configuration["engine_stall"])
     if configuration["engine"] == "blcr":
         from .blcr import Blcr
-        return Blcr(configuration["blcr_path"], configuration["blcr_dump_options"], configuration["blcr_restore_options"], timeout)
+        return Blcr(configuration["blcr_directory"], configuration["blcr_dump_options"], configuration["blcr_restore_options"], timeout)
     raise HookError(CONFIG, "engine %s is not known to these hooks (known: blcr, criu); set checkpoint_hooks_engine"
                     % ascii(configuration["engine"]))

@@ -42,9 +42,9 @@ class Places(object):
     def __init__(self, settings, root):
         """:param settings: dict from config.load; root: pid of the job's root process (int)"""
         self._mounts = mounts.table()
-        found = _expand(settings["carried_directories"], root)
+        found = _expand(settings["node_local_directories"], root)
         self.directories = [path for path in found if self._is_local(path) and not any(mounts.is_beneath(path, other) for other in found)]
-        trees = _expand(settings["carried_trees"], root)
+        trees = _expand(settings["node_local_trees"], root)
         self.trees = sorted({path for path in trees if self._is_local(path) and not any(mounts.is_beneath(path, other) for other in trees)})
 
     def _is_local(self, path):
@@ -134,7 +134,7 @@ def save(image, load, limit):
     """
     reason = ""
     if load.bytes > limit:
-        reason = ("%s (%s) lie on this node's own file systems, above the limit of %s (checkpoint_hooks_carried_bytes)"
+        reason = ("%s (%s) lie on this node's own file systems, above the limit of %s (checkpoint_hooks_node_local_bytes)"
                   % (format_bytes(load.bytes), load.what(), format_bytes(limit)))
     opened = []
     try:

@@ -175,7 +175,7 @@ def check(files, allowed, rewritten=REFUSE):
                 raise HookError(REFUSED, "file %s, which the job has open, has grown since the image was made (%d bytes, had %d); "
                                 "cut it back with \"truncate -s %d %s%s\"%s or restart the job from another image; image kept"
                                 % (name, there.st_size, size, size, _quoted(entry["path"]), touch,
-                                   ", set checkpoint_hooks_cut_back_appended" if own else ""))
+                                   ", set checkpoint_hooks_truncate_append_only_enabled" if own else ""))
             grown.append(entry)
             continue
         how = "" if rewritten == IGNORE else _rewritten(entry, there, table)

@@ -50,7 +50,7 @@ class Ground(object):
     def __init__(self, settings, uid, made=()):
         """:param settings: dict from config.load; uid: the job owner's (int); made: see the class"""
         self.uid = uid
-        self.trusted = [os.path.realpath(name) for name in settings["carried_directories"] if name.startswith("/")]
+        self.trusted = [os.path.realpath(name) for name in settings["node_local_directories"] if name.startswith("/")]
         self.made = list(made)
 
     def undo(self):

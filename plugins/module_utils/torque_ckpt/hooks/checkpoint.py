@@ -37,7 +37,7 @@ def _companions(image, node, root, places, spooled, left):
     """
     found = open_files.look(root.pid, places.directories)
     streams = output.look(spooled, node.user.uid)
-    facts = yield from capture.save(image, capture.Load(found, places, spooled, node.user.uid), node.settings["carried_bytes"])
+    facts = yield from capture.save(image, capture.Load(found, places, spooled, node.user.uid), node.settings["node_local_bytes"])
     facts["open_files"] = consistency.record(found, set(spooled) | capture.paths(facts), [] if facts["bound"] else places.trees)
     return dict(facts, left=left, spool=output.save(image, streams))
 
@@ -94,7 +94,7 @@ def _write(call, node, root, place, spooled, left, needed, way):
     try:
         with phases.measure("admit"):
             capacity.check_private(place, needed[1])
-            files = capture.need(places, root.pid, node.settings["carried_bytes"], spooled, node.user.uid)
+            files = capture.need(places, root.pid, node.settings["node_local_bytes"], spooled, node.user.uid)
             needed = [needed[0] + files[0], needed[1] + files[1]]
             if node.settings["user_limit"]:
                 used = catalog.used_bytes(node.store, node.user.name)

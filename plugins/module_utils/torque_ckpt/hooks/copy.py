@@ -35,7 +35,7 @@ def main(argv, config_path):
         if bool(out) == bool(back):
             raise HookError(USAGE, "copy: one of source and target must be on this node; nothing was done")
         started, settings = time.monotonic(), config.load(config_path)
-        way = transfer.place(settings["copies_directory"], settings["copies_ssh_config"], "%s@%s" % (out or back).group(1, 2))
+        way = transfer.place(settings["transfer_directory"], settings["transfer_ssh_config"], "%s@%s" % (out or back).group(1, 2))
         size = transfer.put(way, source, job, name, settings["depth"]) if out else transfer.get(way, target, job, name)
         report.done("copy", job=job[:-3], outcome="copied" if size else "here", direction="out" if out else "in", image=name, bytes=size,
                     seconds=round(time.monotonic() - started, 3))

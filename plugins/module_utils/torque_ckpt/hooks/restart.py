@@ -56,7 +56,7 @@ def _restore(call, node, place, way):
         rewritten = node.settings["changed_files"]
         if found.get("held") and rewritten == consistency.REPORT:
             rewritten = consistency.REFUSE  # the job has not touched them since
-        cuts, remarks = consistency.check(found["open_files"], node.settings["cut_back_appended"], rewritten)
+        cuts, remarks = consistency.check(found["open_files"], node.settings["truncate_append_only"], rewritten)
     if found["format"] == schema.COMPRESSED:
         with phases.measure("decompress"):
             compression.decompress(image, found, shown, place, node.settings["engine_timeout"])

@@ -28,8 +28,8 @@ class Commands(object):
             done = subprocess.run([path] + list(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}, cwd="/", timeout=PATIENCE, check=False)
         except OSError as error:
-            raise HookError(NO_SERVER, "%s cannot be started: %s; set checkpoint_hooks_torque_path to the directory of TORQUE's commands; "
-                            "%s" % (path, os.strerror(error.errno), self.nothing))
+            raise HookError(NO_SERVER, "%s cannot be started: %s; set checkpoint_hooks_torque_directory to the directory of TORQUE's "
+                            "commands; %s" % (path, os.strerror(error.errno), self.nothing))
         except subprocess.TimeoutExpired:
             raise HookError(NO_SERVER, "%s did not answer within %d seconds; %s" % (path, PATIENCE, self.nothing))
         return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")

@@ -32,30 +32,31 @@ def refusal(path, owner=None):
 def test_what_is_not_set_has_its_default(write):
     assert config.load(write({"stores": STORES}), owner=os.geteuid()) == {
         "engine": "criu", "stores": STORES, "criu_path": "/usr/sbin/criu", "criu_options": [],
-        "blcr_path": "/usr/bin", "blcr_dump_options": [], "blcr_restore_options": [], "engine_timeout": 3600, "engine_stall": 30,
+        "blcr_directory": "/usr/bin", "blcr_dump_options": [], "blcr_restore_options": [], "engine_timeout": 3600, "engine_stall": 30,
         "compression": "none", "compression_level": 0,
         "run_directory": "/run/ckpt-torque", "private_directory": "", "key_path": "/etc/ckpt-torque/manifest.key",
         "restart_attempts": 5, "restart_backoff": 10,
         "depth": 2, "reserve": 1 << 30, "lock_timeout": 120, "state_directory": "/var/lib/ckpt-torque", "metrics_directory": "",
-        "torque_path": "/opt/torque/current/bin", "orphan_grace_days": 7,
+        "torque_directory": "/opt/torque/current/bin", "orphan_grace_days": 7,
         "node_down_action": "none", "node_down_seconds": 900, "node_down_share": 25,
-        "carried_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"], "carried_trees": [], "carried_bytes": 1 << 30,
-        "user_limit": 0, "copies_directory": "", "copies_ssh_config": "/etc/ckpt-torque/copies/ssh_config",
-        "changed_files": "refuse", "cut_back_appended": False, "copy_memory": False}
+        "node_local_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"], "node_local_trees": [], "node_local_bytes": 1 << 30,
+        "user_limit": 0, "transfer_directory": "", "transfer_ssh_config": "/etc/ckpt-torque/copies/ssh_config",
+        "changed_files": "refuse", "truncate_append_only": False, "copy_memory": False}
 
 
 def test_what_is_set_counts(write):
     wanted = {"engine": "blcr", "stores": STORES, "criu_path": "/opt/criu", "criu_options": ["--tcp-close"],
-              "blcr_path": "/opt/blcr/bin", "blcr_dump_options": ["--save-exe"], "blcr_restore_options": ["--no-restore-pid"],
+              "blcr_directory": "/opt/blcr/bin", "blcr_dump_options": ["--save-exe"], "blcr_restore_options": ["--no-restore-pid"],
               "engine_timeout": 5, "engine_stall": 7, "compression": "lz4", "compression_level": 3,
               "run_directory": "/run/elsewhere", "private_directory": "/scratch", "key_path": "/etc/elsewhere",
               "restart_attempts": 1, "restart_backoff": 0,
               "depth": 5, "reserve": 0, "lock_timeout": 1, "state_directory": "/var/elsewhere", "metrics_directory": "/var/metrics",
-              "torque_path": "/usr/bin", "orphan_grace_days": 0,
+              "torque_directory": "/usr/bin", "orphan_grace_days": 0,
               "node_down_action": "restart", "node_down_seconds": 60, "node_down_share": 50,
-              "carried_directories": ["/scratch"], "carried_trees": ["$TMPDIR", "$TMPDIR/x"], "carried_bytes": 0, "cut_back_appended": True,
+              "node_local_directories": ["/scratch"], "node_local_trees": ["$TMPDIR", "$TMPDIR/x"], "node_local_bytes": 0,
+              "truncate_append_only": True,
               "changed_files": "report",
-              "user_limit": 5, "copies_directory": "/srv/copies", "copies_ssh_config": "/etc/other",
+              "user_limit": 5, "transfer_directory": "/srv/copies", "transfer_ssh_config": "/etc/other",
               "copy_memory": True}
     assert config.load(write(wanted), owner=os.geteuid()) == wanted
 
@@ -176,7 +177,7 @@ def test_elements(tmp_path, change, why):
         errors.CONFIG, "configuration %s %s; run the role checkpoint_hooks on this node" % (path, why))
 
 
-@pytest.mark.parametrize("key", ["carried_directories", "carried_trees"])
+@pytest.mark.parametrize("key", ["node_local_directories", "node_local_trees"])
 @pytest.mark.parametrize("name", ["relative", "", 7, "$HOME/x", "$TMPDIRX", "/tmp/../etc"])
 def test_directories_that_are_none(write, key, name):
     assert refusal(write({"stores": STORES, key: ["/tmp", name]})) == (
@@ -185,7 +186,8 @@ def test_directories_that_are_none(write, key, name):
 
 @pytest.mark.parametrize("value", [-1, True])
 def test_limit_that_is_none(write, value):
-    assert refusal(write({"stores": STORES, "carried_bytes": value})) == "sets carried_bytes to something that is not a number of bytes"
+    assert refusal(write({"stores": STORES, "node_local_bytes": value})) == (
+        "sets node_local_bytes to something that is not a number of bytes")
 
 
 def test_what_can_be_done_about_changed_files():

@@ -36,7 +36,7 @@ class Fleet(object):
         self.settings = {
             "stores": [{"path": self.store, "id": "main"}], "criu_path": os.path.join(top, "criu"), "engine_timeout": LIMIT,
             "run_directory": os.path.join(top, "run"), "key_path": os.path.join(top, "key"),
-            "state_directory": os.path.join(top, "state"), "torque_path": os.path.join(top, "bin"), "depth": 2}
+            "state_directory": os.path.join(top, "state"), "torque_directory": os.path.join(top, "bin"), "depth": 2}
         for name in ("etc", "etc/nodes", "store", "bin"):
             os.mkdir(os.path.join(top, name))
         with open(os.path.join(self.store, location.MARKER), "w") as stream:
@@ -839,7 +839,7 @@ def test_commands_that_are_missing(fleet):
     fleet.image()
     done = fleet.call("prune", "--orphans")
     assert (done.returncode, done.stderr) == (
-        errors.NO_SERVER, "torque-ckpt: %s/bin/qstat cannot be started: No such file or directory; set checkpoint_hooks_torque_path "
+        errors.NO_SERVER, "torque-ckpt: %s/bin/qstat cannot be started: No such file or directory; set checkpoint_hooks_torque_directory "
         "to the directory of TORQUE's commands; nothing was removed\n" % fleet.top)
 
 

@@ -30,7 +30,7 @@ class Trip(object):
         self.image_path = os.path.join(path, "image")
         os.mkdir(self.image_path)
         self.image = os.open(self.image_path, os.O_RDONLY)
-        self.settings = {"carried_directories": [self.top], "carried_trees": [], "carried_bytes": 1 << 30}
+        self.settings = {"node_local_directories": [self.top], "node_local_trees": [], "node_local_bytes": 1 << 30}
 
     def path(self, *names):
         return os.path.join(self.top, *names)
@@ -52,7 +52,7 @@ class Trip(object):
 
     def save(self, work, between=lambda: None, **options):
         """Carry what a child that has done work() has open; return what the manifest says."""
-        steps = capture.save(self.image, self.load(work, **options), self.settings["carried_bytes"])
+        steps = capture.save(self.image, self.load(work, **options), self.settings["node_local_bytes"])
         next(steps)
         between()
         return dict(frozen.to_the_end(steps), node="elsewhere", left=[])
@@ -112,8 +112,8 @@ def test_directories_are_resolved_and_outermost(tmp_path, places_of):
     top = os.path.realpath(str(tmp_path))
     os.makedirs(top + "/real/inner")
     os.symlink(top + "/real", top + "/link")
-    found = places_of({"carried_directories": [top + "/link", top + "/real/inner", "$TMPDIR", "$TMPDIR/x"],
-                       "carried_trees": ["$TMPDIR/tree"]}, TMPDIR=top + "/tmpdir")
+    found = places_of({"node_local_directories": [top + "/link", top + "/real/inner", "$TMPDIR", "$TMPDIR/x"],
+                       "node_local_trees": ["$TMPDIR/tree"]}, TMPDIR=top + "/tmpdir")
     assert (found.directories, found.trees) == ([top + "/real", top + "/tmpdir"], [top + "/tmpdir/tree"])
     assert found.beneath(top + "/real/inner/file") == top + "/real"
     assert found.beneath(top + "/realistic") is None
@@ -122,7 +122,7 @@ def test_directories_are_resolved_and_outermost(tmp_path, places_of):
 
 @pytest.mark.parametrize("variables", [{}, {"TMPDIR": ""}, {"TMPDIR": "relative"}])
 def test_no_tmpdir(places_of, variables):
-    found = places_of({"carried_directories": ["$TMPDIR", "$TMPDIR/x"], "carried_trees": ["$TMPDIR", "$TMPDIR/x"]}, **variables)
+    found = places_of({"node_local_directories": ["$TMPDIR", "$TMPDIR/x"], "node_local_trees": ["$TMPDIR", "$TMPDIR/x"]}, **variables)
     assert (found.directories, found.trees) == ([], [])
 
 
@@ -131,7 +131,7 @@ def test_no_tmpdir(places_of, variables):
 def test_what_other_nodes_see_is_not_carried(places_of, monkeypatch, kind, local):
     found = {point: mounts.Mount(point, "x", each, []) for point, each in (("/", "ext4"), ("/scratch", kind))}
     monkeypatch.setattr(mounts, "table", lambda: found)
-    found = places_of({"carried_directories": ["/scratch", "/scratchy"], "carried_trees": ["/scratch/tree"]})
+    found = places_of({"node_local_directories": ["/scratch", "/scratchy"], "node_local_trees": ["/scratch/tree"]})
     assert found.directories == (["/scratch"] if local else []) + ["/scratchy"]
     assert found.trees == (["/scratch/tree"] if local else [])
 
@@ -249,16 +249,16 @@ def test_limit(trip):
 
     def work():
         return [os.open(trip.path(name), os.O_RDONLY) for name in ("small", "large")]
-    trip.settings["carried_bytes"] = 100004
+    trip.settings["node_local_bytes"] = 100004
     found = trip.save(work)
     assert (found["carried"], found["bound"], found["bound_reason"]) == (
-        [], True, "97.7 KiB (%s, %s) lie on this node's own file systems, above the limit of 97.7 KiB (checkpoint_hooks_carried_bytes)"
+        [], True, "97.7 KiB (%s, %s) lie on this node's own file systems, above the limit of 97.7 KiB (checkpoint_hooks_node_local_bytes)"
         % (trip.path("large"), trip.path("small")))
     assert os.listdir(trip.image_path) == []
     pid = trip.keep(work)
     places = capture.Places(trip.settings, pid)
     assert capture.need(places, pid, 100004, [], ME) == [0, 0]
-    trip.settings["carried_bytes"] = 100005
+    trip.settings["node_local_bytes"] = 100005
     assert trip.save(work)["bound"] is False
     assert capture.need(places, pid, 100005, [], ME) == [100005, 2]
 

@@ -106,7 +106,7 @@ def test_shorter(entry):
 
 GROWN = ("file %s, which the job has open, has grown since the image was made (9 bytes, had 5); cut it back with \"truncate -s 5 '%s'%s\""
          "%s or restart the job from another image; image kept")
-BY_SETTING = ", set checkpoint_hooks_cut_back_appended"
+BY_SETTING = ", set checkpoint_hooks_truncate_append_only_enabled"
 
 
 def touch_of(entry):

@@ -47,7 +47,8 @@ class Healthy(object):
         self.set(engine=engine)
 
     def set(self, **settings):
-        values = {"stores": [{"path": self.store, "id": "main"}], "criu_path": self.criu, "blcr_path": self.commands, "key_path": self.key,
+        values = {"stores": [{"path": self.store, "id": "main"}], "criu_path": self.criu, "blcr_directory": self.commands,
+                  "key_path": self.key,
                   "run_directory": self.run_directory}
         with open(self.config, "w") as stream:
             json.dump(dict(values, **settings), stream)
