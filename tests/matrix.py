@@ -47,11 +47,11 @@ class Trial(object):
     PREFIX = "matrix"
 
     def __init__(self, version):
-        import conftest  # what the integration tests have of hosts, jobs and proofs; not where only the table is wanted
+        import cluster  # what the integration tests have of hosts, jobs and proofs; not where only the table is wanted
         import jobs
         import proofs
         from ansible_collections.ckpt.torque.plugins.module_utils.build import patches
-        self.version, self.hosts, self.proofs = version, conftest.hosts, proofs
+        self.version, self.hosts, self.proofs = version, cluster.hosts, proofs
         self.jobs = lambda elsewhere="node2": jobs.Jobs(self.cluster, elsewhere)
         os.environ["TORQUE_VERSION"] = version
         os.environ["TORQUE_SOURCE"] = str(source(version))
@@ -59,7 +59,7 @@ class Trial(object):
         self.log = open(LOGS / ("%s-%s.log" % (self.PREFIX, version)), "w")
         if not KEEP:
             self.hosts("down", self.group)
-        self.cluster = conftest.Cluster(self.group)
+        self.cluster = cluster.Cluster(self.group)
         series = yaml.safe_load((TOP / "roles/torque_build/files/patches/series.yml").read_text())
         self.left_out = [patch["name"] for patch in series if patch["name"] not in LEFT_IN.get(version, [])]
         # Without held-job a job that comes back to its node never ends there, so that D10 cannot be seen.
@@ -246,7 +246,7 @@ def main():
         return 2
     LOGS.mkdir(parents=True, exist_ok=True)
     os.environ.update(environment())
-    sys.path[:0] = [str(TOP / "tests/integration"), str(COLLECTIONS)]
+    sys.path[:0] = [str(TOP / "tests/integration/helpers"), str(COLLECTIONS)]
     rows, absent = {}, []
     for version in wanted:
         if not source(version).is_file():

@@ -112,7 +112,7 @@ def try_release(version):
 def main():
     LOGS.mkdir(parents=True, exist_ok=True)
     os.environ.update(environment())
-    sys.path[:0] = [str(TOP / "tests/integration"), str(COLLECTIONS)]
+    sys.path[:0] = [str(TOP / "tests/integration/helpers"), str(COLLECTIONS)]
     from ansible_collections.ckpt.torque.plugins.module_utils.build import patches
     at_hand = sources()
     wanted = os.environ.get("TORQUE_RELEASES", "").split() or claimed(at_hand, patches.choose)

@@ -59,8 +59,8 @@ def lint():
     yield ["ruff", "check", "."]
     yield ["vermin", "--quiet", "--no-tips", "--target=3.6-", "--violations", "plugins/module_utils", "plugins/modules"]
     yield ["yamllint", "--strict", "."]
-    yield [PYTHON, "tests/role_docs.py", "--check"]
-    yield [PYTHON, "tests/command_docs.py", "--check"]
+    yield [PYTHON, "tools/role_docs.py", "--check"]
+    yield [PYTHON, "tools/command_docs.py", "--check"]
     yield ["antsibull-changelog", "lint"]
     yield ["bash", "-c", "cd '%s' && ansible-lint --offline --project-dir . -c .ansible-lint" % INSTALLED]
 
@@ -84,19 +84,18 @@ class Together(list):
     """Chains of commands (list of list of list of str): chains run at the same time, the commands of one in turn."""
 
 
-PYTEST = ["-m", "pytest", "-ra", "-p", "no:cacheprovider"]
+PYTEST = ["-m", "pytest"]
 
 
 def unit():
     """Mostly waiting for processes: three chains at once."""
     root = as_root()
-    pure = sorted(str(path.relative_to(TOP)) for path in TOP.glob("tests/unit/plugins/test_utils_*.py"))  # need no ansible-core
-    slow = "tests/unit/plugins/test_module_job_roundtrip.py"
+    slow = "tests/unit/modules/test_job_roundtrip.py"
     yield Together([
-        [root + [hook_python(version, path)] + PYTEST + ["-q"] + tests
-         for version, path in interpreters().items() for tests in (["tests/unit/hooks"], pure)],
+        [root + [hook_python(version, path)] + PYTEST + ["-q", "tests/unit/module_utils"]  # needs no ansible-core
+         for version, path in interpreters().items()],
         [root + [PYTHON] + PYTEST + ["-q", slow]],
-        [root + [PYTHON] + PYTEST + ["-q", "tests/unit/plugins", "tests/unit/project", "--ignore=" + slow]]])
+        [root + [PYTHON] + PYTEST + ["-q", "tests/unit", "--ignore=tests/unit/module_utils", "--ignore=" + slow]]])
 
 
 def integration():

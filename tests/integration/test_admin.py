@@ -3,7 +3,7 @@ import json
 import time
 
 import pytest
-from conftest import CONFIG, HOOKS, STORE
+from cluster import CONFIG, HOOKS, STORE
 from jobs import BIN, Jobs, await_nodes
 
 STATE = "/var/lib/ckpt-torque"

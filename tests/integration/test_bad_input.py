@@ -1,6 +1,6 @@
 """What the roles for server and nodes refuse: each by its exact sentence, and afterwards the hosts are as they were."""
 import pytest
-from conftest import HOOKS, STORE
+from cluster import HOOKS, STORE
 from jobs import BIN
 from refusals import MANAGED, refusal
 

@@ -3,7 +3,7 @@ import json
 import pathlib
 
 import pytest
-from conftest import CONFIG, STORE, TOP, Cluster
+from cluster import CONFIG, STORE, TOP, Cluster
 
 PROGRAMS = "/root/blcr"
 OTHER_STORE = "/shared/other/ckpt"

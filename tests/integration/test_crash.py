@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from conftest import CONFIG, GROUP, hosts
+from cluster import CONFIG, GROUP, hosts
 from jobs import BIN, Jobs
 
 pytestmark = pytest.mark.usefixtures("torque")

@@ -3,7 +3,7 @@ import contextlib
 import json
 
 import pytest
-from conftest import CONFIG
+from cluster import CONFIG
 
 PROGRAM = r"""
 import mmap, os, sys, time

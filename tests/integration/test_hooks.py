@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from conftest import CONFIG, HOOKS, STORE
+from cluster import CONFIG, HOOKS, STORE, begin, configured
 from trips import answer
 
 
@@ -321,17 +321,6 @@ def test_newest_image_after_a_crash(job, node1, node2, images, why):
     assert crashed.end() == 5
 
 
-@contextlib.contextmanager
-def configured(node, **settings):
-    """Have other settings in the hooks' configuration of a node."""
-    kept = node.ask("kept=$(mktemp) && cat %s > $kept && echo $kept" % CONFIG)
-    node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(dict(json.loads(node.ask("cat " + kept)), **settings))))
-    try:
-        yield
-    finally:
-        node.ask("cat {0} > {1} && rm {0}".format(kept, CONFIG))
-
-
 SLOW = """#!/bin/sh
 [ $1 = dump ] && { touch /tmp/dumping; sleep 4; }
 exec /usr/sbin/criu "$@"
@@ -344,16 +333,6 @@ def slow_engine(node, **settings):
     node.ask("cat > /tmp/slow <<'X'\n%sX\nchmod 755 /tmp/slow; rm -f /tmp/dumping" % SLOW)
     with configured(node, criu_path="/tmp/slow", **settings):
         yield
-
-
-def begin(running, signal):
-    """Start the checkpoint hook in the background; return its pid, when it is at work."""
-    running.node.run("mkdir -m 755 %s && chown alice %s" % (running.directory, running.directory))
-    running.images += 1
-    line = " ".join(map(str, running.arguments() + [signal, "-"]))
-    return int(running.node.ask("cd /; env -i PATH=/bin:/usr/bin setsid %s/checkpoint %s > /tmp/%s.said 2>&1 < /dev/null & "
-                                "for i in $(seq 100); do [ -e /tmp/dumping ] && break; sleep 0.05; done; echo $!"
-                                % (HOOKS, line, running.id)))
 
 
 def test_two_hooks_at_once(job, node1):

@@ -3,7 +3,7 @@ import json
 import re
 
 import pytest
-from conftest import HOOKS, STORE
+from cluster import HOOKS, STORE
 from jobs import BIN, Jobs
 from trips import Trip, answer
 

@@ -5,7 +5,7 @@ import time
 
 import attackers
 import pytest
-from test_hooks import begin, configured
+from cluster import begin, configured
 
 STALL = 4
 """checkpoint_hooks_engine_stall here (seconds)."""

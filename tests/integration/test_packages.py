@@ -4,7 +4,7 @@ import os
 import re
 
 import pytest
-from conftest import GROUP, Cluster, hosts
+from cluster import GROUP, Cluster, hosts
 
 PACKAGES = "openmpi-bin ibverbs-providers"
 LOOK = "dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\\n'; find /etc/apt -type f | sort"

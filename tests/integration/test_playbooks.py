@@ -4,7 +4,7 @@ import pathlib
 import re
 
 import pytest
-from conftest import CONFIG, HOOKS, STORE
+from cluster import CONFIG, HOOKS, STORE
 
 NODES = ("node1", "node2")
 

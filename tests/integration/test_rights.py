@@ -5,7 +5,7 @@ import pathlib
 import re
 
 import pytest
-from test_hooks import configured
+from cluster import configured
 
 OWNER = pathlib.Path(__file__).resolve().parent / "attacks/owner.py"
 LARGE = "python3 -c 'ballast = bytes(range(256)) * (1 << 19); exec(open(\"job.py\").read())'; exit $?"

@@ -9,7 +9,7 @@ import attackers
 import proofs
 import pytest
 import storms
-from conftest import HOOKS, STORE, TOP
+from cluster import HOOKS, STORE, TOP
 from jobs import BIN, COUNTS, Jobs, quoted
 
 pytestmark = pytest.mark.usefixtures("torque")

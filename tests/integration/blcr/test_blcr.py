@@ -4,7 +4,7 @@ import os
 import re
 
 import pytest
-from conftest import CONFIG, STORE, Cluster, hosts
+from cluster import CONFIG, STORE, Cluster, hosts
 from harm import installed, lost_nothing
 from jobs import Jobs
 from trips import Trip, answer

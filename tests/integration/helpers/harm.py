@@ -6,9 +6,9 @@ import pathlib
 import subprocess
 import tarfile
 
-from conftest import FAULTS, TOP
+from cluster import FAULTS, TOP
 
-NODE = pathlib.Path(__file__).resolve().parent / "faults/node"
+NODE = pathlib.Path(__file__).resolve().parents[1] / "faults/node"
 PLACE = "/opt/faults"
 COUNTED = ("cases", "jobs or images lost", "files outside the store touched")
 QUIET = ("/var/spool/torque/mom_logs/", "/var/spool/torque/server_logs/", "/var/spool/torque/client_logs/",

@@ -3,7 +3,7 @@ import itertools
 import re
 import time
 
-from conftest import STORE
+from cluster import STORE
 
 BIN = "/opt/torque/current/bin"
 NUMBERS = itertools.count(1)

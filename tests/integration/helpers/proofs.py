@@ -4,7 +4,7 @@ One and the same code plays the user in both; only what is expected differs.
 """
 from collections import namedtuple
 
-from conftest import STORE
+from cluster import STORE
 from jobs import BIN, COUNTS
 
 Outcome = namedtuple("Outcome", "succeeded said")

@@ -4,10 +4,10 @@ import pathlib
 import re
 import subprocess
 
-from conftest import STORE
+from cluster import STORE
 from jobs import BIN, await_nodes
 
-PROGRAM = pathlib.Path(__file__).parent / "storm/storm.py"
+PROGRAM = pathlib.Path(__file__).parents[1] / "storm/storm.py"
 DAEMONS = {"head": "pbs_server", "node1": "pbs_mom", "node2": "pbs_mom"}
 
 

@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from conftest import JOB, STORE, Cluster, Job
+from cluster import JOB, STORE, Cluster, Job
 from jobs import quoted
 from trips import Trip, answer
 

@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the files become root's")
-
 PLAY = """\
 - hosts: localhost
   gather_facts: false
@@ -77,7 +75,7 @@ def played(tmp_path_factory, repository):
     return top, json.loads((top / "answers.json").read_text())
 
 
-@needs_root
+@pytest.mark.root
 def test_package_is_read_on_the_controller(played, repository):
     """All of the package's Python files and nothing else, whatever the task says the contents are."""
     top, (installed, _plain, _missing) = played
@@ -90,14 +88,14 @@ def test_package_is_read_on_the_controller(played, repository):
     assert installed["written"] == sorted(str(top / "lib" / "hooks" / name) for name in wanted)
 
 
-@needs_root
+@pytest.mark.root
 def test_files_without_a_package(played):
     top, (_installed, plain, _missing) = played
     assert (plain["changed"], plain["written"], plain["removed"]) == (True, [str(top / "etc" / "example.service")], [])
     assert (top / "etc" / "example.service").read_text() == "[Unit]\n"
 
 
-@needs_root
+@pytest.mark.root
 def test_package_is_not_there(played):
     _top, (_installed, _plain, missing) = played
     assert (missing["failed"], missing["msg"]) == (

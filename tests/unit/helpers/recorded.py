@@ -4,8 +4,19 @@ import os
 import re
 from collections import namedtuple
 
-DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "qmgr")
+DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data", "qmgr")
 VERSIONS = ("2.5.13", "4.2.10", "6.1.3")
+
+# What the recorded calls set.
+SERVER = {"scheduling": True, "default_queue": "batch", "managers": ["root@head", "alice@head"], "tcp_timeout": "300",
+          "comment": "it, is # nice; and long: one, two, three, four, five, six, seven, eight, nine, ten, twelve",
+          "acl_hosts": ["node1", "node2", "head"], "log_events": 511}
+QUEUES = {"batch": {"queue_type": "execution", "enabled": True, "started": "yes", "resources_max.mem": "1gb",
+                    "resources_default": {"walltime": 3600, "nodes": "1:ppn=1"}, "acl_hosts": ["node1", "head"],
+                    "checkpoint_defaults": "enabled"},
+          "fast": {"queue_type": "e", "Priority": 7, "started": True, "enabled": True},
+          "rt": {"queue_type": "route", "route_destinations": ["fast", "batch"]}}
+NODES = {"node1": {"np": 2, "properties": ["fast", "big"]}, "node2": {"np": 3, "properties": "slow"}}
 
 Call = namedtuple("Call", "command text status output error")
 

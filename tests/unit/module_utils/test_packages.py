@@ -1,12 +1,12 @@
 """What package managers printed, see data/packages/README.md."""
 
-import pathlib
 
 import pytest
+from paths import DATA
 
 from ansible_collections.ckpt.torque.plugins.module_utils import packages
 
-DATA = pathlib.Path(__file__).parent / "data/packages"
+HERE = DATA / "packages"
 MPI = ["ibverbs-providers", "libfabric1", "libibverbs-dev", "libibverbs1", "libnl-3-200", "libnl-3-dev", "libnl-route-3-200",
        "libnl-route-3-dev", "libopenmpi-dev", "libopenmpi40", "librdmacm1t64", "libucx0", "openmpi-bin"]
 DOWNGRADE = """\
@@ -29,7 +29,7 @@ The following packages will be DOWNGRADED:
     ("zypper", "zypper-conflict", [], []),
 ])
 def test_what_would_go(manager, name, removed, downgraded):
-    assert packages.READERS[manager]((DATA / (name + ".txt")).read_text()) == packages.Plan(removed, downgraded)
+    assert packages.READERS[manager]((HERE / (name + ".txt")).read_text()) == packages.Plan(removed, downgraded)
 
 
 def test_apt_downgrades():
@@ -57,7 +57,7 @@ def test_refusal():
      "app-1.0-1.noarch"),
 ])
 def test_reason(manager, name, reason):
-    assert packages.find_reason(manager, (DATA / (name + ".txt")).read_text()) == reason
+    assert packages.find_reason(manager, (HERE / (name + ".txt")).read_text()) == reason
 
 
 def test_reason_that_nobody_knows():

@@ -142,7 +142,7 @@ def test_criu_that_is_a_directory(module, tmp_path):
     assert answer.get("criu") == {"path": str(tmp_path), "version": ""}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: root alone can become the ordinary user")
+@pytest.mark.root
 def test_ordinary_user_may_ask(module, nobody, everyones_python):
     answer = module("engine_info", {}, python=everyones_python, user=nobody)
     assert (answer["kernel"], answer["changed"]) == (MACHINE.release, False)

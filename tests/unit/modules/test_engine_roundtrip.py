@@ -14,9 +14,6 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system imp
 
 NODE = os.uname().nodename
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the process tree is an ordinary user's")
-
-
 def effective(capability):
     """Whether this process has a capability (int)."""
     with open("/proc/self/status") as stream:
@@ -78,7 +75,7 @@ def test_check_mode_starts_nothing(trip, place, program, arguments):
     assert sorted(os.listdir(place)) == ["criu", "images"]
 
 
-@needs_root
+@pytest.mark.root
 def test_ordinary_user_is_refused(trip, place, nobody):
     os.chown(place / "images", nobody.pw_uid, nobody.pw_gid)
     answer = trip(place / "criu", caller=nobody)
@@ -92,7 +89,7 @@ def test_unknown_engine(trip, place):
     assert answer["msg"] == "value of engine must be one of: criu, blcr, got: dmtcp"
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("user, cause", [
     ("no_such_user", "user no_such_user is not known on this node; compare the account database with the other nodes"),
     ("root", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"),
@@ -103,7 +100,7 @@ def test_user_who_will_not_do(trip, place, program, user, cause):
     assert answer["phases"] == []
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("mode", [None, 0o644], ids=["missing", "not executable"])
 def test_criu_is_not_there(trip, place, program, mode):
     if mode is not None:
@@ -113,7 +110,7 @@ def test_criu_is_not_there(trip, place, program, mode):
     assert answer["phases"] == []
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("text, cause", [
     ("echo 'Error (criu/crtools.c:1): no such option'; exit 1", "--version failed: no such option"),
     ("echo some words", "--version failed: some words"),
@@ -126,7 +123,7 @@ def test_criu_that_has_no_version(trip, place, program, text, cause):
     assert answer["phases"] == []
 
 
-@needs_root
+@pytest.mark.root
 def test_criu_that_cannot_be_started(trip, place, program):
     path = program(place / "criu", "#!/nonexistent/sh\n")
     assert record(trip(path)) == failure("cannot start %s: No such file or directory; run the engine's role on this node" % path)
@@ -181,7 +178,7 @@ def test_restore_that_brings_nothing_back(trip, place, program):
     assert (answer["image_bytes"], "exit_status" in answer) == (0, False)
 
 
-@needs_root
+@pytest.mark.root
 def test_directory_that_is_missing(module, place, program, everyones_python):
     answer = module("engine_roundtrip", {"criu_path": engine(program, place / "criu"), "directory": str(place / "nothing")},
                     python=everyones_python)

@@ -10,8 +10,6 @@ import pytest
 
 from ansible_collections.ckpt.torque.plugins.modules import files as files_module
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the files become root's")
-
 REFUSAL = ("path %s would be emptied of everything else; name a directory of its own, at least two levels deep; "
            "nothing was changed")
 
@@ -36,7 +34,7 @@ def everything(root):
 
 # difference
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("present, file_mode, owner, wanted", [
     ("text\n", 0o644, (0, 0), None),
     ("text", 0o644, (0, 0), "text"),
@@ -71,7 +69,7 @@ def test_difference_of_bytes_that_are_no_text(tmp_path):
     assert files_module.difference(str(tmp_path / "file"), "text\n", 0o644) == "a\ufffdz"
 
 
-@needs_root
+@pytest.mark.root
 def test_difference_is_of_utf8(tmp_path):
     (tmp_path / "file").write_bytes(b"\xc3\xbc\n")
     (tmp_path / "file").chmod(0o644)
@@ -80,7 +78,7 @@ def test_difference_is_of_utf8(tmp_path):
 
 # write
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_write(tmp_path, umask):
     path = tmp_path / "new" / "file"
@@ -94,7 +92,7 @@ def test_write(tmp_path, umask):
     assert os.listdir(path.parent) == ["file"]
 
 
-@needs_root
+@pytest.mark.root
 def test_write_into_a_directory_that_hands_on_its_group(tmp_path):
     os.chown(tmp_path, 0, 1)
     tmp_path.chmod(0o2775)
@@ -102,7 +100,7 @@ def test_write_into_a_directory_that_hands_on_its_group(tmp_path):
     assert ((tmp_path / "file").stat().st_gid, mode(tmp_path / "file")) == (0, 0o644)
 
 
-@needs_root
+@pytest.mark.root
 def test_write_replaces_the_file_and_leaves_the_old_one_to_its_readers(tmp_path):
     path = tmp_path / "file"
     path.write_text("old\n")
@@ -113,7 +111,7 @@ def test_write_replaces_the_file_and_leaves_the_old_one_to_its_readers(tmp_path)
     assert os.listdir(tmp_path) == ["file"]
 
 
-@needs_root
+@pytest.mark.root
 def test_write_replaces_a_link_and_not_its_target(tmp_path):
     (tmp_path / "target").write_text("other\n")
     (tmp_path / "directory").mkdir()
@@ -126,7 +124,7 @@ def test_write_replaces_a_link_and_not_its_target(tmp_path):
     assert os.listdir(tmp_path / "directory") == []
 
 
-@needs_root
+@pytest.mark.root
 def test_write_replaces_a_directory(tmp_path):
     (tmp_path / "file" / "deep").mkdir(parents=True)
     (tmp_path / "file" / "deep" / "more").write_text("gone\n")
@@ -183,7 +181,7 @@ def test_strays_of_a_missing_directory(tmp_path):
 
 # directories
 
-@needs_root
+@pytest.mark.root
 def test_directories(tree):
     root = tree(WANTED + ("elsewhere/file",))
     os.makedirs(os.path.join(root, "lib", "package", "engines"))
@@ -256,7 +254,7 @@ def paths(hooks):
                   [str(hooks.root / "package" / name) for name in PACKAGE])
 
 
-@needs_root
+@pytest.mark.root
 def test_first_run_installs_and_second_changes_nothing(hooks):
     first = hooks()
     assert (first["changed"], first["written"], first["removed"]) == (True, paths(hooks), [])
@@ -277,14 +275,14 @@ def test_first_run_installs_and_second_changes_nothing(hooks):
     assert everything(hooks.root.parents[1]) == before
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("ending", ["/", "//"])
 def test_slash_at_the_end_changes_nothing(installed, ending):
     second = installed(path=str(installed.root) + ending)
     assert (second["changed"], second["written"], second["removed"]) == (False, [], [])
 
 
-@needs_root
+@pytest.mark.root
 def test_strays_are_removed(installed):
     strays = ["old", "package/engines/blcr.py", "package/other", "package/main"]
     (installed.root / "old").write_text("old\n")
@@ -303,7 +301,7 @@ def test_strays_are_removed(installed):
     assert installed()["changed"] is False
 
 
-@needs_root
+@pytest.mark.root
 def test_file_no_longer_wanted_goes_with_its_compiled_one(installed):
     compiled = importlib.util.cache_from_source(str(installed.root / "package" / "main.py"))
     answer = installed(contents={name: text for name, text in PACKAGE.items() if name != "main.py"})
@@ -311,7 +309,7 @@ def test_file_no_longer_wanted_goes_with_its_compiled_one(installed):
     assert not os.path.exists(compiled)
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("name, drift", [("run", 0o777), ("run", 0o644), ("package/main.py", 0o666), ("README", 0o600)])
 def test_mode_of_a_file_is_repaired(installed, name, drift):
     before = mode(installed.root / name)
@@ -322,7 +320,7 @@ def test_mode_of_a_file_is_repaired(installed, name, drift):
     assert installed()["changed"] is False
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("name", [".", "package", "package/engines"])
 def test_mode_and_owner_of_a_directory_are_repaired(installed, name):
     (installed.root / name).chmod(0o777)
@@ -337,14 +335,14 @@ def test_mode_and_owner_of_a_directory_are_repaired(installed, name):
     assert installed()["changed"] is False
 
 
-@needs_root
+@pytest.mark.root
 def test_owner_of_a_file_is_repaired(installed):
     os.chown(installed.root / "run", 1, 1)
     assert installed()["written"] == [str(installed.root / "run")]
     assert (os.stat(installed.root / "run").st_uid, os.stat(installed.root / "run").st_gid, mode(installed.root / "run")) == (0, 0, 0o755)
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("name", ["run", "package"])
 @pytest.mark.parametrize("kind", ["directory", "link", "fifo", "file"])
 def test_something_else_in_the_place(installed, name, kind):
@@ -363,7 +361,7 @@ def test_something_else_in_the_place(installed, name, kind):
     assert installed()["changed"] is False
 
 
-@needs_root
+@pytest.mark.root
 def test_link_to_the_same_package_in_its_place(installed):
     (installed.root / "package").rename(installed.root.parent / "away")
     (installed.root / "package").symlink_to(installed.root.parent / "away")
@@ -371,7 +369,7 @@ def test_link_to_the_same_package_in_its_place(installed):
     assert (installed.root / "package" / "main.py").exists()
 
 
-@needs_root
+@pytest.mark.root
 def test_check_mode_of_the_first_run(hooks):
     before = everything(hooks.root.parents[1])
     planned = hooks(check=True, diff=True)
@@ -381,7 +379,7 @@ def test_check_mode_of_the_first_run(hooks):
     assert hooks(check=True)["changed"] is False
 
 
-@needs_root
+@pytest.mark.root
 def test_check_mode_of_a_change(installed):
     (installed.root / "stray").write_text("")
     (installed.root / "run").chmod(0o777)
@@ -394,7 +392,7 @@ def test_check_mode_of_a_change(installed):
     assert planned == installed(diff=True)
 
 
-@needs_root
+@pytest.mark.root
 def test_diff(hooks):
     new = hooks(diff=True)["diff"]
     assert [entry["after_header"] for entry in new] == paths(hooks)
@@ -404,7 +402,7 @@ def test_diff(hooks):
                                          "before": "{\"old\": 1}\n", "after": "{}\n"}]
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("path", ["/", "//", "///", "/usr", "/usr/", "/usr//", "usr/lib/hooks", "./lib/hooks"])
 def test_path_that_would_be_emptied_is_refused(hooks, path):
     """In check mode, so that a module that forgets to refuse does no harm to the system under test."""
@@ -412,13 +410,13 @@ def test_path_that_would_be_emptied_is_refused(hooks, path):
     assert (answer.get("failed"), answer.get("msg")) == (True, REFUSAL % path)
 
 
-@needs_root
+@pytest.mark.root
 def test_empty_path_is_refused(hooks):
     answer = hooks(path="", files={str(hooks.config): "{}\n"}, check=True)
     assert (answer.get("failed"), answer.get("msg")) == (True, REFUSAL % "")
 
 
-@needs_root
+@pytest.mark.root
 def test_refusal_changes_nothing(installed, tmp_path):
     (installed.root / "stray").write_text("")
     before = everything(tmp_path)
@@ -427,14 +425,14 @@ def test_refusal_changes_nothing(installed, tmp_path):
     assert everything(tmp_path) == before
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("path", ["//srv", "/srv/.", "/./srv", "/srv/../srv", "/srv/.."])
 def test_shallow_path_in_disguise_is_refused(hooks, path):
     answer = hooks(path=path, check=True)  # check mode: today it would go through with it
     assert (answer.get("failed"), answer.get("msg")) == (True, REFUSAL % path)
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("python", ["/nonexistent/python3", "/etc/passwd", "python3"])
 def test_missing_interpreter(hooks, tmp_path, python):
     before = everything(tmp_path)
@@ -445,7 +443,7 @@ def test_missing_interpreter(hooks, tmp_path, python):
     assert everything(tmp_path) == before
 
 
-@needs_root
+@pytest.mark.root
 def test_directory_that_holds_something_else(hooks, tmp_path):
     """A typing error must not empty a directory that was there before."""
     hooks.root.mkdir(parents=True)
@@ -463,7 +461,7 @@ def test_interpreter_that_is_a_directory(hooks, tmp_path):
     assert everything(tmp_path) == before
 
 
-@needs_root
+@pytest.mark.root
 def test_place_that_cannot_be_written(hooks):
     hooks.root.parent.joinpath("file").write_text("")
     path = str(hooks.root.parent / "file" / "hooks")
@@ -472,7 +470,7 @@ def test_place_that_cannot_be_written(hooks):
     assert answer["msg"] == "cannot install the files: [Errno 20] Not a directory: '%s'" % path
 
 
-@needs_root
+@pytest.mark.root
 def test_directories_do_not_depend_on_the_umask(hooks):
     """The hooks run as users: each directory on the way must let them in, also the configuration's."""
     above = hooks.root.parent / "site"
@@ -482,7 +480,7 @@ def test_directories_do_not_depend_on_the_umask(hooks):
     assert [(str(entry), oct(mode(entry))) for entry in made] == [(str(entry), "0o755") for entry in made]
 
 
-@needs_root
+@pytest.mark.root
 def test_directory_of_compiled_files_that_others_can_write_is_repaired(installed):
     """Whoever can write there decides what root's hooks execute."""
     compiled = installed.root / "package" / "__pycache__"
@@ -491,7 +489,7 @@ def test_directory_of_compiled_files_that_others_can_write_is_repaired(installed
     assert mode(compiled) == 0o755
 
 
-@needs_root
+@pytest.mark.root
 def test_package_that_cannot_be_compiled(hooks):
     answer = hooks(contents={"__init__.py": "def\n"})
     assert answer["failed"] is True
@@ -499,7 +497,7 @@ def test_package_that_cannot_be_compiled(hooks):
     assert "SyntaxError" in answer["stdout"]
 
 
-@needs_root
+@pytest.mark.root
 def test_package_that_could_not_be_compiled_fails_again(hooks):
     hooks(contents={"__init__.py": "def\n"})
     assert hooks(contents={"__init__.py": "def\n"}).get("failed") is True
@@ -516,7 +514,7 @@ def plain(tmp_path, module):
     return call
 
 
-@needs_root
+@pytest.mark.root
 def test_files_without_a_package(plain, tmp_path):
     """What is beside them is nobody's business, and no interpreter is needed."""
     (tmp_path / "etc").mkdir(mode=0o700)
@@ -541,7 +539,7 @@ def test_files_without_a_package(plain, tmp_path):
     assert everything(tmp_path) == before
 
 
-@needs_root
+@pytest.mark.root
 def test_one_of_several_files_is_repaired(plain, tmp_path):
     files = {"one": "1\n", "two": "2\n"}
     plain(files)
@@ -550,7 +548,7 @@ def test_one_of_several_files_is_repaired(plain, tmp_path):
     assert (oct(mode(tmp_path / "one")), plain(files)["changed"]) == ("0o644", False)
 
 
-@needs_root
+@pytest.mark.root
 def test_relative_files_need_a_path(module, tmp_path):
     answer = module("files", {"files": {"run": "", "./etc/config": "", str(tmp_path / "file"): ""}})
     assert answer["failed"] is True
@@ -565,7 +563,7 @@ def test_path_and_package_go_together(module, arguments):
     assert answer["msg"] == "parameters are required together: path, package"
 
 
-@needs_root
+@pytest.mark.root
 def test_diff_names_what_is_removed(installed):
     (installed.root / "stray").write_text("stray\n")
     assert [(entry["before_header"], entry["before"], entry["after"]) for entry in installed(diff=True, check=True)["diff"]] == [

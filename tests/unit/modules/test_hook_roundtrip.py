@@ -17,9 +17,6 @@ from ansible_collections.ckpt.torque.plugins.modules import hook_roundtrip
 NODE = os.uname().nodename
 STATE = {"job_id": "5.server"}
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: pbs_mom is played as root")
-
-
 # the order of steps
 
 ORDERS = [
@@ -180,21 +177,21 @@ def test_check_mode_starts_nothing(stage, steps, state):
     assert not (stage.place / "called").exists()
 
 
-@needs_root
+@pytest.mark.root
 def test_ordinary_user_is_refused(stage, nobody):
     answer = stage("run finish", caller=nobody)
     assert answer["failed"] is True
     assert answer["msg"] == "%s: hook_roundtrip must run as root to play pbs_mom; use become" % NODE
 
 
-@needs_root
+@pytest.mark.root
 def test_abandon_of_nothing(stage):
     answer = stage("abandon")
     assert judged(answer) == (None, "nothing was run")
     assert (answer["nodes"], answer["state"], answer["phases"]) == ([], {}, [])
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("user, cause", [
     ("no_such_user", "user no_such_user is not known on this node; compare the account database with the other nodes"),
     ("root", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"),
@@ -206,7 +203,7 @@ def test_user_who_will_not_do(stage, user, cause):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 def test_unknown_user_leaves_nothing(stage):
     if os.path.exists(hook_roundtrip.HOME):
         pytest.fail("%s is there already" % hook_roundtrip.HOME)
@@ -214,7 +211,7 @@ def test_unknown_user_leaves_nothing(stage):
     assert not os.path.exists(hook_roundtrip.HOME)
 
 
-@needs_root
+@pytest.mark.root
 def test_user_without_a_directory(stage):
     stage.work.rmdir()
     answer = stage("run finish")
@@ -223,7 +220,7 @@ def test_user_without_a_directory(stage):
     assert stage.left() == []
 
 
-@needs_root
+@pytest.mark.root
 def test_directory_that_is_not_the_users(stage):
     os.chown(stage.work, 0, 0)
     answer = stage("run finish")
@@ -232,7 +229,7 @@ def test_directory_that_is_not_the_users(stage):
     assert re.fullmatch(r"%s: run: PermissionError: \[Errno 13\] Permission denied: '%s'" % (NODE, path), answer["cause"])
 
 
-@needs_root
+@pytest.mark.root
 def test_job_without_a_checkpoint(stage):
     answer = stage("run finish")
     assert judged(answer) == (True, "")
@@ -248,7 +245,7 @@ def test_job_without_a_checkpoint(stage):
     assert not os.path.exists(hook_roundtrip.HOME)
 
 
-@needs_root
+@pytest.mark.root
 def test_work_path(stage, nobody):
     other = stage.place / "scratch"
     other.mkdir()
@@ -260,7 +257,7 @@ def test_work_path(stage, nobody):
     assert os.listdir(other) == []
 
 
-@needs_root
+@pytest.mark.root
 def test_checkpoint_and_go_on(stage):
     answer = stage("run continue continue finish")
     assert judged(answer) == (True, "")
@@ -293,7 +290,7 @@ sys.exit(main(sys.argv, "%s"))
     return stage
 
 
-@needs_root
+@pytest.mark.root
 def test_own_run_hook(own_hooks):
     """Leaked descriptors, session, script on stdin, exit status: all as pbs_mom has it."""
     answer = own_hooks("run finish")
@@ -301,7 +298,7 @@ def test_own_run_hook(own_hooks):
     assert answer["exit_status"] == 7
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("text, cause", [
     ("exit 3\n", "the job ended at counter 0 with status 3: it said nothing"),
     ("echo ' two  words ' >&2; exit 0\n", "the job ended at counter 0 with status 0: two words"),
@@ -315,7 +312,7 @@ def test_run_hook_that_ends_at_once(stage, text, cause):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 def test_run_hook_that_is_missing(stage):
     (stage.hooks / "run").unlink()
     path = str(stage.hooks / "run")
@@ -323,7 +320,7 @@ def test_run_hook_that_is_missing(stage):
                                            "[Errno 2] No such file or directory: '%s'" % (NODE, path, path))
 
 
-@needs_root
+@pytest.mark.root
 def test_run_hook_that_does_nothing(stage):
     stage.use(run=SHELL + "echo waiting >&2\nexec sleep 600\n")
     passed, cause = judged(stage("run finish", timeout=1))
@@ -333,7 +330,7 @@ def test_run_hook_that_does_nothing(stage):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("text, cause", [
     ("\"$@\"; exit 0", "the job's exit status is 0, expected 7"),
     ("\"$@\" | sed -u 5d; exit 7", "the job's output is not whole: counter 6 follows 4 (gap)"),
@@ -353,7 +350,7 @@ def test_run_hook_that_does_not_hand_on_what_the_job_did(stage, text, cause):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("text, cause", [
     ("echo 'no room on the store' >&2; exit 73\n", "checkpoint hook exited 73: no room on the store"),
     ("exit 1\n", "checkpoint hook exited 1: it said nothing on stderr"),
@@ -371,7 +368,7 @@ def test_checkpoint_hook_that_fails(stage, step, text, cause):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 def test_hold_that_does_not_end_the_job(stage):
     stage.use(checkpoint=IMAGE)
     answer = stage("run hold", timeout=1)
@@ -379,7 +376,7 @@ def test_hold_that_does_not_end_the_job(stage):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 def test_hold_that_leaves_a_process(stage):
     """Half a job that goes on beside its image would run twice after the restart."""
     stage.use(run=SHELL + "setsid sleep 600 2>/dev/null &\nexec \"$@\"\n", checkpoint=IMAGE + END)
@@ -389,7 +386,7 @@ def test_hold_that_leaves_a_process(stage):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 def test_hold_leaves_what_the_next_node_needs_and_abandon_removes_it(stage):
     held = stage("run continue hold")
     assert judged(held) == (True, "")
@@ -410,7 +407,7 @@ def test_hold_leaves_what_the_next_node_needs_and_abandon_removes_it(stage):
     assert not os.path.exists(hook_roundtrip.HOME)
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("text, words", [("echo ' no  such image ' >&2; exit 66\n", "no such image"), ("exit 66\n", "job {id} starts")],
                          ids=["words", "silent"])
 def test_restart_hook_that_fails(stage, text, words):
@@ -424,7 +421,7 @@ def test_restart_hook_that_fails(stage, text, words):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 def test_restart_without_its_image(stage):
     state = stage("run hold")["state"]
     image = os.path.join(state["directory"], state["name"])
@@ -434,7 +431,7 @@ def test_restart_without_its_image(stage):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 def test_refused_where_there_is_another_store(stage):
     """There pbs_mom finds neither image nor output."""
     held = stage("run hold")
@@ -451,14 +448,14 @@ def test_refused_where_there_is_another_store(stage):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 def test_restart_before_any_hold(stage):
     state = stage("run hold")["state"]
     answer = stage("restart finish", state=dict(state, name=None))
     assert judged(answer) == (False, "%s: restart: there is no image to restart from; do the step hold first" % NODE)
 
 
-@needs_root
+@pytest.mark.root
 def test_restart_that_starts_the_job_anew_is_found_out(stage):
     """The worst a restart hook can do: all looks well, and the work done so far is lost."""
     work = "%s/$3/$2" % stage.store
@@ -476,7 +473,7 @@ def test_restart_that_starts_the_job_anew_is_found_out(stage):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 def test_manifest_that_is_damaged(stage, processes_naming):
     stage.use(checkpoint=IMAGE + "echo '{' > \"$5/$6/manifest.json\"\n")
     try:
@@ -489,7 +486,7 @@ def test_manifest_that_is_damaged(stage, processes_naming):
     assert stage.left() == ["nobody"]
 
 
-@needs_root
+@pytest.mark.root
 def test_image_that_is_roots(stage):
     stage.use(checkpoint=SHELL + "mkdir \"$5/$6\"\ntouch \"$5/$6/pages\"\necho broken >&2\nexit 70\n")
     answer = stage("run hold")

@@ -16,7 +16,7 @@ from ansible_collections.ckpt.torque.plugins.modules import job_roundtrip
 NODE = os.uname().nodename
 COMMANDS = ("qsub", "qstat", "qhold", "qrls", "qchkpt", "qalter", "qdel")
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the job is an ordinary user's")
+pytestmark = pytest.mark.root
 
 # What all commands know. The job is 12.head; files in attributes/ are what qstat says.
 LIB = """\

@@ -6,10 +6,11 @@ import pathlib
 import stat
 
 import pytest
+from paths import DATA
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the file and the hooks are root's")
+pytestmark = pytest.mark.root
 
-DATA = pathlib.Path(__file__).resolve().parent / "data" / "mom_config"
+HERE = DATA / "mom_config"
 
 FIRST = "# Written by ckpt.torque.mom_config; changes made here are lost.\n"
 
@@ -285,7 +286,7 @@ def test_malformed(mom):
 
 
 def test_recorded_file(mom):
-    mom.path.write_text((DATA / "by_hand.config").read_text())
+    mom.path.write_text((HERE / "by_hand.config").read_text())
     assert len(mom(state="checked", version="6.1.3")["faults"]) == 31
     mom.path.write_text("$own 1\n")
     assert mom(state="checked", allowed=["OWN"])["changed"] is False

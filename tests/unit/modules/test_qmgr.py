@@ -6,8 +6,7 @@ import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.qmgr import QmgrError
 from ansible_collections.ckpt.torque.plugins.modules import qmgr as qmgr_module
-from recorded import VERSIONS, Player, Program
-from test_utils_qmgr import NODES, QUEUES, SERVER
+from recorded import NODES, QUEUES, SERVER, VERSIONS, Player, Program
 
 MEND = "set queue batch resources_max.mem = 1gb"
 BATCH = {"resources_max.mem": "1gb", "resources_default": {"walltime": "60:00"}, "acl_hosts": ["node1", "head"]}

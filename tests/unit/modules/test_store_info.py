@@ -8,9 +8,6 @@ import pytest
 from ansible_collections.ckpt.torque.plugins.module_utils.store import probe
 
 NODE = os.uname().nodename
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="root and the user are tried")
-
-
 @pytest.fixture
 def store(place, nobody):
     """A store (pathlib.Path) with a directory for nobody."""
@@ -33,7 +30,7 @@ def everything(path):
     return sorted(str(each.relative_to(path)) for each in path.rglob("*"))
 
 
-@needs_root
+@pytest.mark.root
 def test_store_that_is_fit(ask, store, nobody):
     found = ask(store)
     assert (found["faults"], found["changed"]) == ([], False)
@@ -49,7 +46,7 @@ def test_store_that_is_fit(ask, store, nobody):
     assert everything(store) == ["nobody"] and everything(store / "nobody") == []
 
 
-@needs_root
+@pytest.mark.root
 def test_store_without_the_users_directory(ask, store):
     (store / "nobody").rmdir()
     assert ask(store)["faults"] == [
@@ -57,7 +54,7 @@ def test_store_without_the_users_directory(ask, store):
         "(checkpoint_store_users)".format(store)]
 
 
-@needs_root
+@pytest.mark.root
 def test_directory_that_is_not_the_users(ask, store):
     os.chown(str(store / "nobody"), 0, 0)
     found = ask(store)
@@ -65,7 +62,7 @@ def test_directory_that_is_not_the_users(ask, store):
     assert "cannot make images in %s/nobody: Permission denied" % store in found["faults"][0]
 
 
-@needs_root
+@pytest.mark.root
 def test_other_directory(ask, store, nobody):
     other = store / "jobs"
     other.mkdir()
@@ -73,14 +70,14 @@ def test_other_directory(ask, store, nobody):
     assert ask(store, directory=str(other))["directory"] == str(other)
 
 
-@needs_root
+@pytest.mark.root
 def test_store_that_others_can_write_to(ask, store):
     os.chmod(str(store), 0o1777)
     assert ask(store)["faults"] == [
         "store %s can be written by others than its owner (mode 1777), who could replace images; take the write permission away" % store]
 
 
-@needs_root
+@pytest.mark.root
 def test_way_that_others_can_write_to(ask, store):
     os.chmod(str(store.parent), 0o775)
     assert ask(store)["faults"] == [
@@ -88,7 +85,7 @@ def test_way_that_others_can_write_to(ask, store):
             store.parent, store)]
 
 
-@needs_root
+@pytest.mark.root
 def test_way_that_is_the_stores_owners(ask, store, nobody):
     """He may do what he likes with the store anyhow; another may not."""
     os.chown(str(store.parent), nobody.pw_uid, -1)
@@ -97,14 +94,14 @@ def test_way_that_is_the_stores_owners(ask, store, nobody):
     assert (ask(store)["exposed"], ask(store)["faults"]) == ("", [])
 
 
-@needs_root
+@pytest.mark.root
 def test_store_behind_a_link(ask, store):
     link = store.parent / "link"
     link.symlink_to(store)
     assert ask(link)["faults"] == ["store %s is a link or lies behind one; name %s, the directory itself, on all nodes" % (link, store)]
 
 
-@needs_root
+@pytest.mark.root
 def test_store_in_memory(ask, nobody):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
         os.chmod(place, 0o755)
@@ -114,7 +111,7 @@ def test_store_in_memory(ask, nobody):
             "store %s is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system" % place]
 
 
-@needs_root
+@pytest.mark.root
 def test_token(ask, store):
     first = ask(store, token="abc1", token_state="seen", token_timeout=0)
     assert first["token"] == {}
@@ -127,7 +124,7 @@ def test_token(ask, store):
     assert everything(store / "nobody") == []
 
 
-@needs_root
+@pytest.mark.root
 def test_token_that_is_a_link_is_none(ask, store):
     (store / "nobody/.ckpt-torque-token.abc1").symlink_to("/etc/passwd")
     assert ask(store, token="abc1", token_state="seen", token_timeout=0)["token"] == {}
@@ -143,7 +140,7 @@ def test_store_that_is_not_there(ask, place, name):
     assert [found[key] for key in ("id", "mode", "mount", "room", "root", "user")] == ["", "", {}, {}, {}, {}]
 
 
-@needs_root
+@pytest.mark.root
 def test_place_of_a_store_that_is_to_be_made(ask, store, nobody):
     path = store.parent / "deep" / "er"
     found = ask(path, user=None, made=False)
@@ -165,14 +162,14 @@ def test_place_of_a_store_that_is_to_be_made(ask, store, nobody):
     assert ask(store, user=None, made=False)["faults"] == []
 
 
-@needs_root
+@pytest.mark.root
 def test_name_of_the_store(ask, store):
     assert ask(store)["id"] == ""
     (store / ".ckpt-torque-store").write_text("first\n")
     assert ask(store)["id"] == "first"
 
 
-@needs_root
+@pytest.mark.root
 def test_without_a_user(ask, store):
     (store / "nobody").rmdir()
     found = ask(store, user=None)
@@ -228,7 +225,7 @@ def test_faults(changed, sentences):
     assert probe.faults(dict(GOOD, **changed), "alice") == sentences
 
 
-@needs_root
+@pytest.mark.root
 def test_squash_by_experiment(monkeypatch, tmp_path):
     """As far as it can be seen without a server: what is made belongs to somebody else, or cannot be made."""
     real = os.mkdir

@@ -13,8 +13,6 @@ import pytest
 
 from ansible_collections.ckpt.torque.plugins.modules import torque_artifact
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: owners are kept")
-
 NODE, MACHINE = os.uname().nodename, os.uname().machine
 REBUILD = "remove it, and the .sha256 beside it, from the controller's cache and build it again"
 MEND = "mend that and run it again"
@@ -178,7 +176,7 @@ def test_first_run_installs_and_second_changes_nothing(host):
     assert snapshot(host.top) == before
 
 
-@needs_root
+@pytest.mark.root
 def test_owners_modes_and_links_are_the_archives(host):
     """pbs_iff is setuid root; without that no user can talk to the server. The names of the builder's users mean nothing."""
     host(umask=0o077)
@@ -201,7 +199,7 @@ def test_place_is_open_to_users_whatever_the_archive_says_of_it(host):
     assert oct(os.stat(host.place).st_mode) == "0o40755"
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("refuse", [False, True], ids=["as it is", "as in Python 3.14"])
 def test_filter_of_later_pythons(host, monkeypatch, recwarn, refuse):
     """Their own would drop setuid, or warn."""

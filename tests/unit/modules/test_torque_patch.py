@@ -179,7 +179,7 @@ def test_no_version(source):
     assert answer["msg"] == "'latest' is not a version; name one such as 6.1.3 or 6.1.3.h5; nothing was changed"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: root alone can become the ordinary user")
+@pytest.mark.root
 def test_tree_of_somebody_else(source, module, place, nobody, everyones_python):
     shutil.copytree(str(source.tree), str(place / "tree"))
     shutil.copytree(str(source.patches), str(place / "patches"))

@@ -45,7 +45,7 @@ def test_no_directory(module, tree):
     assert answer["msg"] == UNREADABLE % (tree / "missing", "No such file or directory")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: root alone can become the ordinary user")
+@pytest.mark.root
 @pytest.mark.parametrize("name", ["src/resmom", "src/resmom/a.c"])
 def test_unreadable(module, tree, nobody, everyones_python, name):
     mode = (tree / name).stat().st_mode

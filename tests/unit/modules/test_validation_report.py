@@ -116,7 +116,7 @@ def test_directory_that_cannot_be_made(module, tmp_path):
     assert (tmp_path / "file").read_text() == "the site's own\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: root's own directory is the one an ordinary user cannot write")
+@pytest.mark.root
 def test_directory_that_cannot_be_written(module, place, nobody, everyones_python):
     answer = module("validation_report", {"results": RESULTS, "directory": str(place)}, python=everyones_python, user=nobody)
     assert answer["failed"] is True

@@ -9,9 +9,6 @@ import tempfile
 import pytest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "molecule/shared/hosts.py"
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root gets as far")
-
-
 @pytest.fixture
 def machine():
     """A directory (pathlib.Path) that everybody can read, with the script and a bin directory of its own."""
@@ -34,18 +31,18 @@ def hosts(machine, *programs, user=None, **environment):
     return done.returncode, done.stdout
 
 
-@needs_root
+@pytest.mark.root
 def test_no_root(machine):
     assert hosts(machine, user=65534) == (1, "hosts: test hosts need root; run this as root or install sudo\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_no_programs(machine):
     assert hosts(machine) == (1, "hosts: mmdebstrap, openssh-client, podman, util-linux missing; "
                                  "run: apt-get install mmdebstrap openssh-client podman util-linux\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_no_room(machine):
     (machine / "cache").mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=10m", "none", str(machine / "cache")], check=True)

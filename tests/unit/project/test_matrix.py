@@ -1,10 +1,8 @@
 """make torque-matrix writes its own rows into docs/patches.md and leaves the others as they are."""
-import pathlib
 import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 import matrix
 

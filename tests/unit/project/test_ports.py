@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = str(pathlib.Path(__file__).resolve().parents[3] / "roles/torque_build/files/ports.sh")
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the daemons are root's")
+pytestmark = pytest.mark.root
 
 
 def said(*arguments, before=()):

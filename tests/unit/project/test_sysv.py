@@ -11,7 +11,7 @@ import pytest
 TOP = pathlib.Path(__file__).resolve().parents[3]
 DAEMONS = ("trqauthd", "pbs_server", "pbs_sched", "pbs_mom")
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the scripts are root's")
+pytestmark = pytest.mark.root
 
 
 def run(*command):

@@ -2,16 +2,16 @@
 
 import collections
 import os
-import pathlib
 import re
 import stat
 
 import pytest
+from paths import DATA
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import mom_config
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.mom_config import ConfigError, Fault
 
-DATA = pathlib.Path(__file__).resolve().parent / "data" / "mom_config"
+HERE = DATA / "mom_config"
 
 FIRST = "# Written by ckpt.torque.mom_config; changes made here are lost.\n"
 
@@ -96,7 +96,7 @@ def test_entries(line, found):
 
 # faults: recorded
 
-TEXT = (DATA / "by_hand.config").read_text()
+TEXT = (HERE / "by_hand.config").read_text()
 
 EXPECTED = [
     (4, "$checkpoint_script /nonexistent/checkpoint cannot be used: No such file or directory; pbs_mom would ignore the line and go on "
@@ -141,7 +141,7 @@ def test_faults_of_a_file_by_hand():
 
 def test_faults_are_those_that_pbs_mom_logged():
     """Each complaint in the recorded log is a fault; pbs_mom names the line of a value it refuses, and an unknown directive by name."""
-    log = (DATA / "by_hand.log").read_text()
+    log = (HERE / "by_hand.log").read_text()
     found = mom_config.faults(TEXT, "6.1.3")
     refused = {int(number) for number in re.findall(r"config\[(\d+)\] special command", log)}
     unknown = ["$%s is no directive" % name for name in re.findall(r"special command name (\w*) not found", log)]

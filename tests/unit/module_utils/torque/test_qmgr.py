@@ -7,22 +7,11 @@ import sys
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import qmgr
-from recorded import VERSIONS, calls
+from recorded import NODES, QUEUES, SERVER, VERSIONS, calls
 
 ALL = {"batch": {}, "fast": {}, "rt": {}}
 
 # What the cluster of the recordings was given (README.md there).
-SERVER = {"scheduling": True, "default_queue": "batch", "managers": ["root@head", "alice@head"], "tcp_timeout": "300",
-          "comment": "it, is # nice; and long: one, two, three, four, five, six, seven, eight, nine, ten, twelve",
-          "acl_hosts": ["node1", "node2", "head"], "log_events": 511}
-QUEUES = {"batch": {"queue_type": "execution", "enabled": True, "started": "yes", "resources_max.mem": "1gb",
-                    "resources_default": {"walltime": 3600, "nodes": "1:ppn=1"}, "acl_hosts": ["node1", "head"],
-                    "checkpoint_defaults": "enabled"},
-          "fast": {"queue_type": "e", "Priority": 7, "started": True, "enabled": True},
-          "rt": {"queue_type": "route", "route_destinations": ["fast", "batch"]}}
-NODES = {"node1": {"np": 2, "properties": ["fast", "big"]}, "node2": {"np": 3, "properties": "slow"}}
-
-
 def lines(state, server=None, queues=None, nodes=None, purge=()):
     """Return the commands (list of str) that the difference takes."""
     goal = qmgr.wanted(server or {}, queues or {}, nodes or {})

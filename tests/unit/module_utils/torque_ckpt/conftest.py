@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
@@ -13,19 +12,14 @@ import traceback
 from collections import namedtuple
 
 import pytest
-
-HOOKS = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../plugins/module_utils"))
-sys.path.insert(0, HOOKS)
-
-from torque_ckpt.image import manifest, seal  # noqa: E402
-from torque_ckpt.job import supervisor  # noqa: E402
-from torque_ckpt.store import location  # noqa: E402
-from torque_ckpt.store.draft import Draft  # noqa: E402
-from torque_ckpt.system import privilege, processes, progress  # noqa: E402
-from torque_ckpt.torque import contract  # noqa: E402
-
-LIMIT = 30
-"""Seconds after which something that should have happened is taken for hung."""
+from paths import MODULE_UTILS, WITNESS
+from torque_ckpt.image import manifest, seal
+from torque_ckpt.job import supervisor
+from torque_ckpt.store import location
+from torque_ckpt.store.draft import Draft
+from torque_ckpt.system import privilege, processes, progress
+from torque_ckpt.torque import contract
+from waiting import LIMIT, wait_until
 
 Ended = namedtuple("Ended", "status result stderr")
 """A child that ended: its wait status (int), what its work returned, what it wrote to stderr (str)."""
@@ -35,17 +29,6 @@ Answer = namedtuple("Answer", "code stdout stderr")
 
 Job = namedtuple("Job", "leader pids")
 """A job on this machine: its session leader (pid) and the leader's children (list of pid)."""
-
-
-def wait_until(condition):
-    """Wait until condition() is true; return what it said."""
-    deadline = time.time() + LIMIT
-    while time.time() < deadline:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.002)
-    raise AssertionError("this did not happen within %d seconds" % LIMIT)
 
 
 def _reap(pid):
@@ -212,16 +195,13 @@ def start_job():
         os.close(descriptor)
 
 
-WITNESS = os.path.normpath(os.path.join(HOOKS, "../../roles/checkpoint_hooks/files/witness"))
-
-
 @pytest.fixture(scope="session")
 def installed():
     """The hooks' code in a directory (str) of its own, as it is installed: the hooks refuse code that is another user's."""
     path = tempfile.mkdtemp(prefix="ckpt-torque-code-")
     os.chmod(path, 0o755)
-    shutil.copytree(os.path.join(HOOKS, "torque_ckpt"), os.path.join(path, "torque_ckpt"))
-    shutil.copy(WITNESS, path)
+    shutil.copytree(os.path.join(str(MODULE_UTILS), "torque_ckpt"), os.path.join(path, "torque_ckpt"))
+    shutil.copy(str(WITNESS), path)
     yield path
     shutil.rmtree(path)
 
@@ -350,36 +330,6 @@ def site(open_directory, program):
         pytest.skip("needs root with CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE and CAP_SETPCAP")
     program('echo "(00.000100) Error (criu/cr.c:7): it would not" >&2\nexit 1\n')
     return Site(open_directory, privilege.account("nobody"))
-
-
-def message(*fields):
-    """Return a message (bytes) in the wire format of Protocol Buffers; fields: (number, value), which is an int or bytes."""
-    def number(value):
-        low, value = value & 0x7f, value >> 7
-        return bytes([low | 0x80]) + number(value) if value else bytes([low])
-    return b"".join(number(field << 3) + number(value) if isinstance(value, int) else number(field << 3 | 2) + number(len(value)) + value
-                    for field, value in fields)
-
-
-def credentials(user, **change):
-    """Return the fields (list) of what CRIU writes of a User's rights; change: some other ids and sets of capabilities, by their names."""
-    groups = sorted(set(os.getgrouplist(user.name, user.gid)))
-    ids = [(1, "uid", user.uid), (2, "gid", user.gid), (3, "euid", user.uid), (4, "egid", user.gid), (5, "suid", user.uid),
-           (6, "sgid", user.gid), (7, "fsuid", user.uid), (8, "fsgid", user.gid)]
-    fields = [(field, change.get(name, value)) for field, name, value in ids]
-    for field, name in ((9, "inheritable"), (10, "permitted"), (11, "effective"), (12, "bounding"), (19, "ambient")):
-        fields += [(field, word) for word in change.get(name, (0xffffffff, 0x1ff) if name == "bounding" else (0, 0))]
-    return fields + [(13, 0)] + [(14, group) for group in change.get("groups", groups)]
-
-
-def core_image(user, **change):
-    """Return a core image (bytes) as CRIU writes it, as far as the hooks read it; see credentials()."""
-    return framed(message((1, 1), (3, message((1, 1), (2, 0))), (5, message((1, 0), (2, 0), (10, message(*credentials(user, **change)))))))
-
-
-def framed(entry):
-    """Return an image (bytes) of the kind core with this entry (bytes)."""
-    return struct.pack("<III", 0x54564319, 0x55053847, len(entry)) + entry
 
 
 @pytest.fixture

@@ -13,8 +13,6 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.job import
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import roundtrip
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege, processes
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the played pbs_mom changes owners and users")
-
 SLEEP = "/bin/sleep"
 
 
@@ -190,7 +188,7 @@ def test_spawn_failure(stdio, tmp_path, program, directory, words):
     assert (tmp_path / "err").read_text() == words
 
 
-@needs_root
+@pytest.mark.root
 def test_spawn_as_user(sleeper, nobody):
     pid = sleeper({}, "/", user=privilege.account("nobody"), umask=0o077)
     assert status(pid, "Uid") == [str(nobody.pw_uid)] * 4
@@ -264,7 +262,7 @@ def owner_and_mode(path):
     return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
 
 
-@needs_root
+@pytest.mark.root
 def test_place_script(job, nobody):
     previous = os.umask(0o077)
     try:
@@ -277,7 +275,7 @@ def test_place_script(job, nobody):
     assert owner_and_mode(job.script) == (nobody.pw_uid, nobody.pw_gid, 0o700)
 
 
-@needs_root
+@pytest.mark.root
 def test_run_is_what_pbs_mom_does(job, nobody, program):
     program(job.place / "hooks" / "run", REPORT + "cat >> \"$report\"\necho to-stdout\necho to-stderr >&2\nexit 7\n")
     output, error = str(job.place / "work/stdout"), str(job.place / "work/stderr")
@@ -302,7 +300,7 @@ def test_run_is_what_pbs_mom_does(job, nobody, program):
             assert stream.read() == words
 
 
-@needs_root
+@pytest.mark.root
 def test_run_follows_no_link_of_the_users(job, nobody):
     secret = job.place / "secret"
     secret.write_text("root's own\n")
@@ -316,7 +314,7 @@ def test_run_follows_no_link_of_the_users(job, nobody):
     assert (secret.read_text(), owner_and_mode(secret)) == ("root's own\n", (0, 0, 0o600))
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("number", [0, 15])
 def test_checkpoint_is_what_pbs_mom_does(job, nobody, program, number):
     program(job.place / "hooks" / "checkpoint", REPORT + "echo to-stdout\necho '  some words' >&2\n")
@@ -332,7 +330,7 @@ def test_checkpoint_is_what_pbs_mom_does(job, nobody, program, number):
     assert owner_and_mode(job.directory) == (nobody.pw_uid, nobody.pw_gid, 0o755)
 
 
-@needs_root
+@pytest.mark.root
 def test_checkpoint_takes_the_directory_that_is_there(job):
     os.mkdir(job.directory, 0o700)
     job.place_script("#!/bin/sh\n")
@@ -340,7 +338,7 @@ def test_checkpoint_takes_the_directory_that_is_there(job):
     assert owner_and_mode(job.directory) == (0, 0, 0o700)
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("text, cause", [
     ("echo '  no room on the store ' >&2; exit 73", "checkpoint hook exited 73: no room on the store"),
     ("echo not seen; exit 1", "checkpoint hook exited 1: it said nothing on stderr"),
@@ -354,7 +352,7 @@ def test_checkpoint_that_fails(job, program, text, cause):
     assert str(caught.value) == cause
 
 
-@needs_root
+@pytest.mark.root
 def test_checkpoint_that_is_killed(job, program):
     program(job.place / "hooks" / "checkpoint", "#!/bin/sh\nkill -9 $$\n")
     job.place_script("#!/bin/sh\n")
@@ -365,7 +363,7 @@ def test_checkpoint_that_is_killed(job, program):
                                  "checkpoint hook exited 137: it said nothing on stderr")
 
 
-@needs_root
+@pytest.mark.root
 def test_checkpoint_without_a_hook(job):
     os.unlink(job.place / "hooks/checkpoint")
     job.place_script("#!/bin/sh\n")
@@ -373,7 +371,7 @@ def test_checkpoint_without_a_hook(job):
         job.checkpoint("ckpt.77.1", 0, 10)
 
 
-@needs_root
+@pytest.mark.root
 def test_checkpoint_without_a_store(job, program):
     """pbs_mom calls the hook all the same."""
     job.directory = str(job.place / "nothing/77.CK")
@@ -384,7 +382,7 @@ def test_checkpoint_without_a_store(job, program):
     assert str(caught.value) == "checkpoint hook exited 73: there is no %s" % job.directory
 
 
-@needs_root
+@pytest.mark.root
 def test_checkpoint_that_hangs_is_killed(job, program, processes_naming):
     program(job.place / "hooks" / "checkpoint", "#!/bin/sh\nsleep 600\n")
     job.place_script("#!/bin/sh\n")
@@ -394,14 +392,14 @@ def test_checkpoint_that_hangs_is_killed(job, program, processes_naming):
     assert fake_mom.wait_until(lambda: not processes_naming(job.place / "hooks" / "checkpoint"), 10)
 
 
-@needs_root
+@pytest.mark.root
 def test_checkpoint_that_talks_much(job, program):
     program(job.place / "hooks" / "checkpoint", "#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' x >&2\n")
     job.place_script("#!/bin/sh\n")
     assert set(job.checkpoint("ckpt.77.1", 0, 1)) == {"x"}
 
 
-@needs_root
+@pytest.mark.root
 def test_restart_is_what_pbs_mom_does(job, nobody, program):
     program(job.place / "hooks" / "restart", REPORT + "echo ' last words ' >&2\nexit 7\n")
     job.place_script("#!/bin/sh\n")
@@ -420,7 +418,7 @@ def test_restart_is_what_pbs_mom_does(job, nobody, program):
     assert owner_and_mode(job.complaint) == (0, 0, 0o600)
 
 
-@needs_root
+@pytest.mark.root
 def test_restart_without_an_image(job):
     with pytest.raises(fake_mom.MomError) as caught:
         job.restart("ckpt.77.1")
@@ -428,7 +426,7 @@ def test_restart_without_an_image(job):
     assert job.leader is None
 
 
-@needs_root
+@pytest.mark.root
 def test_restart_gives_the_user_nothing_by_a_link(job):
     secret = job.place / "secret"
     secret.write_text("root's own\n")
@@ -443,7 +441,7 @@ def test_restart_gives_the_user_nothing_by_a_link(job):
     assert os.lstat(secret).st_uid == 0
 
 
-@needs_root
+@pytest.mark.root
 def test_wait_for_a_job_that_does_not_end(job, program):
     program(job.place / "hooks" / "run", "#!/bin/sh\nexec sleep 600\n")
     job.place_script("#!/bin/sh\n")
@@ -454,7 +452,7 @@ def test_wait_for_a_job_that_does_not_end(job, program):
     assert not job.ended()
 
 
-@needs_root
+@pytest.mark.root
 def test_processes_and_kill(job, program, nobody):
     """The session, whatever its environment, and what left it but still is the job's; no other user's process, no other job's."""
     # It does not end when they do: it may be the last to be killed.
@@ -483,14 +481,14 @@ def test_processes_and_kill(job, program, nobody):
             other.wait()
 
 
-@needs_root
+@pytest.mark.root
 def test_kill_when_there_is_nothing(job):
     job.kill()
     assert job.ended() is False
     assert job.status is None
 
 
-@needs_root
+@pytest.mark.root
 def test_forget(job):
     job.place_script("#!/bin/sh\n")
     open(job.complaint, "w").close()
@@ -499,7 +497,7 @@ def test_forget(job):
     job.forget()
 
 
-@needs_root
+@pytest.mark.root
 def test_forget_leaves_another_jobs_script(job):
     job.place_script("#!/bin/sh\n")
     other = job.place / "home/mom_priv/jobs/78.ckpt-test.SC"
@@ -509,7 +507,7 @@ def test_forget_leaves_another_jobs_script(job):
     assert other.read_text() == "another's\n"
 
 
-@needs_root
+@pytest.mark.root
 def test_ended_keeps_the_status(job, program):
     program(job.place / "hooks" / "run", "#!/bin/sh\nexit 3\n")
     job.place_script("#!/bin/sh\n")

@@ -7,7 +7,8 @@ import sys
 import time
 
 import pytest
-from conftest import HOOKS, LIMIT
+from paths import MODULE_UTILS
+from waiting import LIMIT
 
 from torque_ckpt import errors
 from torque_ckpt.cli import parser
@@ -17,7 +18,7 @@ from torque_ckpt.store.draft import Draft
 from torque_ckpt.system import privilege, strict_json
 from torque_ckpt.torque import contract
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: images of several users are looked at")
+pytestmark = pytest.mark.root
 
 KEYS = [("first", b"k" * 32)]
 
@@ -121,7 +122,8 @@ class Fleet(object):
         if user:
             become = "main.parser.parser().format_help(); main.digest.prepare(); privilege.become(privilege.account(%r))" % user
         code = ("import resource, sys; sys.path.insert(0, %r)\nfrom torque_ckpt.cli import main\nfrom torque_ckpt.system import privilege\n"
-                "from torque_ckpt.engines import criu\n%s\n%s\nsys.exit(main.main(sys.argv, %r))" % (HOOKS, before, become, self.config))
+                "from torque_ckpt.engines import criu\n%s\n%s\nsys.exit(main.main(sys.argv, %r))"
+                % (str(MODULE_UTILS), before, become, self.config))
         environment = dict({"PATH": "/bin:/usr/bin", "LC_ALL": locale}, **dict(variables))
         if "LD_LIBRARY_PATH" in os.environ:
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
@@ -542,7 +544,8 @@ def test_terminal_is_not_obeyed(fleet):
 
 def test_pipe_that_is_closed(fleet):
     fleet.image()
-    code = "import sys; sys.path.insert(0, %r); from torque_ckpt.cli.main import main; sys.exit(main(sys.argv, %r))" % (HOOKS, fleet.config)
+    code = "import sys; sys.path.insert(0, %r); from torque_ckpt.cli.main import main; sys.exit(main(sys.argv, %r))"
+    code %= (str(MODULE_UTILS), fleet.config)
     done = subprocess.run("%s -IS -c '%s' list | true; echo ${PIPESTATUS[0]}" % (sys.executable, code.replace("'", "\"")), shell=True,
                           executable="/bin/bash", stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
     assert (done.stdout, done.stderr) == ("0\n", "")

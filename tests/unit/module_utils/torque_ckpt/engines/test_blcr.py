@@ -1,13 +1,13 @@
 """The engine BLCR against a double of its commands. What they really do is seen in `make blcr-vm`."""
 import json
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
+from paths import TOP
 
 from torque_ckpt import errors
 from torque_ckpt.engines import blcr, registry
@@ -15,7 +15,7 @@ from torque_ckpt.errors import HookError
 from torque_ckpt.job import records, suspension
 from torque_ckpt.system import privilege, processes
 
-DOUBLE = pathlib.Path(__file__).with_name("blcr_double.py")
+DOUBLE = TOP / "tests/unit/helpers/blcr_double.py"
 
 
 @pytest.fixture
@@ -293,16 +293,13 @@ def restored(in_child, wait_until, engine, image, witness=None):
     return in_child(work).result
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: as_user changes groups")
-
-
-@needs_root
+@pytest.mark.root
 def test_tree_comes_back_as_an_orphan_that_runs(engine, made, in_child, wait_until):
     count, state = restored(in_child, wait_until, engine, made)
     assert count == 1 and state in "SR"
 
 
-@needs_root
+@pytest.mark.root
 def test_witness_sees_the_tree_stand_still(engine, made, in_child, wait_until, program, tmp_path):
     """The program's parent is the user's part of the hook, whose parent has adopted the tree."""
     seen = tmp_path / "seen"
@@ -398,7 +395,7 @@ def record(site):
     return records.read(site.run_directory, "12.head", records.HOLDING)
 
 
-@needs_root
+@pytest.mark.root
 def test_hook_ends_a_held_job(hook, blcr_site, start_job):
     found = start_job(user=blcr_site.user)
     leader, job = found.leader, found.pids[0]
@@ -411,7 +408,7 @@ def test_hook_ends_a_held_job(hook, blcr_site, start_job):
     assert record(blcr_site) is None
 
 
-@needs_root
+@pytest.mark.root
 def test_hook_leaves_a_job_going(hook, blcr_site, start_job, state_of, wait_until):
     found = start_job(user=blcr_site.user)
     leader, job = found.leader, found.pids[0]
@@ -421,7 +418,7 @@ def test_hook_leaves_a_job_going(hook, blcr_site, start_job, state_of, wait_unti
     assert record(blcr_site) is None
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("signal_number", ["15", "0"])
 def test_checkpoint_that_fails_after_it_has_stopped_the_job(hook, blcr_site, start_job, state_of, wait_until, signal_number):
     found = start_job(user=blcr_site.user)
@@ -436,7 +433,7 @@ def test_checkpoint_that_fails_after_it_has_stopped_the_job(hook, blcr_site, sta
     assert record(blcr_site) is None
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("signal_number", ["15", "0"])
 def test_kernel_that_stops_the_job_when_everybody_has_given_up(hook, blcr_site, start_job, state_of, wait_until, signal_number):
     """The record stays, by which the job's leader, or here the test, sets it going again."""
@@ -455,7 +452,7 @@ def test_kernel_that_stops_the_job_when_everybody_has_given_up(hook, blcr_site, 
     wait_until(lambda: state_of(job) == "S")
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("signal_number", ["15", "0"])
 def test_hook_that_is_killed_while_the_job_stands_still(hook, blcr_site, start_job, state_of, wait_until, signal_number):
     found = start_job(user=blcr_site.user)

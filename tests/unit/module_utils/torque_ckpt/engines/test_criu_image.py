@@ -2,7 +2,7 @@
 import os
 
 import pytest
-from conftest import core_image, credentials, framed, message
+from core_images import core_image, credentials, framed, message
 
 from torque_ckpt.engines import criu, criu_image
 from torque_ckpt.system import privilege
@@ -111,7 +111,7 @@ def test_every_bit_that_is_turned_over_is_read_or_refused():
     ("creds-7.img", b"", "creds-7.img is of a CRIU that these hooks do not know"),
     ("core-7.img", core_image(ME), ""), ("core-x.img", b"x", ""), ("score-7.img", b"x", ""),
 ])
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another account")
+@pytest.mark.root
 def test_engine_reads_every_core_image(open_directory, name, data, found):
     for number, content in ((6, core_image(ME)), (8, core_image(ME))):
         with open("%s/core-%d.img" % (open_directory, number), "wb") as stream:

@@ -12,9 +12,6 @@ from torque_ckpt.engines import base, criu, registry
 from torque_ckpt.errors import HookError
 from torque_ckpt.system import processes
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: cutting down the bounding set")
-
-
 # Which engine
 
 def test_get_gives_the_configured_criu(program):
@@ -322,7 +319,7 @@ def test_capabilities_of_criu(program, tmp_path, monkeypatch, scope, wanted):
     assert engine.restore_capabilities == ((40,) if bounding_is_full() else (40, 8))  # CAP_SETPCAP
 
 
-@needs_root
+@pytest.mark.root
 def test_capabilities_of_criu_where_the_nodes_own_are_cut_down(in_child, program):
     engine = criu.Criu(program("exit 0\n"))
 

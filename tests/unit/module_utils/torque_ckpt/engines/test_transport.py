@@ -8,7 +8,7 @@ import pytest
 from torque_ckpt.engines import transport
 from torque_ckpt.system import privilege
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: two users")
+pytestmark = pytest.mark.root
 
 
 @pytest.fixture

@@ -342,7 +342,7 @@ def test_something_else(trip, found, make):
     assert trip.listing() == before
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: what is another user's")
+@pytest.mark.root
 def test_directory_of_another_user(trip, found):
     os.mkdir(trip.path("deep"))
     os.chown(trip.path("deep"), 1234, -1)

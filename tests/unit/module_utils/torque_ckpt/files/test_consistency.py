@@ -64,7 +64,7 @@ def test_script_that_pbs_mom_writes_anew_when_the_job_comes_back(record, tmp_pat
     assert consistency.check([found], False) == ([], [])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a file that is another's")
+@pytest.mark.root
 def test_read_only_files_of_root_are_the_engines(record, tmp_path):
     assert record({"data": os.O_RDONLY}) == []
     os.chown(str(tmp_path / "data"), 1234, -1)
@@ -292,7 +292,7 @@ def test_shared_file_system_is_known_by_its_type(record, monkeypatch, tmp_path, 
     assert found["filesystem"] == (kind if shared else file_system_of(str(tmp_path)))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a file that is another's")
+@pytest.mark.root
 @pytest.mark.parametrize("kind, noted", [("nfs4", "nfs4"), ("ext4", "")])
 def test_what_others_write_on_the_node(keep, monkeypatch, tmp_path, kind, noted):
     """Caches of accounts, say, which processes have open: only on a shared file system is such a file the job's input."""

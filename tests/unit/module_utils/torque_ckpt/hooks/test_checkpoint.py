@@ -5,13 +5,12 @@ import re
 import signal
 
 import pytest
+from engine_scripts import STOPPING
 
 from torque_ckpt import errors
 from torque_ckpt.job import identity, lock
 from torque_ckpt.store import location
 from torque_ckpt.system import processes
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the checkpoint hook is root's")
 
 ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1", "15", "-"]
 
@@ -24,16 +23,6 @@ dump)
     CRTOOLS_SCRIPT_ACTION=pre-dump $8 || exit 1
     CRTOOLS_SCRIPT_ACTION=post-dump $8 || exit 1
     echo "line 2" >> %s
-    ;;
---version) echo 'Version: 4.1.1' ;;
-esac
-"""
-
-STOPPING = """
-case $1 in
-dump)
-    kill -STOP $3; echo memory > $5/pages.img
-    [ $7 != --action-script ] || CRTOOLS_IMAGE_DIR=$5 CRTOOLS_SCRIPT_ACTION=post-dump $8
     ;;
 --version) echo 'Version: 4.1.1' ;;
 esac
@@ -64,7 +53,7 @@ def checkpoint(hook, site, session="-", signal_number="15", cwd=None, depth="-",
     return hook("checkpoint", site.arguments(session=str(session), **values) + [signal_number, depth], site.config, cwd=cwd)
 
 
-@needs_root
+@pytest.mark.root
 def test_configuration_of_another_owner(hook, site):
     os.chown(site.config, site.user.uid, -1)
     assert checkpoint(hook, site) == (
@@ -72,26 +61,26 @@ def test_configuration_of_another_owner(hook, site):
         % site.config)
 
 
-@needs_root
+@pytest.mark.root
 def test_user_that_is_not_known(hook, site):
     assert checkpoint(hook, site, user="no_such_user_here") == (
         errors.NO_USER, "", "user no_such_user_here is not known on this node; compare the account database with the other nodes\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_job_of_root(hook, site):
     assert checkpoint(hook, site, user="root") == (
         errors.NO_USER, "", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_directory_in_no_store(hook, site):
     assert checkpoint(hook, site, directory="/tmp/12.head.CK") == (
         errors.REFUSED, "", "directory /tmp/12.head.CK is in none of this node's stores (%s); set the job's checkpoint directory beneath "
         "one\n" % site.store)
 
 
-@needs_root
+@pytest.mark.root
 def test_store_that_is_not_mounted(hook, site):
     os.unlink(os.path.join(site.store, location.MARKER))
     assert checkpoint(hook, site) == (
@@ -99,27 +88,27 @@ def test_store_that_is_not_mounted(hook, site):
         % (site.store, site.store))
 
 
-@needs_root
+@pytest.mark.root
 def test_engine_that_is_not_known(hook, site):
     site.configure(engine="dmtcp")
     assert checkpoint(hook, site) == (
         errors.CONFIG, "", "engine 'dmtcp' is not known to these hooks (known: blcr, criu); set checkpoint_hooks_engine\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_engine_that_is_not_there(hook, site):
     os.unlink(site.criu)
     assert checkpoint(hook, site) == (errors.CONFIG, "", "criu is not at %s on this node; run the role criu\n" % site.criu)
 
 
-@needs_root
+@pytest.mark.root
 def test_job_that_is_not_here(hook, site, free_pid):
     assert checkpoint(hook, site, free_pid) == (
         errors.GONE, "", "job 12.head has no running process started by the run or restart hook on this node (session %d); "
         "was $checkpoint_run_exe set when it started?\n" % free_pid)
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("job_id, own", [("13.head", True), ("12.head", False), (None, True)])
 def test_process_that_is_not_the_jobs(hook, site, start_job, state_of, job_id, own):
     job = start_job(job_id, user=site.user if own else None)
@@ -132,7 +121,7 @@ def test_process_that_is_not_the_jobs(hook, site, start_job, state_of, job_id, o
 
 # A checkpoint that fails leaves the job running and the older images as they were
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("signal_number", ["0", "15"])
 def test_failed_dump(hook, site, start_job, state_of, signal_number):
     job = start_job(user=site.user)
@@ -144,7 +133,7 @@ def test_failed_dump(hook, site, start_job, state_of, signal_number):
     assert site.content() == before
 
 
-@needs_root
+@pytest.mark.root
 def test_dump_that_takes_too_long(hook, site, program, start_job, state_of):
     job = start_job(user=site.user)
     program("echo part > $5/pages.img\nexec sleep 60\n")
@@ -154,7 +143,7 @@ def test_dump_that_takes_too_long(hook, site, program, start_job, state_of):
     assert site.content() == {}
 
 
-@needs_root
+@pytest.mark.root
 def test_hold_whose_engine_then_says_no_version(hook, site, program, start_job, state_of, wait_until):
     job = start_job(user=site.user)
     program(STOPPING.replace("Version: ", ""))
@@ -163,7 +152,7 @@ def test_hold_whose_engine_then_says_no_version(hook, site, program, start_job, 
     assert site.content() == {}
 
 
-@needs_root
+@pytest.mark.root
 def test_hold_whose_image_cannot_be_published(hook, site, program, start_job, state_of, wait_until):
     job = start_job(user=site.user)
     program(STOPPING)
@@ -175,7 +164,7 @@ def test_hold_whose_image_cannot_be_published(hook, site, program, start_job, st
     assert site.content() == before
 
 
-@needs_root
+@pytest.mark.root
 def test_failed_hold_of_a_suspended_job_leaves_it_suspended(hook, site, program, start_job, state_of, wait_until):
     job = start_job(user=site.user)
     os.kill(job.pids[0], signal.SIGSTOP)
@@ -186,7 +175,7 @@ def test_failed_hold_of_a_suspended_job_leaves_it_suspended(hook, site, program,
     assert state_of(job.pids[0]) == "T"
 
 
-@needs_root
+@pytest.mark.root
 def test_job_directory_that_is_a_link(hook, site, start_job, state_of, open_directory):
     job = start_job(user=site.user)
     os.rmdir(site.directory)
@@ -200,7 +189,7 @@ def test_job_directory_that_is_a_link(hook, site, start_job, state_of, open_dire
     assert sorted(os.listdir(open_directory)) == before
 
 
-@needs_root
+@pytest.mark.root
 def test_job_directory_of_another_user(hook, site, start_job, state_of):
     job = start_job(user=site.user)
     os.chown(site.directory, 0, 0)
@@ -211,7 +200,7 @@ def test_job_directory_of_another_user(hook, site, start_job, state_of):
 
 # The job's output travels with the image
 
-@needs_root
+@pytest.mark.root
 def test_hold_takes_the_output_along(hook, site, mom, program, start_job):
     output = mom + "/spool/12.head.OU"
     job = start_job(user=site.user, output=output)
@@ -224,7 +213,7 @@ def test_hold_takes_the_output_along(hook, site, mom, program, start_job):
     assert [entry["name"] for entry in found["files"]] == ["pages.img", "stdout"]
 
 
-@needs_root
+@pytest.mark.root
 def test_output_elsewhere_stays_where_it_is(hook, site, mom, program, start_job):
     job = start_job(user=site.user, output=site.directory + "/job.o12")
     program(STOPPING)
@@ -234,7 +223,7 @@ def test_output_elsewhere_stays_where_it_is(hook, site, mom, program, start_job)
     assert "ckpt.12.head.2/stdout" not in content
 
 
-@needs_root
+@pytest.mark.root
 def test_job_that_goes_on_leaves_what_it_wrote_after_the_image(hook, site, mom, program, start_job):
     output = mom + "/spool/12.head.OU"
     job = start_job(user=site.user, output=output)
@@ -245,7 +234,7 @@ def test_job_that_goes_on_leaves_what_it_wrote_after_the_image(hook, site, mom, 
         assert stream.read() == "line 1\nline 2\n"
 
 
-@needs_root
+@pytest.mark.root
 def test_engine_that_does_not_call_the_witness(hook, site, program, start_job, state_of):
     job = start_job(user=site.user)
     program(WITNESSED.replace("post-dump", "other") % "/dev/null")
@@ -255,7 +244,7 @@ def test_engine_that_does_not_call_the_witness(hook, site, program, start_job, s
     assert site.content() == {}
 
 
-@needs_root
+@pytest.mark.root
 def test_output_of_a_restarted_job_is_known_from_the_record(hook, site, mom, program, start_job):
     """The restart hook's own stdout is not the job's."""
     output = mom + "/spool/12.head.OU"
@@ -271,7 +260,7 @@ def test_output_of_a_restarted_job_is_known_from_the_record(hook, site, mom, pro
 
 # Room
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("signal_number", ["0", "15"])
 def test_limit_of_the_user(hook, site, program, start_job, state_of, signal_number):
     job = start_job(user=site.user)
@@ -289,7 +278,7 @@ def test_limit_of_the_user(hook, site, program, start_job, state_of, signal_numb
     assert site.content() == before
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("signal_number", ["0", "15"])
 def test_store_without_room(hook, site, program, start_job, state_of, signal_number):
     job = start_job(user=site.user)
@@ -305,7 +294,7 @@ def test_store_without_room(hook, site, program, start_job, state_of, signal_num
     assert site.content() == before
 
 
-@needs_root
+@pytest.mark.root
 def test_output_needs_room_too(hook, site, mom, program, start_job):
     output = mom + "/spool/12.head.OU"
     job = start_job(user=site.user, output=output)
@@ -323,7 +312,7 @@ def generations(site):
             for path, content in site.content().items() if path.endswith("/manifest.json")}
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("depth, configured, left", [("-", 2, [3, 4]), ("0", 2, [3, 4]), ("-", 1, [4]), ("3", 2, [2, 3, 4]), ("1", 2, [4])])
 def test_depth(hook, site, program, start_job, depth, configured, left):
     job = start_job(user=site.user)
@@ -337,7 +326,7 @@ def test_depth(hook, site, program, start_job, depth, configured, left):
     assert sorted(os.listdir(site.directory)) == [".incarnation.12.head"] + ["ckpt.12.head.%d" % number for number in left] + ["mine"]
 
 
-@needs_root
+@pytest.mark.root
 def test_failed_checkpoint_removes_no_generation(hook, site, start_job):
     job = start_job(user=site.user)
     for number in range(1, 4):
@@ -347,7 +336,7 @@ def test_failed_checkpoint_removes_no_generation(hook, site, start_job):
     assert site.content() == before
 
 
-@needs_root
+@pytest.mark.root
 def test_image_that_cannot_be_pruned_does_not_fail_the_checkpoint(hook, site, program, start_job):
     job = start_job(user=site.user)
     program(STOPPING)
@@ -357,7 +346,7 @@ def test_image_that_cannot_be_pruned_does_not_fail_the_checkpoint(hook, site, pr
     assert generations(site)["ckpt.12.head.2"] == 2
 
 
-@needs_root
+@pytest.mark.root
 def test_two_images_of_one_second(hook, site, program, start_job):
     job = start_job(user=site.user)
     program(STOPPING.replace("kill -STOP $3; ", ""))
@@ -367,7 +356,7 @@ def test_two_images_of_one_second(hook, site, program, start_job):
         assert sorted(os.listdir(site.directory)) == [".incarnation.12.head", "ckpt.12.head.2"]
 
 
-@needs_root
+@pytest.mark.root
 def test_engine_that_outlives_its_caller(hook, site, program, start_job, state_of):
     """It stops the job when nobody waits for it any more."""
     job = start_job(user=site.user)
@@ -379,7 +368,7 @@ def test_engine_that_outlives_its_caller(hook, site, program, start_job, state_o
     assert not [name for name in os.listdir(site.run_directory + "/jobs") if name.endswith(".holding")]
 
 
-@needs_root
+@pytest.mark.root
 def test_engine_that_outlives_its_caller_for_too_long(hook, site, program, start_job, state_of):
     job = start_job(user=site.user)
     site.configure(engine_timeout=1)
@@ -391,7 +380,7 @@ def test_engine_that_outlives_its_caller_for_too_long(hook, site, program, start
         assert processes.read_process(int(stream.read())) is None
 
 
-@needs_root
+@pytest.mark.root
 def test_leftover_of_a_hook_that_was_killed(hook, site, program, start_job, free_pid):
     job = start_job(user=site.user)
     program(STOPPING)
@@ -406,7 +395,7 @@ def test_leftover_of_a_hook_that_was_killed(hook, site, program, start_job, free
 
 # One at a time
 
-@needs_root
+@pytest.mark.root
 def test_another_hook_is_at_work(hook, site, start_job, state_of):
     job = start_job(user=site.user)
     site.configure(lock_timeout=1)
@@ -419,7 +408,7 @@ def test_another_hook_is_at_work(hook, site, start_job, state_of):
     assert site.content() == {}
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("signal_number", ["0", "15"])
 def test_no_lock_is_left(hook, site, program, start_job, signal_number):
     job = start_job(user=site.user)
@@ -428,7 +417,7 @@ def test_no_lock_is_left(hook, site, program, start_job, signal_number):
     assert os.listdir(site.run_directory + "/jobs") == []
 
 
-@needs_root
+@pytest.mark.root
 def test_records_that_others_could_have_written(hook, site, start_job):
     job = start_job(user=site.user)
     os.makedirs(site.run_directory)

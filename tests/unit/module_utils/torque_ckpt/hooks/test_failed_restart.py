@@ -15,8 +15,6 @@ from torque_ckpt.system import environment, privilege, processes
 from torque_ckpt.telemetry import syslog
 from torque_ckpt.torque import contract
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
-
 RESTART = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt.hooks import restart, failed_restart; " \
     "failed_restart.PAUSE = 0.05; sys.exit(restart.main(sys.argv, sys.argv.pop(1)))"
 
@@ -81,7 +79,7 @@ def checkpoint(hook, site, number="15", name="ckpt.12.head.2"):
     return hook("checkpoint", site.arguments(name=name) + [number, "-"], site.config)
 
 
-@needs_root
+@pytest.mark.root
 def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, free_pid, wait_until):
     output = os.path.dirname(torque) + "/12.head.OU"
     with open(output, "w"):
@@ -109,7 +107,7 @@ def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, 
     assert os.listdir(site.run_directory + "/jobs") == []
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("gone", ["", "/ckpt.12.head.1", "/ckpt.12.head.1/" + schema.FILE])
 def test_the_job_is_held_when_its_image_is_gone(hook, site, torque, mom, free_pid, wait_until, gone):
     """It continues from the newest whole one, or from this one when it is back."""
@@ -123,7 +121,7 @@ def test_the_job_is_held_when_its_image_is_gone(hook, site, torque, mom, free_pi
     assert not os.path.exists(site.directory + "/ckpt.12.head.2")
 
 
-@needs_root
+@pytest.mark.root
 def test_a_temporary_failure_queues_the_job_again(hook, site, torque, mom, start_job, wait_until):
     pid = start_job().pids[0]
     site.publish("ckpt.12.head.1", pid, [pid])
@@ -136,7 +134,7 @@ def test_a_temporary_failure_queues_the_job_again(hook, site, torque, mom, start
     assert os.listdir(site.directory) == ["ckpt.12.head.1"]
 
 
-@needs_root
+@pytest.mark.root
 def test_a_job_that_may_not_be_held_ends(site, torque, mom, free_pid, wait_until):
     site.publish("ckpt.12.head.1", free_pid, [free_pid])
     damage(site)
@@ -147,7 +145,7 @@ def test_a_job_that_may_not_be_held_ends(site, torque, mom, free_pid, wait_until
     assert os.listdir(site.run_directory + "/jobs") == []
 
 
-@needs_root
+@pytest.mark.root
 def test_a_periodic_checkpoint_meanwhile_is_refused(hook, site, torque, mom, free_pid, wait_until):
     site.publish("ckpt.12.head.1", free_pid, [free_pid])
     damage(site)
@@ -160,7 +158,7 @@ def test_a_periodic_checkpoint_meanwhile_is_refused(hook, site, torque, mom, fre
     assert called(torque) == ["qhold 12.head"]
 
 
-@needs_root
+@pytest.mark.root
 def test_a_job_that_is_deleted_meanwhile_ends(site, torque, mom, free_pid, wait_until):
     site.publish("ckpt.12.head.1", free_pid, [free_pid])
     damage(site)
@@ -174,7 +172,7 @@ def test_a_job_that_is_deleted_meanwhile_ends(site, torque, mom, free_pid, wait_
     assert failed_restart.note(site.run_directory, "12.head") is None
 
 
-@needs_root
+@pytest.mark.root
 def test_the_hook_waits_for_a_store_that_is_away(site, torque, mom, free_pid, wait_until):
     site.publish("ckpt.12.head.1", free_pid, [free_pid])
     damage(site)
@@ -240,7 +238,7 @@ def test_note_of_a_hook_that_has_ended(tmp_path):
         assert (failed_restart.note(str(tmp_path), "12.head") is not None) == there
 
 
-@needs_root
+@pytest.mark.root
 def test_name_that_is_taken(site, free_pid, monkeypatch):
     monkeypatch.setattr(environment, "check_code", lambda config_path: None)  # this process has the checkout's, which may be another user's
     for name in ("ckpt.12.head.1", "ckpt.12.head.2"):

@@ -2,14 +2,14 @@
 import fcntl
 import json
 import os
-import pathlib
 import shutil
 import subprocess
 import sys
 import time
 
 import pytest
-from conftest import LIMIT
+from paths import TOP
+from waiting import LIMIT
 
 from torque_ckpt import errors
 from torque_ckpt.engines import blcr, criu
@@ -17,10 +17,10 @@ from torque_ckpt.hooks import health
 from torque_ckpt.image import compressors, seal
 from torque_ckpt.store import location
 
-DOUBLE = pathlib.Path(__file__).with_name("blcr_double.py")
+DOUBLE = TOP / "tests/unit/helpers/blcr_double.py"
 ENGINES = ("criu", "blcr")
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: what others could change is not trusted")
+pytestmark = pytest.mark.root
 
 
 class Healthy(object):

@@ -11,8 +11,6 @@ from torque_ckpt.store import location
 from torque_ckpt.system import processes
 from torque_ckpt.torque import contract
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the restart hook is root's")
-
 ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1"]
 
 
@@ -42,32 +40,32 @@ def restart(hook, site, leader=True, variables=(), **values):
     return hook("restart", site.arguments(**dict({"name": "ckpt.12.head.1"}, **values)), site.config, leader, variables)
 
 
-@needs_root
+@pytest.mark.root
 def test_not_as_a_session_leader(hook, site):
     assert restart(hook, site, leader=False) == (
         errors.USAGE, "", "restart: must be started by pbs_mom as the leader of a session; nothing was restarted\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_user_that_is_not_known(hook, site):
     assert restart(hook, site, user="no_such_user_here") == (
         errors.NO_USER, "", "user no_such_user_here is not known on this node; compare the account database with the other nodes\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_job_of_root(hook, site):
     assert restart(hook, site, user="root") == (
         errors.NO_USER, "", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_directory_in_no_store(hook, site):
     assert restart(hook, site, directory="/tmp/12.head.CK") == (
         errors.REFUSED, "", "directory /tmp/12.head.CK is in none of this node's stores (%s); set the job's checkpoint directory beneath "
         "one\n" % site.store)
 
 
-@needs_root
+@pytest.mark.root
 def test_store_that_is_another(hook, site):
     with open(os.path.join(site.store, location.MARKER), "w") as stream:
         stream.write("other\n")
@@ -75,7 +73,7 @@ def test_store_that_is_another(hook, site):
         errors.CONFIG, "", "store %s is another one than configured: its id is 'other', expected main (attempt 1 of 5)\n" % site.store)
 
 
-@needs_root
+@pytest.mark.root
 def test_engine_that_is_not_there(hook, site):
     os.unlink(site.criu)
     assert restart(hook, site) == (errors.CONFIG, "", "criu is not at %s on this node; run the role criu (attempt 1 of 5)\n" % site.criu)
@@ -97,7 +95,7 @@ def refused(hook, site, code, sentence):
     assert not os.path.exists(os.path.join(site.run_directory, "jobs", "12.head.json"))
 
 
-@needs_root
+@pytest.mark.root
 def test_directory_that_is_missing(hook, site):
     os.rmdir(site.directory)
     assert restart(hook, site) == (
@@ -105,12 +103,12 @@ def test_directory_that_is_missing(hook, site):
     assert not os.path.exists(site.directory)
 
 
-@needs_root
+@pytest.mark.root
 def test_image_that_is_missing(hook, site):
     refused(hook, site, errors.NO_INPUT, "image %s/ckpt.12.head.1 cannot be opened: No such file or directory" % site.directory)
 
 
-@needs_root
+@pytest.mark.root
 def test_another_hook_is_at_work(hook, site, image):
     site.configure(lock_timeout=1)
     before = site.content()
@@ -122,27 +120,27 @@ def test_another_hook_is_at_work(hook, site, image):
     assert site.content() == before
 
 
-@needs_root
+@pytest.mark.root
 def test_image_that_only_root_may_read(hook, site, image):
     os.chown(image, 0, 0)
     refused(hook, site, errors.NO_INPUT, "image %s cannot be opened: Permission denied" % image)
 
 
-@needs_root
+@pytest.mark.root
 def test_image_that_is_damaged(hook, site, image):
     with open(os.path.join(image, "pages.img"), "ab") as stream:
         stream.write(b"x")
     refused(hook, site, errors.DATA, "image %s is damaged: pages.img has 7 bytes, expected 6; take an older image" % image)
 
 
-@needs_root
+@pytest.mark.root
 def test_image_without_a_manifest(hook, site, image):
     os.unlink(os.path.join(image, "manifest.json"))
     refused(hook, site, errors.DATA,
             "image %s has no readable manifest (No such file or directory); it is kept but cannot be restarted" % image)
 
 
-@needs_root
+@pytest.mark.root
 def test_image_that_its_owner_changed(hook, site, image):
     with open(os.path.join(image, "manifest.json")) as stream:
         found = json.load(stream)
@@ -152,7 +150,7 @@ def test_image_that_its_owner_changed(hook, site, image):
             "image %s has a manifest that root's hooks did not write, or that was changed since; take an older image" % image)
 
 
-@needs_root
+@pytest.mark.root
 def test_image_that_was_sealed_with_another_key(hook, site, image):
     with open(site.key, "w") as stream:
         json.dump({"keys": [{"id": "second", "secret": "18" * 32}]}, stream)
@@ -160,7 +158,7 @@ def test_image_that_was_sealed_with_another_key(hook, site, image):
             "node, or put that key back into checkpoint_hooks_keys; image kept (attempt 1 of 5)" % image)
 
 
-@needs_root
+@pytest.mark.root
 def test_image_of_an_older_key(hook, site, image):
     with open(site.key, "w") as stream:
         json.dump({"keys": [{"id": "second", "secret": "18" * 32}, {"id": "first", "secret": "17" * 32}]}, stream)
@@ -168,14 +166,14 @@ def test_image_of_an_older_key(hook, site, image):
         errors.ENGINE, "", "criu restore failed with status 1: it would not; the image is kept\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_key_that_others_may_read(hook, site, image):
     os.chmod(site.key, 0o640)
     assert restart(hook, site) == (errors.CONFIG, "", "key file %s must be root's and readable by nobody else; "
                                    "run the role checkpoint_hooks on this node (attempt 1 of 5)\n" % site.key)
 
 
-@needs_root
+@pytest.mark.root
 def test_image_of_another_job(hook, site, image):
     os.rename(site.directory, site.directory + ".away")
     os.mkdir(site.directory)
@@ -184,7 +182,7 @@ def test_image_of_another_job(hook, site, image):
         errors.REFUSED, "", "image %s belongs to job 12.head of nobody, not to job 13.head of nobody; image kept\n" % image)
 
 
-@needs_root
+@pytest.mark.root
 def test_passing_reasons_are_counted_and_then_hold_the_job(hook, site, start_job, free_pid):
     pid = start_job().pids[0]
     site.publish("ckpt.12.head.1", free_pid, [free_pid, pid])
@@ -195,7 +193,7 @@ def test_passing_reasons_are_counted_and_then_hold_the_job(hook, site, start_job
     assert restart(hook, site) == (errors.TEMPORARY, "", sentence + " (attempt 1 of 2)\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_engine_reads_a_private_copy(hook, site, program, free_pid, open_directory):
     """The owner changes the image after it was verified; what the engine reads is what was verified."""
     site.publish("ckpt.12.head.1", free_pid, [free_pid])
@@ -209,7 +207,7 @@ def test_engine_reads_a_private_copy(hook, site, program, free_pid, open_directo
     assert os.listdir(os.path.join(site.state_directory, "private")) == []
 
 
-@needs_root
+@pytest.mark.root
 def test_image_of_another_engine(hook, site):
     site.publish("ckpt.12.head.1", 7, [], engine="blcr")
     refused(hook, site, errors.ENGINE,
@@ -217,7 +215,7 @@ def test_image_of_another_engine(hook, site):
             % (site.directory, os.uname().nodename))
 
 
-@needs_root
+@pytest.mark.root
 def test_process_id_that_is_in_use(hook, site, start_job, free_pid):
     pid = start_job().pids[0]
     site.publish("ckpt.12.head.1", free_pid, [free_pid, pid])
@@ -225,33 +223,33 @@ def test_process_id_that_is_in_use(hook, site, start_job, free_pid):
             "process id %d of the image is in use on this node (by 'sh'); try again later or on another node (attempt 1 of 5)" % pid)
 
 
-@needs_root
+@pytest.mark.root
 def test_process_id_that_criu_finds_in_use(hook, site, image, program):
     program("echo \"(00.1) Error (criu/cr-restore.c:1): Can't fork for 7: File exists\" >&2\nexit 1\n")
     refused(hook, site, errors.TEMPORARY, "a process id of the image is in use on this node (criu: Can't fork for 7: File exists); "
             "try again later or on another node (attempt 1 of 5)")
 
 
-@needs_root
+@pytest.mark.root
 def test_failed_restore(hook, site, image):
     refused(hook, site, errors.ENGINE, "criu restore failed with status 1: it would not; the image is kept")
 
 
-@needs_root
+@pytest.mark.root
 def test_restore_that_takes_too_long(hook, site, image, program):
     program("exec sleep 60\n")
     site.configure(engine_timeout=1)
     refused(hook, site, errors.ENGINE, "%s took longer than 1 seconds and was killed" % site.criu)
 
 
-@needs_root
+@pytest.mark.root
 def test_restore_that_restored_nothing(hook, site, free_pid, image, program):
     program("exit 0\n")
     refused(hook, site, errors.ENGINE,
             "criu said it restored job 12.head, but its process %d is not there; image kept" % free_pid)
 
 
-@needs_root
+@pytest.mark.root
 def test_restore_sees_the_very_image_that_was_verified_as_the_user(hook, site, image, program):
     program('echo "$4 $(cat $4/pages.img) $(id -un)"\nexit 1\n')
     answer = restart(hook, site)
@@ -260,7 +258,7 @@ def test_restore_sees_the_very_image_that_was_verified_as_the_user(hook, site, i
     assert answer.stderr.endswith(" memory nobody; the image is kept\n")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the hook becomes the job's owner")
+@pytest.mark.root
 def test_failure_after_the_restore_leaves_nothing_of_the_tree(hook, site, program, free_pid):
     program("sleep 60 >/dev/null 2>&1 &\necho $! > %s/pid\nexit 0\n" % site.directory)
     site.publish("ckpt.12.head.2", free_pid, [free_pid])
@@ -271,7 +269,7 @@ def test_failure_after_the_restore_leaves_nothing_of_the_tree(hook, site, progra
 
 # The job's output
 
-@needs_root
+@pytest.mark.root
 def test_output_is_put_back_before_the_restore(hook, site, mom, program, free_pid):
     output = mom + "/spool/12.head.OU"
     with open(output, "w"):
@@ -281,14 +279,14 @@ def test_output_is_put_back_before_the_restore(hook, site, mom, program, free_pi
     refused(hook, site, errors.ENGINE, "criu restore failed with status 1: at the restore: line 1; the image is kept")
 
 
-@needs_root
+@pytest.mark.root
 def test_output_that_cannot_be_put_back(hook, site, mom, program, free_pid):
     output = mom + "/nowhere/12.head.OU"
     site.publish("ckpt.12.head.1", free_pid, [free_pid], output=(output, b"line 1\n"))
     refused(hook, site, errors.SYSTEM, "cannot put back the job's output %s: No such file or directory; image kept" % output)
 
 
-@needs_root
+@pytest.mark.root
 def test_image_that_is_damaged_leaves_the_output_alone(hook, site, mom, free_pid):
     output = mom + "/spool/12.head.OU"
     site.publish("ckpt.12.head.1", free_pid, [free_pid], output=(output, b"line 1\n"))
@@ -315,7 +313,7 @@ def verdict(hook, site, told):
     return answer.code, text
 
 
-@needs_root
+@pytest.mark.root
 def test_a_lasting_failure_holds_the_job(hook, site, image, told):
     os.unlink(os.path.join(image, "pages.img"))
     assert verdict(hook, site, told) == (
@@ -323,7 +321,7 @@ def test_a_lasting_failure_holds_the_job(hook, site, image, told):
         "take an older image\n" % image)
 
 
-@needs_root
+@pytest.mark.root
 def test_a_process_id_in_use_queues_the_job(hook, site, start_job, told):
     pid = start_job().pids[0]
     site.publish("ckpt.12.head.1", pid, [pid])
@@ -332,7 +330,7 @@ def test_a_process_id_in_use_queues_the_job(hook, site, start_job, told):
         "try again later or on another node (attempt 1 of 5)\n" % pid)
 
 
-@needs_root
+@pytest.mark.root
 def test_a_store_that_is_not_mounted_queues_the_job(hook, site, image, told):
     os.unlink(os.path.join(site.store, location.MARKER))
     code, text = verdict(hook, site, told)
@@ -340,14 +338,14 @@ def test_a_store_that_is_not_mounted_queues_the_job(hook, site, image, told):
     assert text.startswith("Temporary failure of the restart: store %s is not usable on this node: " % site.store)
 
 
-@needs_root
+@pytest.mark.root
 def test_a_malformed_call_holds_the_job(hook, site, told):
     answer = hook("restart", ["x"], site.config, variables={contract.STATUS: told})
     with open(told) as stream:
         assert stream.read() == "Permanent failure of the restart: " + answer.stderr
 
 
-@needs_root
+@pytest.mark.root
 def test_a_hook_that_is_killed_holds_the_job(hook, site, image, program, told, wait_until):
     """It has said so before it could be killed."""
     program("exec sleep 60\n")
@@ -365,7 +363,7 @@ def test_a_hook_that_is_killed_holds_the_job(hook, site, image, program, told, w
     assert seen == ["Permanent failure of the restart: the restart hook was killed before the job ran; image kept\n"]
 
 
-@needs_root
+@pytest.mark.root
 def test_nobody_to_tell(hook, site, image):
     answer = restart(hook, site, variables={contract.STATUS: "/nonexistent/12.head.RS"})
     assert answer == (errors.ENGINE, "", "criu restore failed with status 1: it would not; the image is kept\n")

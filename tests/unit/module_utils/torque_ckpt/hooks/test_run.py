@@ -11,9 +11,6 @@ from torque_ckpt.hooks import run
 from torque_ckpt.job import supervisor
 from torque_ckpt.system import processes
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the configuration must be root's")
-
-
 # Refusals
 
 def test_without_a_shell(hook):
@@ -31,7 +28,7 @@ def test_without_a_configuration(hook):
         "run the role checkpoint_hooks on this node\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_not_as_a_session_leader(hook, site):
     assert hook("run", ["/bin/sh", "-c", "echo started"], site.config, leader=False) == (
         errors.USAGE, "", "run: must be started by pbs_mom as the leader of a session; the job was not started\n")
@@ -111,18 +108,18 @@ def test_daemons_stay_beneath_the_shell(in_child, wait_until):
 
 # The hook as a program
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("text, code", [("exit 0", 0), ("exit 7", 7), ("kill -KILL $$", -9), ("kill -TERM $$", -15)])
 def test_hook_ends_as_the_job_ends(hook, site, text, code):
     assert hook("run", ["/bin/sh", "-c", "echo out; echo err >&2; %s" % text], site.config) == (code, "out\n", "err\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_hook_whose_shell_is_not_there(hook, site):
     assert hook("run", ["/nonexistent/sh"], site.config) == (127, "", "run: cannot start /nonexistent/sh: No such file or directory\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_shell_is_in_the_leaders_session_and_in_a_group_of_its_own(hook, site):
     answer = hook("run", ["/bin/sh", "-c", "read -r pid name state ppid group session rest < /proc/$$/stat; echo $$ $ppid $group $session"],
                   site.config)
@@ -131,7 +128,7 @@ def test_shell_is_in_the_leaders_session_and_in_a_group_of_its_own(hook, site):
     assert pid != ppid
 
 
-@needs_root
+@pytest.mark.root
 def test_shell_gets_none_of_the_descriptors_that_pbs_mom_leaks(hook, site):
     leaked = os.open("/", os.O_RDONLY)
     try:
@@ -141,14 +138,14 @@ def test_shell_gets_none_of_the_descriptors_that_pbs_mom_leaks(hook, site):
     assert answer == (0, "0\n1\n2\n3\n", "")  # 3 is the directory that ls reads
 
 
-@needs_root
+@pytest.mark.root
 def test_signal_to_the_hook_reaches_the_shell(hook, site):
     """From a process that is neither pbs_mom nor the hook's parent."""
     text = "trap 'exit 42' USR1; sh -c 'kill -USR1 '$PPID' & wait'; while :; do sleep 0.01; done"
     assert hook("run", ["/bin/sh", "-c", text], site.config) == (42, "", "")
 
 
-@needs_root
+@pytest.mark.root
 def test_signal_from_pbs_mom_does_not_reach_the_shell_a_second_time(site, installed):
     """The session's every process is signalled by pbs_mom itself, so that the hook must not hand it on."""
     code = "import sys; sys.path.insert(0, %r); from torque_ckpt.hooks.run import main; sys.exit(main(sys.argv, %r))" % (
@@ -162,7 +159,7 @@ def test_signal_from_pbs_mom_does_not_reach_the_shell_a_second_time(site, instal
     assert process.returncode == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: only root has a site with a run hook to start")
+@pytest.mark.root
 def test_descriptor_above_a_lowered_limit(hook, site):
     """pbs_mom may leak a descriptor and lower the limit then."""
     some = os.open("/", os.O_RDONLY)

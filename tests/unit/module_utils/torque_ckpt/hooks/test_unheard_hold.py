@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from test_checkpoint import STOPPING
+from engine_scripts import STOPPING
 from torque_ckpt import errors
 from torque_ckpt.torque import contract
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the checkpoint hook is root's")
+pytestmark = pytest.mark.root
 
 CHECKPOINT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt.hooks import checkpoint, unheard_hold; " \
     "unheard_hold.PATIENCE = 0.2; unheard_hold.PAUSE = 0.05; sys.exit(checkpoint.main(sys.argv, sys.argv.pop(1)))"

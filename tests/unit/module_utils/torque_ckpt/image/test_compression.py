@@ -6,7 +6,9 @@ import random
 import re
 
 import pytest
-from conftest import LIMIT, core_image
+from paths import TOP
+from core_images import core_image
+from waiting import LIMIT
 
 from torque_ckpt import errors, units
 from torque_ckpt.engines import blcr, criu
@@ -14,8 +16,6 @@ from torque_ckpt.errors import HookError
 from torque_ckpt.image import compression, compressors, digest, manifest, schema, seal
 from torque_ckpt.system import private_dir, privilege, processes
 from torque_ckpt.torque import contract
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the hooks are root's")
 
 SHOWN = "/shared/ckpt/12.head.CK/ckpt.12.head.1"
 ALICE = privilege.User("alice", 1001, 100, "/home/alice")
@@ -462,7 +462,7 @@ all_programs = pytest.mark.parametrize("setting, suffix", [
     ("none", ""), ("zstd", ".zst"), ("lz4", ".lz4"), ("gzip", ".gz"), ("auto", ".zst")])
 
 
-@needs_root
+@pytest.mark.root
 @both
 @all_programs
 def test_criu_job_there_and_back(hook, criu_site, start_job, state_of, wait_until, free_pid, setting, suffix, signal_number):
@@ -490,7 +490,7 @@ def blcr_site(site, open_directory):
     """The Site with the double of BLCR; the job's image is large."""
     place = os.path.join(open_directory, "bin")
     os.mkdir(place)
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "blcr_double.py")) as stream:
+    with open(str(TOP / "tests/unit/helpers/blcr_double.py")) as stream:
         text = "#!/usr/bin/python3\n" + stream.read()
     for name in ("cr_run", "cr_checkpoint", "cr_restart"):
         with open(os.path.join(place, name), "w") as stream:
@@ -503,7 +503,7 @@ def blcr_site(site, open_directory):
     return site
 
 
-@needs_root
+@pytest.mark.root
 @both
 @all_programs
 def test_blcr_job_there_and_back(hook, blcr_site, start_job, state_of, wait_until, program, setting, suffix, signal_number):
@@ -524,7 +524,7 @@ def test_blcr_job_there_and_back(hook, blcr_site, start_job, state_of, wait_unti
     assert after == files
 
 
-@needs_root
+@pytest.mark.root
 def test_what_cr_restart_reads_nobody_can_write(hook, blcr_site, start_job, wait_until, state_of, program, open_directory):
     """It is the user's process without any right of its own, so his others reach its files by /proc."""
     job = start_job(user=blcr_site.user, programs=[program('echo "$3 $$"; read line\n', "job")])
@@ -541,7 +541,7 @@ def test_what_cr_restart_reads_nobody_can_write(hook, blcr_site, start_job, wait
         assert stream.read() == "2\n"
 
 
-@needs_root
+@pytest.mark.root
 @both
 def test_job_that_goes_on_does_so_before_anything_is_compressed(hook, criu_site, start_job, stand_in, signal_number):
     """And one that is held stands still until the image is published."""
@@ -552,7 +552,7 @@ def test_job_that_goes_on_does_so_before_anything_is_compressed(hook, criu_site,
     assert said(stand_in) == ("T\n" if signal_number == "15" else "S\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_program_is_confined(hook, criu_site, start_job, stand_in):
     """It reads what the job's owner can write, so it has no capability and no other file, and is the user's."""
     job = start_job(user=criu_site.user)
@@ -567,7 +567,7 @@ def test_program_is_confined(hook, criu_site, start_job, stand_in):
     assert lines[-1] == str(len(PAGES) // 512)
 
 
-@needs_root
+@pytest.mark.root
 @both
 @pytest.mark.parametrize("text, why", [
     ("echo broken >&2; exit 4", "zstd failed with status 4: broken"),
@@ -588,7 +588,7 @@ def test_program_that_fails_leaves_job_and_older_image_as_they_were(hook, criu_s
     assert criu_site.content() == files
 
 
-@needs_root
+@pytest.mark.root
 @both
 def test_program_that_takes_too_long_for_the_hook(hook, criu_site, start_job, state_of, wait_until, stand_in, signal_number):
     job = start_job(user=criu_site.user)
@@ -599,7 +599,7 @@ def test_program_that_takes_too_long_for_the_hook(hook, criu_site, start_job, st
     assert criu_site.content() == {}
 
 
-@needs_root
+@pytest.mark.root
 def test_program_does_not_outlive_its_caller(hook, criu_site, start_job, state_of, wait_until, stand_in):
     """Else a held job would stand still for as long as it takes."""
     job = start_job(user=criu_site.user)
@@ -611,7 +611,7 @@ def test_program_does_not_outlive_its_caller(hook, criu_site, start_job, state_o
     assert processes.read_process(int(said(stand_in))) is None
 
 
-@needs_root
+@pytest.mark.root
 def test_program_that_is_named_and_not_there_stops_no_job(hook, criu_site, start_job, state_of, program):
     job = start_job(user=criu_site.user)
     program("kill -STOP $3\nexit 1\n")
@@ -624,7 +624,7 @@ def test_program_that_is_named_and_not_there_stops_no_job(hook, criu_site, start
     assert criu_site.content() == {}
 
 
-@needs_root
+@pytest.mark.root
 def test_small_job_needs_no_program(hook, criu_site, start_job, program, open_directory):
     job = start_job(user=criu_site.user)
     program(DUMPING.replace("cat %(top)s/pages >", "echo small >") % {"top": open_directory})

@@ -5,7 +5,7 @@ import stat
 import subprocess
 
 import pytest
-from conftest import WITNESS
+from paths import WITNESS
 
 from torque_ckpt import errors
 from torque_ckpt.errors import HookError

@@ -12,9 +12,6 @@ from torque_ckpt.job import identity, records
 from torque_ckpt.system import privilege, processes
 from torque_ckpt.torque import contract
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a process of another user")
-
-
 def call_of(session_id, job_id="12.head", user="alice"):
     return contract.Call(session_id, job_id, user, None, "/shared/ckpt/12.head.CK", "ckpt.12.head.1", 15, None)
 
@@ -119,7 +116,7 @@ def test_job_of_nobody(free_pid):
     assert identity.read_job_id(free_pid) is None
 
 
-@needs_root
+@pytest.mark.root
 def test_job_of_a_process_that_may_not_be_looked_into(in_child, start_job, somebody):
     pid = start_job().pids[0]
 
@@ -319,7 +316,7 @@ def may_trace():
         return any(line.startswith("CapEff:") and int(line.split()[1], 16) >> 19 & 1 for line in stream)
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.skipif(not may_trace(), reason="needs root: with CAP_SYS_PTRACE")
 def test_root_of_a_job_of_another_user(start_job, somebody, tmp_path):
     job = start_job(user=somebody)

@@ -157,7 +157,7 @@ def test_many_hooks_one_after_the_other(place, tmp_path):
     assert os.listdir(os.path.join(place, "jobs")) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: becomes another user")
+@pytest.mark.root
 def test_user_cannot_take_the_lock(place, open_directory, somebody):
     place = os.path.join(open_directory, "run")
 

@@ -76,10 +76,7 @@ def test_tree_is_killed_children_first(start_job, monkeypatch, somebody):
     assert sent[2:] == [(job.leader, signal.SIGKILL)]
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: two users")
-
-
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("handles", [True, False])
 def test_kill_ends_the_job_and_not_who_has_its_number_by_now(start_job, monkeypatch, somebody, wait_until, state_of, handles):
     """With the kernel's handles, and without them, as the user."""
@@ -93,7 +90,7 @@ def test_kill_ends_the_job_and_not_who_has_its_number_by_now(start_job, monkeypa
     wait_until(lambda: state_of(found.pid) == "Z")
 
 
-@needs_root
+@pytest.mark.root
 def test_go_on_wakes_only_what_is_the_jobs(start_job, somebody, wait_until, state_of):
     mine = start_job(user=somebody)
     found = processes.read_process(mine.pids[0])

@@ -9,7 +9,7 @@ from torque_ckpt.errors import HookError
 from torque_ckpt.store import catalog
 from torque_ckpt.system import privilege
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: directories of somebody else")
+pytestmark = pytest.mark.root
 
 
 def test_limit_where_it_cannot_be_counted_what_there_is(in_child, open_directory, somebody):

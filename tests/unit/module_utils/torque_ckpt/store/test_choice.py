@@ -13,7 +13,7 @@ from torque_ckpt.store import choice, location
 from torque_ckpt.system import privilege
 from torque_ckpt.torque import contract
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, who becomes the user")
+pytestmark = pytest.mark.root
 
 Node = namedtuple("Node", "user")
 

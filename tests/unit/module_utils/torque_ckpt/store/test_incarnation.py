@@ -12,8 +12,6 @@ from torque_ckpt.job import identity, records
 from torque_ckpt.store import generations, incarnation
 from torque_ckpt.system import processes
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the hooks are root's")
-
 KEYS = [("first", bytes([0x17]) * 32)]
 """As conftest.Site has them."""
 
@@ -83,7 +81,7 @@ def shown(seconds):
 
 # A checkpoint
 
-@needs_root
+@pytest.mark.root
 def test_first_image_writes_it_and_the_next_keeps_it(checkpoint, site, job):
     assert checkpoint(1) == (0, "", "")
     found = written(site)
@@ -100,7 +98,7 @@ def test_first_image_writes_it_and_the_next_keeps_it(checkpoint, site, job):
     assert [named(site, "ckpt.12.head.%d" % number) for number in (1, 2)] == [found["id"]] * 2
 
 
-@needs_root
+@pytest.mark.root
 def test_job_that_continues_elsewhere(checkpoint, site, job, state_of):
     """Neither written nor pruned, though there are too many."""
     for number in (1, 2, 3):
@@ -112,7 +110,7 @@ def test_job_that_continues_elsewhere(checkpoint, site, job, state_of):
     assert state_of(job.pids[0]) == "S"
 
 
-@needs_root
+@pytest.mark.root
 def test_restart_elsewhere_while_the_image_is_written(checkpoint, site, job, program):
     site.publish("ckpt.12.head.1", 7, [7])
     there, draft = other(site), os.path.join(site.directory, "new")
@@ -125,7 +123,7 @@ def test_restart_elsewhere_while_the_image_is_written(checkpoint, site, job, pro
     assert written(site)["node"] == "node2"
 
 
-@needs_root
+@pytest.mark.root
 def test_job_that_started_again_takes_over(checkpoint, site):
     """The images of the life before it do not count as its own, but stay until it has enough."""
     for number in (1, 2):
@@ -138,7 +136,7 @@ def test_job_that_started_again_takes_over(checkpoint, site):
     assert sorted(os.listdir(site.directory)) == [NAME, "ckpt.12.head.3", "ckpt.12.head.4"]
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("change", [
     lambda site: "", lambda site: "no JSON", lambda site: "[" * 4096, lambda site: "{}", lambda site: other(site)[:-2],
     lambda site: other(site).replace("node2", "node3"), lambda site: other(site, job_id="13.head"), lambda site: other(site, uid=7),
@@ -152,7 +150,7 @@ def test_file_that_nobody_sealed_for_this_job(checkpoint, site, change):
     assert (written(site)["node"], written(site)["generation"]) == (os.uname().nodename, 1)
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/etc/passwd", path), lambda path: os.symlink("nowhere", path)],
                          ids=["fifo", "link", "dangling"])
 def test_something_else_in_its_place(checkpoint, site, make):
@@ -164,7 +162,7 @@ def test_something_else_in_its_place(checkpoint, site, make):
     assert not os.path.lexists(os.path.join(site.directory, "nowhere"))
 
 
-@needs_root
+@pytest.mark.root
 def test_directory_in_its_place(checkpoint, site, state_of, job):
     os.mkdir(os.path.join(site.directory, NAME))
     assert checkpoint(1) == (errors.CANNOT_WRITE, "", "cannot write .incarnation.12.head of job 12.head: Is a directory\n")
@@ -172,7 +170,7 @@ def test_directory_in_its_place(checkpoint, site, state_of, job):
     assert state_of(job.pids[0]) == "S"
 
 
-@needs_root
+@pytest.mark.root
 def test_key_that_this_node_lacks(checkpoint, site):
     put(site, other(site, keys=[("second", b"s" * 32)]))
     before = site.content()
@@ -182,7 +180,7 @@ def test_key_that_this_node_lacks(checkpoint, site):
     assert site.content() == before
 
 
-@needs_root
+@pytest.mark.root
 def test_failed_checkpoint_writes_none(checkpoint, site, program):
     program("exit 1\n")
     assert checkpoint(1).code == errors.ENGINE
@@ -200,14 +198,14 @@ def restarted(site, job):
     return mine
 
 
-@needs_root
+@pytest.mark.root
 def test_restarted_job_is_known_by_its_record(checkpoint, site, restarted):
     put(site, json.dumps(restarted))
     assert checkpoint(2) == (0, "", "")
     assert (written(site), named(site, "ckpt.12.head.2")) == (restarted, restarted["id"])
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("there", [None, "damaged", "older"])
 def test_restarted_job_writes_its_own_again(checkpoint, site, restarted, there):
     if there:
@@ -216,7 +214,7 @@ def test_restarted_job_writes_its_own_again(checkpoint, site, restarted, there):
     assert written(site) == restarted
 
 
-@needs_root
+@pytest.mark.root
 def test_restarted_job_that_continues_elsewhere(checkpoint, site, restarted):
     put(site, other(site))
     done = checkpoint(2)
@@ -227,7 +225,7 @@ def test_restarted_job_that_continues_elsewhere(checkpoint, site, restarted):
 
 # A restart
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("before", [None, "theirs"])
 def test_failed_restart_leaves_the_file_as_it_was(hook, site, free_pid, program, before):
     site.publish("ckpt.12.head.2", free_pid, [free_pid])
@@ -248,7 +246,7 @@ def test_failed_restart_leaves_the_file_as_it_was(hook, site, free_pid, program,
     assert records.read(site.run_directory, "12.head", records.JOB) is None
 
 
-@needs_root
+@pytest.mark.root
 def test_file_that_cannot_be_written_keeps_no_job_from_its_restart(hook, site, free_pid, program):
     site.publish("ckpt.12.head.2", free_pid, [free_pid])
     os.mkdir(os.path.join(site.directory, NAME))

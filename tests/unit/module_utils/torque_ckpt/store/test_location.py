@@ -57,9 +57,6 @@ def test_configured_refuses_a_directory_elsewhere(directory):
 
 # Root makes the job's directory where users may not
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: directories are given away")
-
-
 def found(path):
     """Owner and mode of a path as (uid, gid, octal str), None when it is not there."""
     try:
@@ -69,7 +66,7 @@ def found(path):
     return status.st_uid, status.st_gid, "%o" % (status.st_mode & 0o7777)
 
 
-@needs_root
+@pytest.mark.root
 def test_root_gives_the_user_a_directory_in_the_store_itself(place, somebody):
     before = descriptors()
     location.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
@@ -77,7 +74,7 @@ def test_root_gives_the_user_a_directory_in_the_store_itself(place, somebody):
     assert descriptors() == before
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("slash", ["", "/"])
 def test_a_directory_deeper_in_the_store_is_the_users_to_make(place, somebody, slash):
     os.mkdir(place["path"] + "/alice")
@@ -85,7 +82,7 @@ def test_a_directory_deeper_in_the_store_is_the_users_to_make(place, somebody, s
     assert os.listdir(place["path"] + "/alice") == []
 
 
-@needs_root
+@pytest.mark.root
 def test_root_gives_the_user_his_own_directory_in_the_store(place, somebody):
     own = "%s/%s" % (place["path"], somebody.name)
     location.give_job_directory(place, own + "/12.head.CK", somebody)
@@ -96,13 +93,13 @@ def test_root_gives_the_user_his_own_directory_in_the_store(place, somebody):
     assert found(own) == (somebody.uid, somebody.gid, "700")
 
 
-@needs_root
+@pytest.mark.root
 def test_root_makes_nobody_elses_directory(place, somebody):
     location.give_job_directory(place, place["path"] + "/somebodyelse/12.head.CK", somebody)
     assert found(place["path"] + "/somebodyelse") is None
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("mode", [0o1777, 0o775, 0o757])
 def test_root_makes_nothing_where_others_can_write(place, somebody, mode):
     os.chmod(place["path"], mode)
@@ -110,7 +107,7 @@ def test_root_makes_nothing_where_others_can_write(place, somebody, mode):
     assert found(place["path"] + "/12.head.CK") is None
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc", path), lambda path: open(path, "w").close()])
 def test_what_is_there_already_is_not_given_away(place, somebody, make):
     make(place["path"] + "/12.head.CK")
@@ -227,7 +224,7 @@ def test_job_directory_that_the_user_may_not_make(open_directory, somebody):
     assert caught.value.code == errors.CANNOT_WRITE
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be two users")
+@pytest.mark.root
 def test_what_another_uid_owns(open_directory, somebody):
     """A user who has another uid on the node where the image was made."""
     place, path = {"path": open_directory, "id": "default"}, open_directory + "/12.head.CK"
@@ -803,7 +800,7 @@ def test_sweep_follows_no_link(job_directory, tmp_path, free_pid):
     assert (tmp_path / "elsewhere" / "file").read_text() == "precious"
 
 
-@needs_root
+@pytest.mark.root
 def test_sweep_leaves_alone_what_belongs_to_another(job_directory, free_pid, somebody):
     leave(job_directory, here(free_pid, 1))
     os.chown("/proc/self/fd/%d/%s" % (job_directory, here(free_pid, 1)), somebody.uid, -1)
@@ -914,7 +911,7 @@ def test_new_job_directory_is_flushed_in_its_parent(place, monkeypatch):
             os.makedirs(path + "/ckpt.1", exist_ok=True)
 
 
-@needs_root
+@pytest.mark.root
 def test_new_job_directory_of_pbs_mom_is_flushed_by_root(place, somebody, monkeypatch):
     flushed = []
     monkeypatch.setattr(location.os, "fsync", lambda descriptor: flushed.append(os.readlink("/proc/self/fd/%d" % descriptor)))

@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from conftest import wait_until
+from waiting import wait_until
 from torque_ckpt.errors import HookError, CANNOT_WRITE, DATA, NO_INPUT
 from torque_ckpt.hooks import copy
 from torque_ckpt.image import manifest, schema

@@ -12,7 +12,6 @@ from torque_ckpt import errors
 from torque_ckpt.system import environment
 from torque_ckpt.torque import contract
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: gives files away")
 PROGRAMS = ["run", "checkpoint", "restart", "copy", "health", "torque-ckpt", "witness"]
 """What is installed beside the package."""
 ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1"]
@@ -51,7 +50,7 @@ def refusal(path, end=""):
             "on this node; nothing was done%s\n" % (path, end))
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("path", ["", "/torque_ckpt", "/torque_ckpt/engines", "/torque_ckpt/engines/criu.py", "/torque_ckpt/telemetry",
                                   "/torque_ckpt/telemetry/report.py", "/../etc", "/.."] + ["/" + name for name in PROGRAMS])
 @pytest.mark.parametrize("spoil", [lambda path: os.chmod(path, 0o775), lambda path: os.chmod(path, 0o757),
@@ -61,14 +60,14 @@ def test_code_that_others_could_change(code, path, spoil):
     assert ask(code, "checkpoint", ARGUMENTS + ["15", "-"]) == refusal(os.path.normpath(code + path))
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("name, arguments, end", [("restart", ARGUMENTS, " (attempt 1 of 5)"), ("run", ["/bin/true"], "")])
 def test_every_hook_looks(code, name, arguments, end):
     os.chmod(code + "/torque_ckpt", 0o777)
     assert ask(code, name, arguments) == refusal(code + "/torque_ckpt", end)
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("path, safe", [("", False), ("/torque_ckpt", False), ("/..", True)])
 def test_sticky_directory_is_safe_above_the_code_only(code, path, safe):
     os.chmod(code + path, 0o1777)
@@ -76,7 +75,7 @@ def test_sticky_directory_is_safe_above_the_code_only(code, path, safe):
     assert (found == refusal(os.path.normpath(code + path))) != safe
 
 
-@needs_root
+@pytest.mark.root
 def test_link_to_code_in_a_users_directory(code, open_directory):
     theirs = os.path.join(open_directory, "home")
     os.mkdir(theirs)

@@ -28,10 +28,7 @@ def test_only_its_descriptor_leads_there(open_directory, somebody):
     assert os.listdir(parent) == []
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: another account")
-
-
-@needs_root
+@pytest.mark.root
 def test_what_root_took_over_cannot_be_opened_for_writing(open_directory, somebody):
     """Not even by a descriptor that somebody else's process has open for reading."""
     place = private_dir.Place(open_directory + "/run", somebody)

@@ -11,8 +11,6 @@ from torque_ckpt import errors
 from torque_ckpt.errors import HookError
 from torque_ckpt.system import command, privilege, processes
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: becoming another user")
-
 CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_NET_BIND_SERVICE = 5, 6, 7, 10
 
 
@@ -163,7 +161,7 @@ def test_an_ordinary_user_cannot_become_another(somebody):
     assert caught.value.code == errors.SYSTEM
 
 
-@needs_root
+@pytest.mark.root
 def test_as_user_has_the_users_groups_and_none_of_roots(in_child, somebody):
     def work():
         os.setgroups([0, 12345])
@@ -173,13 +171,13 @@ def test_as_user_has_the_users_groups_and_none_of_roots(in_child, somebody):
     assert 0 not in groups and 12345 not in groups
 
 
-@needs_root
+@pytest.mark.root
 def test_as_user_has_no_capabilities(somebody):
     found = capabilities(privilege.as_user(somebody, status_text))
     assert [found[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [0, 0, 0, 0]
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("kept", [(CAP_KILL,), (CAP_NET_BIND_SERVICE, CAP_KILL)])
 def test_as_user_has_exactly_the_capabilities_it_was_given_and_so_has_its_program(somebody, kept):
     mask = sum(1 << capability for capability in kept)
@@ -189,7 +187,7 @@ def test_as_user_has_exactly_the_capabilities_it_was_given_and_so_has_its_progra
     assert "Uid:\t%s\n" % "\t".join([str(somebody.uid)] * 4) in program
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.skipif(not capabilities(status_text())["Prm"] >> privilege.CAP_CHECKPOINT_RESTORE & 1,
                     reason="needs root: with CAP_CHECKPOINT_RESTORE (kernel 5.9)")
 def test_as_user_with_a_capability_of_the_upper_word(somebody):
@@ -197,7 +195,7 @@ def test_as_user_with_a_capability_of_the_upper_word(somebody):
     assert [found[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [1 << privilege.CAP_CHECKPOINT_RESTORE | 1 << CAP_KILL] * 4
 
 
-@needs_root
+@pytest.mark.root
 def test_as_user_with_a_capability_that_there_is_not(somebody):
     with pytest.raises(HookError) as caught:
         privilege.as_user(somebody, lambda: None, (63,))
@@ -212,7 +210,7 @@ def keep_only(*kept):
     assert ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)) == 0
 
 
-@needs_root
+@pytest.mark.root
 def test_root_that_may_not_change_users(in_child, somebody):
     def work():
         keep_only()
@@ -223,7 +221,7 @@ def test_root_that_may_not_change_users(in_child, somebody):
     assert in_child(work).result == [errors.SYSTEM, "cannot become user nobody: Operation not permitted"]
 
 
-@needs_root
+@pytest.mark.root
 def test_root_that_does_not_have_the_capability(in_child, somebody):
     def work():
         keep_only(CAP_SETGID, CAP_SETUID)
@@ -234,7 +232,7 @@ def test_root_that_does_not_have_the_capability(in_child, somebody):
     assert in_child(work).result == [errors.SYSTEM, "capset failed: Operation not permitted"]
 
 
-@needs_root
+@pytest.mark.root
 def test_a_given_capability_does_not_bring_root_back(somebody):
     def work():
         for change in (os.setuid, os.setgid):
@@ -390,7 +388,7 @@ def test_part_that_is_stopped_with_its_last_breath(somebody, hurried, monkeypatc
 
 # When memory runs out
 
-@needs_root
+@pytest.mark.root
 def test_what_becomes_a_user_is_not_spared(tmp_path, monkeypatch, somebody):
     """In a container root may not set the real one."""
     score = tmp_path / "oom_score_adj"
@@ -405,7 +403,7 @@ def test_what_becomes_a_user_is_not_spared(tmp_path, monkeypatch, somebody):
     assert score.read_text() == "500"
 
 
-@needs_root
+@pytest.mark.root
 def test_root_is_spared_as_far_as_the_kernel_lets_it(in_child, somebody):
     def work():
         def score():

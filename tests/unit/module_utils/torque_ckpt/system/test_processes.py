@@ -185,7 +185,7 @@ print(os.waitpid(victim, 0)[1])
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a pid namespace, in which numbers are chosen")
+@pytest.mark.root
 @pytest.mark.parametrize("plain", [False, True])
 def test_signal_does_not_reach_who_has_the_number_by_now(plain):
     """With the kernel's handles, and on a kernel that has none."""

@@ -7,11 +7,11 @@ import threading
 import time
 
 import pytest
+from paths import TOP
 
 from torque_ckpt import errors
 from torque_ckpt.telemetry import metrics
 
-TOP = pathlib.Path(__file__).resolve().parents[3]
 HELD = {"outcome": "held", "bytes": 1000, "seconds": 1.5, "frozen_seconds": 0.25, "job": "12.head",
         "phases": {"dump": 0.25, "publish": 1.0}}
 FAILED = {"outcome": "failed", "code": errors.CANNOT_WRITE, "sentence": "no room", "job": "12.head", "phases": {}}

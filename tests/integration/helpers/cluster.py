@@ -1,0 +1,228 @@
+"""Real hosts, what runs on them, and a job on one of them."""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import time
+
+TOP = pathlib.Path(__file__).resolve().parents[3]
+GROUP = os.environ.get("CKPT_TORQUE_GROUP", "integration")
+HOOKS = "/usr/lib/ckpt-torque"
+STORE = "/shared/ckpt"
+CONFIG = "/etc/ckpt-torque/hooks.json"
+
+
+FAULTS = {}
+"""What the fault suite counts (int by what), printed at the end of the run."""
+
+
+def hosts(*arguments, program="hosts.py"):
+    done = subprocess.run(["python3", str(TOP / "molecule/shared" / program)] + list(arguments),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+class Result(object):
+    """What a command or a playbook did."""
+
+    def __init__(self, done):
+        self.code = done.returncode
+        self.out = done.stdout
+        self.err = done.stderr
+
+    def changed(self, host):
+        """How many tasks a playbook changed on a host."""
+        return int(re.search(r"^%s\s+: .*changed=(\d+)" % host, self.out, re.MULTILINE).group(1))
+
+
+class Node(object):
+    """A host, reached over ssh; commands are shell text."""
+
+    def __init__(self, name, variables, entry):
+        self.name = name
+        self.command = ["ssh", "-i", variables["ansible_ssh_private_key_file"], *variables["ansible_ssh_common_args"].split(),
+                        "-p", str(entry["ansible_port"]),
+                        "-o", "ControlMaster=auto", "-o", "ControlPath=%s/ssh-%%C" % os.environ.get("XDG_RUNTIME_DIR", "/tmp"),
+                        "-o", "ControlPersist=60", "root@" + entry["ansible_host"]]
+
+    def run(self, script):
+        return Result(subprocess.run(self.command + [script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     stdin=subprocess.DEVNULL, universal_newlines=True, timeout=120, check=False))
+
+    def ask(self, script):
+        """Run a script that must succeed; return its output."""
+        done = self.run(script)
+        assert done.code == 0, "%s: %s: %s" % (self.name, script, done.err)
+        return done.out.strip()
+
+    def hook(self, name, *arguments):
+        """Call a root hook with pbs_mom's environment."""
+        return self.run("cd / && env -i PATH=/bin:/usr/bin %s/%s %s" % (HOOKS, name, " ".join(map(str, arguments))))
+
+
+class Cluster(object):
+    def __init__(self, group=GROUP, program="hosts.py"):
+        hosts("up", group, program=program)
+        self.inventory = hosts("inventory", group, program=program)
+        found = json.loads(pathlib.Path(self.inventory).read_text())["all"]
+        self.torque = found["vars"]["torque_enabled"]
+        self.version = found["vars"].get("torque_version", "")
+        self.nodes = {name: Node(name, found["vars"], entry) for name, entry in found["hosts"].items()}
+
+    def is_older_than(self, *version):
+        """Whether the cluster's TORQUE is older than this version (ints)."""
+        return tuple(map(int, re.findall(r"\d+", self.version))) < version
+
+    def playbook(self, name, *arguments, inventory=None, **variables):
+        """Run a playbook of the installed collection."""
+        # Tests break nodes for moments, and pbs_mom must not look just then: the node would be down for minutes.
+        variables = dict({"torque_mom_health_check_interval": "400"}, **variables)
+        return self._ansible("ansible-playbook", "-i", inventory or self.inventory, "-e", json.dumps(variables),
+                             "ckpt.torque." + name, *arguments)
+
+    def role(self, host, name, **variables):
+        """Apply a role to a host."""
+        return self._ansible("ansible", "-i", self.inventory, "-e", json.dumps(variables), "-m", "include_role",
+                             "-a", "name=ckpt.torque." + name, host)
+
+    def module(self, host, module_name, collection="ckpt.torque", **arguments):
+        """Run a module on a host."""
+        return self._ansible("ansible", "-i", self.inventory, "-m", collection + "." + module_name, "-a", json.dumps(arguments), host)
+
+    @staticmethod
+    def _ansible(*command):
+        environment = dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"), ANSIBLE_NOCOLOR="1", ANSIBLE_FORCE_COLOR="0")
+        return Result(subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, env=environment,
+                                     cwd=TOP, check=False))
+
+
+JOB = r"""
+import os, signal, sys, time
+signal.signal(signal.SIGUSR1, lambda number, frame: os.write(1, b"USR1\n"))
+counter = 0
+while not os.path.exists("stop"):
+    counter += 1
+    os.write(1, b"%d\n" % counter)
+    time.sleep(0.01)
+sys.exit(5)
+"""
+
+
+class Job(object):
+    """A job that pbs_mom could have started: a bash script with a python child, output in the store's user directory."""
+
+    def __init__(self, node, number):
+        self.node = node
+        self.id = "%d.head" % number
+        self.place = "%s/alice/%s" % (STORE, self.id)
+        self.directory = "%s/%s.CK" % (STORE, self.id)
+        self.session = None
+        self.images = 0
+
+    def start(self, script="python3 job.py; exit $?", variables=""):
+        self.node.ask("install -d -o alice %s && cd %s && cat > job.py <<'X'\n%s\nX\ncat > job.sh <<'X'\n#!/bin/bash\n%s\nX\n"
+                      "chmod 755 job.sh; touch out err; chown alice out err" % (self.place, self.place, JOB, script))
+        self.session = int(self.node.ask(
+            "rm -f {told}; cd {place}; PBS_JOBID={job} {variables} setsid --fork setpriv --reuid alice --regid alice --init-groups sh -c "
+            "'echo $$ > {told}; exec {hooks}/run /bin/bash ./job.sh' < /dev/null > out 2> err; "
+            "for _ in $(seq 100); do [ -s {told} ] && break; sleep 0.05; done; cat {told}"
+            .format(told="/tmp/%s.pid" % self.id, place=self.place, job=self.id, variables=variables, hooks=HOOKS)))
+        self.progress()
+        return self
+
+    def counter(self):
+        return int(self.node.ask("grep -v USR1 %s/out | tail -n 1 | grep . || echo 0" % self.place))
+
+    def progress(self):
+        """Wait until the job has counted on."""
+        before = self.counter()
+        for _attempt in range(100):
+            if self.counter() > before + 2:
+                return
+            time.sleep(0.05)
+        raise AssertionError("job %s makes no progress after %d: %s" % (self.id, before, self.complaints()))
+
+    def complaints(self):
+        """What the job and its restart hook said on stderr."""
+        return self.node.run("cat %s/err /tmp/%s.err" % (self.place, self.id)).out
+
+    def name(self):
+        return "ckpt.%s.%d" % (self.id, self.images)
+
+    def arguments(self, **other):
+        values = {"session": self.session, "job": self.id, "user": "alice", "group": "alice",
+                  "directory": self.directory, "name": self.name()}
+        values.update(other)
+        return [values[key] for key in ("session", "job", "user", "group", "directory", "name")]
+
+    def checkpoint(self, signal, node=None, depth="-", **other):
+        """Call the checkpoint hook as pbs_mom does: the directory is made by root and given to the user."""
+        node = node or self.node
+        node.run("mkdir -m 755 %s && chown alice %s" % (self.directory, self.directory))
+        self.images += 1
+        return node.hook("checkpoint", *(self.arguments(**other) + [signal, depth]))
+
+    def hold(self):
+        done = self.checkpoint(15)
+        assert (done.code, done.err) == (0, "")
+
+    def restart(self, node, **other):
+        """Call the restart hook that must fail; return what it said."""
+        return node.run("cd / && env -i PATH=/bin:/usr/bin setsid --wait %s/restart %s"
+                        % (HOOKS, " ".join(map(str, self.arguments(**other)))))
+
+    def move(self, node):
+        """Restart on a node and see the job go on."""
+        node.ask("rm -f /tmp/%s.exit; cd / && env -i PATH=/bin:/usr/bin setsid --fork sh -c "
+                 "'setsid --wait %s/restart %s 2> /tmp/%s.err; echo $? > /tmp/%s.exit' > /dev/null < /dev/null 2> /dev/null"
+                 % (self.id, HOOKS, " ".join(map(str, self.arguments())), self.id, self.id))
+        self.node = node
+        self.progress()
+
+    def generations(self):
+        """The generations (dict by name) of the images, and None for whatever else is in the job's directory, but for its incarnation."""
+        found = self.node.ask("cd %s && for name in $(ls -A -I '.incarnation.*'); do "
+                              "echo $name $(grep -s '\"generation\"' $name/manifest.json); done" % self.directory)
+        return {line.split()[0]: int(line.split()[-1].strip(",")) if " " in line else None for line in found.splitlines()}
+
+    def images_digest(self):
+        """What is in the job's directory, by content."""
+        return self.node.ask("cd %s && find . -type f -exec sha256sum {} + | sort" % self.directory)
+
+    def lines(self):
+        return self.node.ask("cat %s/out" % self.place).splitlines()
+
+    def clean(self, nodes):
+        for node in nodes:
+            node.run("pkill -KILL -u alice,bob; rm -f /tmp/%s.*" % self.id)
+        self.node.run("rm -rf %s %s" % (self.place, self.directory))
+
+    def end(self):
+        """Let the moved job end by itself; return its exit status."""
+        self.node.ask("touch %s/stop" % self.place)
+        told = "/tmp/%s.exit" % self.id
+        return int(self.node.ask("for i in $(seq 600); do [ -s {0} ] && break; sleep 0.1; done; cat {0}".format(told)))
+
+
+@contextlib.contextmanager
+def configured(node, **settings):
+    """Have other settings in the hooks' configuration of a node."""
+    kept = node.ask("kept=$(mktemp) && cat %s > $kept && echo $kept" % CONFIG)
+    node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(dict(json.loads(node.ask("cat " + kept)), **settings))))
+    try:
+        yield
+    finally:
+        node.ask("cat {0} > {1} && rm {0}".format(kept, CONFIG))
+
+
+def begin(running, signal):
+    """Start the checkpoint hook in the background; return its pid, when it is at work."""
+    running.node.run("mkdir -m 755 %s && chown alice %s" % (running.directory, running.directory))
+    running.images += 1
+    line = " ".join(map(str, running.arguments() + [signal, "-"]))
+    return int(running.node.ask("cd /; env -i PATH=/bin:/usr/bin setsid %s/checkpoint %s > /tmp/%s.said 2>&1 < /dev/null & "
+                                "for i in $(seq 100); do [ -e /tmp/dumping ] && break; sleep 0.05; done; echo $!"
+                                % (HOOKS, line, running.id)))

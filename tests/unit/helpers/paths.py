@@ -1,0 +1,7 @@
+"""Where things are in this checkout."""
+import pathlib
+
+TOP = pathlib.Path(__file__).resolve().parents[3]
+MODULE_UTILS = TOP / "plugins/module_utils"
+WITNESS = TOP / "roles/checkpoint_hooks/files/witness"
+DATA = TOP / "tests/unit/data"
