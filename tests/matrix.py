@@ -41,7 +41,7 @@ def insist(condition, sentence):
 # -- the cells ---------------------------------------------------------------------
 
 
-class Trial(object):
+class Trial:
     """One version on its hosts. Each cell returns what was seen (str) or raises Failed or AssertionError."""
 
     PREFIX = "matrix"

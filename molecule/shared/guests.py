@@ -118,7 +118,7 @@ def free_port(kind=socket.SOCK_STREAM):
         return found.getsockname()[1]
 
 
-class Guest(object):
+class Guest:
     """One machine of a group: its directory holds disk, console, pid and the port of its sshd on this machine."""
 
     def __init__(self, group, host):

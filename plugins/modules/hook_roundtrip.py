@@ -205,7 +205,7 @@ exit $status
 """
 
 
-class Trip(object):
+class Trip:
     """The round trip on this node. .state is what the next node needs to know."""
 
     def __init__(self, params, state, node):
@@ -225,7 +225,7 @@ class Trip(object):
         self.work = state["work"]
         self.output, self.error = os.path.join(self.work, "stdout"), os.path.join(self.work, "stderr")
         self.job = fake_mom.Job(HOME, params["hooks_path"], self.user, grp.getgrgid(self.user.gid).gr_name,
-                           state["job_id"], state["directory"], state["session_id"])
+                                state["job_id"], state["directory"], state["session_id"])
         privilege.become_subreaper()  # what the killed job leaves must be reaped, or its process ids stay in use
         if not state["nodes"] or state["nodes"][-1] != node:
             state["nodes"].append(node)
@@ -243,7 +243,7 @@ class Trip(object):
             return True
         if not os.path.isdir(os.path.dirname(self.work)):
             raise roundtrip.TrialError("there is no directory %s for the job's output; add %s to checkpoint_store_users or name a work_path"
-                                   % (os.path.dirname(self.work), self.user.name))
+                                       % (os.path.dirname(self.work), self.user.name))
         self._as_user(make)
         self.job.place_script(SCRIPT.format(work=self.work, status=STATUS))
         self.job.run(self.output, self.error)
@@ -295,7 +295,7 @@ class Trip(object):
         self.job.wait(self.timeout)
         if not fake_mom.wait_until(lambda: not self.job.processes(), self.timeout):
             raise roundtrip.TrialError("processes of the held job are still there: %s"
-                                   % ", ".join("%d (%s)" % (process.pid, process.name) for process in self.job.processes()))
+                                       % ", ".join("%d (%s)" % (process.pid, process.name) for process in self.job.processes()))
         self.state["counters"].append(self.counter())
 
     def go_on(self):
@@ -327,7 +327,7 @@ class Trip(object):
         status, words = self.job.wait(self.timeout), " ".join(self.job.last_words().split())
         if self.counter() != before or status not in (ENGINE, REFUSED):
             raise roundtrip.TrialError("the image should have been refused, but the restart hook ended with status %d at counter %d: %s"
-                                   % (status, self.counter(), words or "it said nothing"))
+                                       % (status, self.counter(), words or "it said nothing"))
         if (self._read(os.path.join(path, "manifest.json")) != manifest
                 or self._as_user(lambda: roundtrip.image_bytes(path)) != self.state["image_bytes"]):
             raise roundtrip.TrialError("the image was refused, but it is not as it was: %s" % path)
@@ -388,7 +388,7 @@ class Trip(object):
         words = " ".join((self.job.last_words() or self._read(self.error)).split())
         if self.job.ended():
             raise roundtrip.TrialError("the job ended at counter %d with status %d: %s"
-                                   % (self.counter(), fake_mom.exit_status(self.job.status), words or "it said nothing"))
+                                       % (self.counter(), fake_mom.exit_status(self.job.status), words or "it said nothing"))
         raise roundtrip.TrialError("the job made no progress within %d seconds (counter %d): %s; %s" % (
             self.timeout, self.counter(), words or "it said nothing", roundtrip.whereabouts(self.job.processes())))
 

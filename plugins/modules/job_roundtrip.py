@@ -232,7 +232,7 @@ def seconds(text):
     return total if parts else None
 
 
-class Trip(object):
+class Trip:
     """The round trip. .facts is what it found out."""
 
     def __init__(self, params, commands):
@@ -278,7 +278,7 @@ class Trip(object):
         """Submit the job for the first node and see it make progress there."""
         if not os.path.isdir(self.parent):
             raise roundtrip.TrialError("there is no directory %s for the job's output; add %s to checkpoint_store_users or name a work_path"
-                                   % (self.parent, self.user.name))
+                                       % (self.parent, self.user.name))
 
         def make():
             os.mkdir(self.work)
@@ -364,7 +364,7 @@ class Trip(object):
             self.noted["walltime"] = found
             if found < self.walltime:
                 raise roundtrip.TrialError("the server accounts a walltime of %d seconds, but the job had used %d before its restart"
-                                       % (found, self.walltime))
+                                           % (found, self.walltime))
         return found
 
     def directory(self, job):
@@ -398,7 +398,7 @@ class Trip(object):
             self.noted["engine_seconds"] = manifest["frozen_seconds"]
         if self.depth and manifest.get("depth") != self.depth:
             raise roundtrip.TrialError("the job was submitted with depth %d, but the checkpoint hook was given %s"
-                                   % (self.depth, manifest.get("depth")))
+                                       % (self.depth, manifest.get("depth")))
         self.facts["image_bytes"] = self.as_user(lambda: roundtrip.image_bytes(path))
         self.images.append(path)
         if self.depth:
@@ -410,7 +410,7 @@ class Trip(object):
         wanted = {os.path.basename(path) for path in self.images[-self.depth:]}
         if len(found) > self.depth or not wanted <= set(found):
             raise roundtrip.TrialError("the job was submitted with depth %d and has made %d images, but these are kept: %s"
-                                   % (self.depth, len(self.images), ", ".join(found)))
+                                       % (self.depth, len(self.images), ", ".join(found)))
 
     def kept(self):
         """Return what is in the directory of the job's images, and the files of the last image with their sizes (list of str)."""
@@ -508,7 +508,7 @@ class Trip(object):
         self.noted["resumed"] = self.numbers()[written] - 1
         if self.noted["resumed"] > self.origin:
             raise roundtrip.TrialError("the job goes on from %d, but its image was made at %d: it is not from the image that was named"
-                                   % (self.noted["resumed"], self.origin))
+                                       % (self.noted["resumed"], self.origin))
 
     def finish(self):
         """Let the job end by itself and judge what TORQUE delivered."""
@@ -528,7 +528,7 @@ class Trip(object):
             raise roundtrip.TrialError("the output that TORQUE delivered has no end (%d lines)" % len(output.splitlines()))
         if found.counter < self.origin:  # what made progress was another one, which a hold had not ended
             raise roundtrip.TrialError("the job ended at %d, but its last image was made at %d: it is not from that image"
-                                   % (found.counter, self.origin))
+                                       % (found.counter, self.origin))
         if self.facts["exit_status"] != STATUS:
             raise roundtrip.TrialError("the job's exit status is %d, expected %d" % (self.facts["exit_status"], STATUS))
         words = [line for line in (output + self.file("stderr")).splitlines() if line.startswith("job ")]
@@ -553,7 +553,7 @@ class Trip(object):
             self.commands("root", "qdel", self.job_id)
         if not fake_mom.wait_until(lambda: self.commands.job(self.job_id).get("job_state", "C") == "C", self.timeout, PAUSE):
             raise roundtrip.TrialError("job %s is still there after %d seconds; look at its node, then use qdel -p"
-                                   % (self.job_id, self.timeout))
+                                       % (self.job_id, self.timeout))
 
     def remove(self):
         """Remove the job's files and images."""
@@ -644,7 +644,7 @@ def main():
                          % (host, params["timeout"]))
     if module.check_mode:
         module.exit_json(changed=False, **roundtrip.result("L3", params["path"], None, "check mode: no job is submitted",
-                                                       case=params["case"], counters=[], comments=[], states=[], phases=[]))
+                                                           case=params["case"], counters=[], comments=[], states=[], phases=[]))
     if os.geteuid() != 0:
         module.fail_json(msg="%s: job_roundtrip must run as root to submit as another user; use become" % host)
     missing = [name for name in ("qsub", "qstat", "qhold", "qrls", "qchkpt", "qalter", "qdel")
@@ -672,7 +672,7 @@ def main():
     if version:
         trip.facts["torque"] = version.group(1)
     module.exit_json(changed=False, **roundtrip.result("L3", trip.nodes or params["path"], not cause, cause,
-                                                   phases=trip.phases.done, states=trip.commands.states, **trip.facts))
+                                                       phases=trip.phases.done, states=trip.commands.states, **trip.facts))
 
 
 if __name__ == "__main__":

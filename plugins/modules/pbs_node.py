@@ -123,7 +123,7 @@ class Interrupted(NodeError):
     """A signal asked to end."""
 
 
-class Pbsnodes(object):
+class Pbsnodes:
     """One node, through pbsnodes.
 
     :param path: of pbsnodes (str)

@@ -132,7 +132,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque.qmgr import Qmg
 PLURAL = {"server": "server", "queue": "queues", "node": "nodes"}
 
 
-class Server(object):
+class Server:
     """The TORQUE server, through qmgr.
 
     :param path: of qmgr (str)

@@ -182,7 +182,7 @@ def test_head_moves_no_image(qsub, cluster, node2):
 
 # -- level L3 -----------------------------------------------------------------------
 
-class Trip(object):
+class Trip:
     """job_roundtrip, at work on the head from now on."""
 
     def __init__(self, cluster, **arguments):
@@ -320,7 +320,7 @@ sys.exit(5)
 """Counts as COUNTS does; its image takes a second or more."""
 
 
-class Away(object):
+class Away:
     """A pbs_server that is killed right after a command, and comes back at the end of the block."""
 
     def __init__(self, cluster):
@@ -583,7 +583,7 @@ CRIU = "/usr/sbin/criu"
 GONE = "ERROR ckpt.torque: criu is not at /usr/sbin/criu on this node; run the role criu"
 
 
-class Looked(object):
+class Looked:
     """node1, at which pbs_mom looks every five seconds."""
 
     def __init__(self, cluster):

@@ -127,7 +127,7 @@ def read(path):
         return None
 
 
-class Applier(object):
+class Applier:
     """GNU patch, given one file at a time: it never chooses a name itself.
 
     :param run: takes argv (list), returns (exit status, stdout, stderr)

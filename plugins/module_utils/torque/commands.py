@@ -31,7 +31,7 @@ def node_of(exec_host):
     return exec_host.split("+")[0].split("/")[0]
 
 
-class Commands(object):
+class Commands:
     """TORQUE's commands, as root or as the job's owner.
 
     :param run: run(argv, user) -> (exit status, stdout, stderr); user (str) is whom to be

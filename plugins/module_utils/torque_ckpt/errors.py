@@ -27,7 +27,7 @@ class HookError(Exception):
     """bool: whether it has been logged and counted."""
 
     def __init__(self, code, sentence):
-        super(HookError, self).__init__(sentence)
+        super().__init__(sentence)
         self.code = code
         self.sentence = sentence
 

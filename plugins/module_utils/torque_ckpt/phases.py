@@ -8,7 +8,7 @@ _spent = {}
 _failed = []
 
 
-class measure(object):
+class measure:
     """Context manager: adds the time of its body to the phase name (str); a phase that ends by an exception is the one that failed."""
 
     def __init__(self, name):

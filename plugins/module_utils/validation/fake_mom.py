@@ -36,7 +36,7 @@ def reap(leader):
                 pass
 
 
-class Job(object):
+class Job:
     """A job under this pbs_mom.
 
     :param home: the MOM's home on this node (str); holds mom_priv/jobs

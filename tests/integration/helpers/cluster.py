@@ -25,7 +25,7 @@ def hosts(*arguments, program="hosts.py"):
     return done.stdout.strip()
 
 
-class Result(object):
+class Result:
     """What a command or a playbook did."""
 
     def __init__(self, done):
@@ -38,7 +38,7 @@ class Result(object):
         return int(re.search(r"^%s\s+: .*changed=(\d+)" % host, self.out, re.MULTILINE).group(1))
 
 
-class Node(object):
+class Node:
     """A host, reached over ssh; commands are shell text."""
 
     def __init__(self, name, variables, entry):
@@ -63,7 +63,7 @@ class Node(object):
         return self.run("cd / && env -i PATH=/bin:/usr/bin %s/%s %s" % (HOOKS, name, " ".join(map(str, arguments))))
 
 
-class Cluster(object):
+class Cluster:
     def __init__(self, group=GROUP, program="hosts.py"):
         hosts("up", group, program=program)
         self.inventory = hosts("inventory", group, program=program)
@@ -111,7 +111,7 @@ sys.exit(5)
 """
 
 
-class Job(object):
+class Job:
     """A job that pbs_mom could have started: a bash script with a python child, output in the store's user directory."""
 
     def __init__(self, node, number):

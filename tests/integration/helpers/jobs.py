@@ -22,7 +22,7 @@ def await_nodes(head):
              "echo some nodes do not come up >&2; exit 1" % BIN)
 
 
-class Qjob(object):
+class Qjob:
     """A job of alice's, once submit() has returned; its files are in a directory of its own on the shared file system."""
 
     def __init__(self, cluster):
@@ -134,7 +134,7 @@ class Qjob(object):
         self.head.run("rm -rf %s %s/%s.CK" % (self.place, STORE, self.id))
 
 
-class Jobs(object):
+class Jobs:
     """Submits jobs to node1: jobs(script, option ..., output=True); what they left is removed on leaving the block.
 
     :param elsewhere: where they may restart (str): a pbs_server that knows nothing of migration takes them to their node only

@@ -8,7 +8,7 @@ def answer(done):
     return json.loads(re.search(r"=> (\{.*\})", done.out, re.DOTALL).group(1))
 
 
-class Trip(object):
+class Trip:
     """One job's way. Calls are trip(node's name, names of steps, state); they return the module's answer (dict).
 
     :param options: further options of hook_roundtrip

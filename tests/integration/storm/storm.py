@@ -32,7 +32,7 @@ def run(*command, user=None):
     return done.returncode, done.stdout.strip()
 
 
-class Job(object):
+class Job:
     def __init__(self, directory, node):
         self.directory, self.node = directory, node
         os.mkdir(directory)

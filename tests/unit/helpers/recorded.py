@@ -34,7 +34,7 @@ def calls(version):
     return found
 
 
-class Player(object):
+class Player:
     """Runs as module_utils.qmgr.run does, and says what was recorded. Whatever else is asked for fails the test.
 
     asked  the commands that were asked for (list of str)
@@ -67,7 +67,7 @@ exit "$(cat status.$n)"
 """
 
 
-class Program(object):
+class Program:
     """A program that says what was recorded, for modules that run as processes.
 
     :param directory: where it keeps what it says and hears (pathlib.Path)

@@ -31,7 +31,7 @@ def play(module, tmp_path):
     return call
 
 
-class Cluster(object):
+class Cluster:
     """A server with one node, as far as pbsnodes shows it; its jobs end one by one, each look takes one away.
 
     said  what was done to the node (list of str)
@@ -62,7 +62,7 @@ class Cluster(object):
         return 0, "", ""
 
 
-class Clock(object):
+class Clock:
     """Time that passes by sleeping only."""
 
     def __init__(self):

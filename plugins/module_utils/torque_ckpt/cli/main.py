@@ -60,7 +60,7 @@ def describe(place, user, job_id, entry):
                 created=entry["created"] or entry["changed"])
 
 
-class Stores(object):
+class Stores:
     """The images in this host's stores, as far as we may see them.
 
     :param settings: dict from config.load
@@ -148,7 +148,7 @@ def _list(stores, _arguments, _config_path):
 def facts_of(image, facts):
     """Return what a manifest (dict) says, for people: rows of label and text."""
     origin = {True: "made by root's hooks of this site", False: "NOT made by root's hooks of this site",
-            None: "cannot be told: " + ("only root may read the key" if os.geteuid() else "no key")}
+              None: "cannot be told: " + ("only root may read the key" if os.geteuid() else "no key")}
     carried = [str(part.get("path", part) if isinstance(part, dict) else part) for part in facts.get("carried", [])]
     return [
         ["authentic", origin[image["authentic"]]],

@@ -33,7 +33,7 @@ class Server(Commands):
     """
 
     def __init__(self, commands):
-        super(Server, self).__init__(commands, NOTHING)
+        super().__init__(commands, NOTHING)
 
     def nodes(self):
         """Return {name: (states (set of str), ids of the jobs on it (set of str))}.

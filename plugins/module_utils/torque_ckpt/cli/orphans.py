@@ -32,7 +32,7 @@ class Server(Commands):
     """
 
     def __init__(self, commands):
-        super(Server, self).__init__(commands, "nothing was removed")
+        super().__init__(commands, "nothing was removed")
         status, said, error = self.run("qstat", "-B", "-f")
         names = [line.partition(":")[2].strip() for line in said.splitlines() if line.startswith("Server:")]
         if status != 0 or len(names) != 1 or not names[0]:

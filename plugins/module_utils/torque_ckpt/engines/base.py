@@ -1,7 +1,7 @@
 """What an engine is."""
 
 
-class Engine(object):
+class Engine:
     """One checkpoint engine. The methods run as the job's owner, with the capabilities the engine asks for."""
 
     name = None

@@ -211,7 +211,7 @@ class Blcr(Engine):
         try:
             # What is written is flushed with the rest of the image, when the job need not wait.
             status, output = run([self._command("cr_checkpoint"), "--tree", str(root), "--stop", "--nosync", "-F", str(context)]
-                                  + self.dump_options, self.timeout, meanwhile, [context])
+                                 + self.dump_options, self.timeout, meanwhile, [context])
         finally:
             os.close(context)
         if status != 0:
@@ -273,7 +273,7 @@ class Blcr(Engine):
             # The job has what cr_restart has open, and is left in its process group, which is the job's alone then: --restore-pgid finds
             # the group of two processes in use.
             status, output = run([self._command("cr_restart"), "-F", str(context), "--stop", "--run-on-success", "exit %d" % _LEFT]
-                                  + self.restore_options, self.timeout, kept=[context])
+                                 + self.restore_options, self.timeout, kept=[context])
         finally:
             os.close(context)
         if status != _LEFT:

@@ -158,7 +158,7 @@ class Criu(Engine):
             return "was kept from the job by a process of uid %d" % uid if strangers else None
         try:
             return run([self.path] + arguments + (["--action-script", witness] if witness else []) + _COMMON + self.options,
-                        self.timeout, meanwhile, stall=self.stall, look=look)
+                       self.timeout, meanwhile, stall=self.stall, look=look)
         except HookError as error:
             if error.code != TEMPORARY:
                 raise

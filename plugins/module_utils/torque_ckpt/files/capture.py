@@ -32,7 +32,7 @@ def _expand(names, root):
     return found
 
 
-class Places(object):
+class Places:
     """Where a job's files are carried from.
 
     directories  list of str: outermost ones only
@@ -63,7 +63,7 @@ def _allocated(status):
     return min(status.st_size, status.st_blocks * 512)
 
 
-class Load(object):
+class Load:
     """What is to be carried of a job.
 
     files        list of (open_files.File, its names as list of (path, directory))

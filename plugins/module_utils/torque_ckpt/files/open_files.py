@@ -10,7 +10,7 @@ from ..errors import HookError, SYSTEM, plain
 from ..system import mounts, processes
 
 
-class File(object):
+class File:
     """A regular file or named pipe that the tree has open or mapped.
 
     names   list of str: the names by which the tree knows it
@@ -31,7 +31,7 @@ class File(object):
         return self.logged and not self.written and not self.read
 
 
-class Found(object):
+class Found:
     """What look() found.
 
     files        list of File

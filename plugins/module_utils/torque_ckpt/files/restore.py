@@ -41,7 +41,7 @@ def _unsafe(directory, what):
                      "job on another node; image kept" % (plain(directory), what))
 
 
-class Ground(object):
+class Ground:
     """The node's directories, as the job's owner may safely use them.
 
     made  list of {"kind", "path", "beneath", "inode"}: what was made in them, in this order
@@ -113,7 +113,7 @@ class PutBack(Ground):
 
     def __init__(self, image, found, settings, uid):
         """:param image: its descriptor; found: its manifest (dict); settings, uid: see Ground"""
-        super(PutBack, self).__init__(settings, uid)
+        super().__init__(settings, uid)
         self.image, self.entries = image, found["carried"]
         node = os.uname().nodename
         self.left = {entry["path"]: entry["state"] for entry in left(found) if entry["node"] == node}

@@ -188,7 +188,7 @@ def _checkpoint(call, node, hook, started):
         suspension.heal(node.settings["run_directory"], call.job_id, root.pid)
         # A restart hook does not have the job's output open as the run hook has.
         spooled, left, life = (identity.read_recorded(node.settings["run_directory"], call.job_id, root, what)
-                              for what in ("output", "left", "incarnation"))
+                               for what in ("output", "left", "incarnation"))
         spooled = spooled or output.find(root.ppid, output.directory())
         needed = capacity.need(processes.list_tree(root.pid), sum(output.lengths(spooled).values()))
         location.give_job_directory(node.store, call.directory, node.user)

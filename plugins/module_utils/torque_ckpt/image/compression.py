@@ -118,7 +118,7 @@ def check(found, shown, place, linked):
                         % (shown, format_bytes(packed + copied), "decompressed" if packed else "copied", place.path, format_bytes(free)))
 
 
-class _Receiver(object):
+class _Receiver:
     """Writes what a program sends through a pipe into a file.
 
     The program is the owner's to take over. It has this end of nothing but the pipe, so nobody can write into the file behind the hash.

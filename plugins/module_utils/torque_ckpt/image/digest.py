@@ -63,7 +63,7 @@ def _all_leaves(count, work):
     return found
 
 
-class Stream(object):
+class Stream:
     """A file that comes in pieces.
 
     size  int: how many bytes came

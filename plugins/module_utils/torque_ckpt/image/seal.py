@@ -47,7 +47,7 @@ def load(path, owner=0):
     return keys
 
 
-class Keys(object):
+class Keys:
     """The keys of a file, of which we know the ids only: a child reads the secrets for each use.
 
     So no process that becomes a user's has them in its memory, whenever it is forked. Iterates over (id, None), as what load returns over

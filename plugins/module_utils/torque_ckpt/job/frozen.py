@@ -72,7 +72,7 @@ def _is_ending(pid):
     return bool(int(text[text.rindex(b")") + 2:].split()[6]) & _PF_EXITING)
 
 
-class Witness(object):
+class Witness:
     """A child that does the work when the engine calls. As the user; the engine has to be started by this process.
 
     :param work: generator function: up to its yield the job stands still, what it returns is the result (must fit into JSON)

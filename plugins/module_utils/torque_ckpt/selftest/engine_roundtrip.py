@@ -28,7 +28,7 @@ class NoPlace(Exception):
     """There is no place for the image; the text says why and what to do."""
 
 
-class Trip(object):
+class Trip:
     """One round trip; .facts is what it found out."""
 
     def __init__(self, settings, user, place, timeout):
@@ -54,7 +54,7 @@ class Trip(object):
             os.chown(path, self.user.uid, self.user.gid)
         command = self.engine.command([sys.executable, self.program, self.stop_file, "0.002", str(STATUS)])
         self.root = roundtrip.spawn(command[0], command[1:], {"PATH": "/bin:/usr/bin"}, "/",
-                                [descriptors[0], descriptors[1], descriptors[1]], self.user)
+                                    [descriptors[0], descriptors[1], descriptors[1]], self.user)
         for descriptor in descriptors:
             os.close(descriptor)
         self._progress(5, "before the dump")

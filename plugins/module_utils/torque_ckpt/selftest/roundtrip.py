@@ -11,7 +11,7 @@ class TrialError(Exception):
     """The round trip failed; the text is the cause."""
 
 
-class Phases(object):
+class Phases:
     """Times of the steps, in the order they were done.
 
     done  list of {"step": str, "seconds": float, ...}

@@ -61,7 +61,7 @@ os._exit(status)
 '''
 
 
-class Evidence(object):
+class Evidence:
     """What the program's output proves.
 
     counter   int: the last number written

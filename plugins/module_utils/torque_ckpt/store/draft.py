@@ -17,7 +17,7 @@ _MUCH = 32 << 20
 _RENAME_EXCHANGE = 2
 
 
-class Draft(object):
+class Draft:
     """An image in the making: a hidden directory that becomes the image, or goes.
 
     descriptor  int: the hidden directory

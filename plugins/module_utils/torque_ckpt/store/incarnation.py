@@ -95,7 +95,7 @@ def _parse(text):
         return None
 
 
-class Own(object):
+class Own:
     """As the user, in a checkpoint: the incarnation of the life that is to be checkpointed.
 
     incarnation  dict
@@ -154,7 +154,7 @@ def put_back(directory, job_id, text):
 
 def _new(node, call, started, generation, process):
     return seal.seal(node.keys, {"id": os.urandom(16).hex(), "job_id": call.job_id, "uid": node.user.uid, "node": os.uname().nodename,
-                                "started": started, "generation": generation, "process": process}, _PURPOSE)
+                                 "started": started, "generation": generation, "process": process}, _PURPOSE)
 
 
 def _process(root):

@@ -77,7 +77,7 @@ def _copy(name, source, target):
         os.utime(written.fileno(), ns=(there.st_atime_ns, there.st_mtime_ns))
 
 
-class Mounted(object):
+class Mounted:
     """The server's checkpoint directory, mounted on this node at a path (str)."""
 
     def __init__(self, path):
@@ -152,7 +152,7 @@ class Mounted(object):
             os.close(directory)
 
 
-class Server(object):
+class Server:
     """The server's checkpoint directory by sftp.
 
     :param account: USER@HOST (str)

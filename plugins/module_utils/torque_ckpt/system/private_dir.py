@@ -49,7 +49,7 @@ def sweep(directory):
         os.close(parent)
 
 
-class Place(object):
+class Place:
     """A directory of the user's in one of root's that nobody else can search; whoever is to work in it gets its descriptor.
 
     descriptor  int

@@ -201,7 +201,7 @@ _ENDING = 5
 """How long a killed part may take to end (seconds); one that hangs in a file system does not."""
 
 
-class _Part(object):
+class _Part:
     """A child that has become a user, as root sees it: its user may stop it at any time, and must not keep root waiting.
 
     :param pid: the child (int)

@@ -29,7 +29,7 @@ def _done(pid):
     return fields[0], fields[11:15], moved
 
 
-class Watch(object):
+class Watch:
     """Looks after a child, and after what that has started.
 
     :param pid: the child (int), which nobody has waited for

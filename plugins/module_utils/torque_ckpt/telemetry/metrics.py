@@ -45,7 +45,7 @@ CAUSES = {64: "arguments", 65: "image_damaged", 66: "image_missing", 67: "accoun
 """The label cause, by the hook's exit code (errors.py)."""
 
 
-class Counters(object):
+class Counters:
     """What has been counted: series by metric and labels, and the last failures.
 
     :param found: what dump() returned earlier (dict)

@@ -8,7 +8,7 @@ PATIENCE = 60
 """How long one of TORQUE's commands may take (seconds)."""
 
 
-class Commands(object):
+class Commands:
     """TORQUE's commands on this host.
 
     :param path: their directory (str)

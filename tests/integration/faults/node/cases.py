@@ -30,7 +30,7 @@ def _number(name):
     return int(name.rpartition(".")[2])
 
 
-class Tally(object):
+class Tally:
     """Counts cases and what was lost."""
 
     def __init__(self):
@@ -484,7 +484,7 @@ def twice(count):
 
 # -- stores that fail ---------------------------------------------------------------
 
-class FaultyStore(object):
+class FaultyStore:
     """A store on a file system that fails on demand."""
 
     def __init__(self, name):

@@ -29,7 +29,7 @@ except ImportError:
     import fuse
 
 
-class Unflushed(object):
+class Unflushed:
     """What a loss of power would undo: changes of directories and what was written into files, each with its way back."""
 
     def __init__(self):
@@ -87,7 +87,7 @@ class Unflushed(object):
             self.lost, self.changes, self.written = False, [], {}
 
 
-class Faults(object):
+class Faults:
     """What is to fail."""
 
     def __init__(self, control):

@@ -45,7 +45,7 @@ class Lost(Exception):
     """Something is gone or changed that must not be; the text says what."""
 
 
-class Lab(object):
+class Lab:
     """A store with a job's hooks.
 
     :param name: of the case; makes its paths (str)

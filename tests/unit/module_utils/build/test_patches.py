@@ -248,7 +248,7 @@ def test_patch_that_breaks(tmp_path, error, message):
 @pytest.fixture
 def site(tmp_path, applier):
     """A tree and patches: site.plan(series...) returns what patches.plan does."""
-    class Site(object):
+    class Site:
         tree = tmp_path / "tree"
         patches = tmp_path / "patches"
 

@@ -238,7 +238,7 @@ def program(open_directory):
     return write
 
 
-class Site(object):
+class Site:
     """A node with a store, a configuration and an account, for hooks that are called by root.
 
     config     str: path of the configuration

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.root
 KEYS = [("first", b"k" * 32)]
 
 
-class Fleet(object):
+class Fleet:
     """A host with a store, a key, node records and TORQUE's commands as told.
 
     top       str: where all of it is; users can reach it
@@ -961,7 +961,7 @@ def test_status_for_users(fleet):
 
 # -- nodes that are down -----------------------------------------------------------------------------------------------
 
-class Batch(object):
+class Batch:
     """TORQUE's commands, for nodes with states and jobs that run there; what qrerun is asked is in the file asked."""
 
     def __init__(self, fleet, nodes, jobs, rerun):

@@ -16,7 +16,7 @@ ME = os.getuid()
 NODE = os.uname().nodename
 
 
-class Trip(object):
+class Trip:
     """A directory that is carried from, an image, and what happens between them.
 
     top    str: the carried directory

@@ -23,7 +23,7 @@ ENGINES = ("criu", "blcr")
 pytestmark = pytest.mark.root
 
 
-class Healthy(object):
+class Healthy:
     """A node that can checkpoint jobs; set() changes its configuration."""
 
     def __init__(self, top, engine, program):

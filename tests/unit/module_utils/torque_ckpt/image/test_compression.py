@@ -30,7 +30,7 @@ def is_pages(name):
     return criu.Criu.is_memory(object.__new__(criu.Criu), name)
 
 
-class Image(object):
+class Image:
     """An image on its way. path: pathlib.Path; descriptor: int; place: private_dir.Place; found: its manifest (dict)"""
 
     def __init__(self, path):

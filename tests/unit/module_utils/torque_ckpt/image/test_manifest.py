@@ -29,7 +29,7 @@ def prove(found, shown):
     seal.check(KEYS, found, shown)
 
 
-class Image(object):
+class Image:
     """An image on its way: .path (str), .descriptor (int)."""
 
     def __init__(self, path):

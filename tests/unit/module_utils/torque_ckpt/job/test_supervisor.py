@@ -43,7 +43,7 @@ def become_named(name):
         stream.write(name)
 
 
-class Scene(object):
+class Scene:
     """Played by one process, pbs_mom's part: a leader whose root process exits with the number of the first signal it gets."""
 
     def __init__(self, before=lambda: None):

@@ -19,7 +19,7 @@ NODE = os.uname().nodename
 STAYS = "; it stays on node %s, and its job can be restarted nowhere else" % NODE
 
 
-class Ways(object):
+class Ways:
     """A node's store and the server's directory, with .way between them."""
 
     def __init__(self, top):
