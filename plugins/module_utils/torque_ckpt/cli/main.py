@@ -304,7 +304,7 @@ def _jobs(settings):
         return found
     for name in names:
         if name.endswith(".json"):
-            record = records.read(settings["run_directory"], name[:-5], records.JOB)
+            record = records.Records(settings["run_directory"], name[:-5]).read(records.JOB)
             root = processes.find_marked(record["root"]) if record else None
             if root is not None:
                 found.append({"job": name[:-5], "owner": catalog.account_of(root.uid, 0).name, "pid": root.pid, "name": root.name})

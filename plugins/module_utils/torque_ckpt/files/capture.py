@@ -122,57 +122,77 @@ def _open(files, opened):
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
 
-def save(image, load, limit):
-    """Copy what is to be carried into the image; a generator as frozen.Witness wants one.
-
-    Files that somebody may be changing, and whole trees, are copied before it yields: the job stands still until then. It
-    returns what the manifest says (dict: "carried", "bound", "bound_reason").
+class Capture:
+    """Copies what is to be carried into the image: work for frozen.Worker.
 
     :param image: descriptor of the image
     :param load: Load
     :param limit: bytes (int)
     """
-    reason = ""
-    if load.bytes > limit:
-        reason = ("%s (%s) lie on this node's own file systems, above the limit of %s (checkpoint_hooks_node_local_bytes)"
-                  % (format_bytes(load.bytes), load.what(), format_bytes(limit)))
-    opened = []
-    try:
-        if not reason:
-            _open(load.files, opened)
-    except OSError as error:
-        reason = "%s cannot be read (%s)" % (plain(load.files[len(opened)][0].names[0]), error.strerror)
-    if reason:
-        for descriptor in opened:
-            os.close(descriptor)
-        yield
-        return {"carried": [], "bound": True, "bound_reason": reason[:strict_json.TEXT]}
-    entries = [{"kind": "directory", "path": path, "beneath": place, "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid}
-               for path, place, status in load.directories]
-    later = []
-    for number, ((file, names), source) in enumerate(zip(load.files, opened), 1):
-        status = file.status
-        entry = {"kind": "fifo" if stat.S_ISFIFO(status.st_mode) else "file", "path": names[0][0], "beneath": names[0][1],
-                 "links": names[1:], "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "size": status.st_size,
-                 "mtime_ns": status.st_mtime_ns, "state": state(status),
-                 "opened": "write" if file.written else "append" if file.logged else "read"}
-        entries.append(entry)
-        if entry["kind"] == "fifo":  # what is in it is the engine's
-            os.close(source)
-            continue
-        entry["name"] = "carried-%d" % number
-        work = (image, source, entry["name"], status.st_size, entry["path"])
-        if file.written:
-            _copy(*work)
-        else:
-            later.append(work)
-    for number, path in enumerate(load.trees, 1):
-        name = "scratch-%d.tar" % number
-        entries.append(dict(scratch.save(image, name, path), kind="tree", name=name, path=path, beneath=path))
-    yield
-    for work in later:
-        _copy(*work)
-    return {"carried": entries, "bound": False, "bound_reason": ""}
+
+    def __init__(self, image, load, limit):
+        self._image, self._load, self._limit = image, load, limit
+        self._entries, self._copies, self._reason = [], [], ""
+
+    def while_frozen(self):
+        """Copy whole trees, and files that somebody may be changing.
+
+        :raises HookError: CANNOT_WRITE
+        """
+        opened = self._open_files()
+        if self._reason:
+            return
+        load = self._load
+        self._entries = [{"kind": "directory", "path": path, "beneath": place, "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid}
+                         for path, place, status in load.directories]
+        for number, ((file, names), source) in enumerate(zip(load.files, opened), 1):
+            entry = _describe(file, names)
+            self._entries.append(entry)
+            if entry["kind"] == "fifo":  # what is in it is the engine's
+                os.close(source)
+                continue
+            entry["name"] = "carried-%d" % number
+            copy = (self._image, source, entry["name"], file.status.st_size, entry["path"])
+            if file.written:
+                _copy(*copy)
+            else:
+                self._copies.append(copy)
+        for number, path in enumerate(load.trees, 1):
+            name = "scratch-%d.tar" % number
+            self._entries.append(dict(scratch.save(self._image, name, path), kind="tree", name=name, path=path, beneath=path))
+
+    def after_thaw(self):
+        """Copy the other files; return what the manifest says (dict: "carried", "bound", "bound_reason").
+
+        :raises HookError: CANNOT_WRITE
+        """
+        for copy in self._copies:
+            _copy(*copy)
+        return {"carried": self._entries, "bound": bool(self._reason), "bound_reason": self._reason[:strict_json.TEXT]}
+
+    def _open_files(self):
+        """Return the descriptors (list of int) of the files; none, and the reason is noted, where the image is bound to its node."""
+        opened = []
+        if self._load.bytes > self._limit:
+            self._reason = ("%s (%s) lie on this node's own file systems, above the limit of %s (checkpoint_hooks_node_local_bytes)"
+                            % (format_bytes(self._load.bytes), self._load.what(), format_bytes(self._limit)))
+            return opened
+        try:
+            _open(self._load.files, opened)
+        except OSError as error:
+            self._reason = "%s cannot be read (%s)" % (plain(self._load.files[len(opened)][0].names[0]), error.strerror)
+            for descriptor in opened:
+                os.close(descriptor)
+        return opened
+
+
+def _describe(file, names):
+    """Return what the manifest says of an open file (open_files.File) with these names."""
+    status = file.status
+    return {"kind": "fifo" if stat.S_ISFIFO(status.st_mode) else "file", "path": names[0][0], "beneath": names[0][1],
+            "links": names[1:], "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "size": status.st_size,
+            "mtime_ns": status.st_mtime_ns, "state": state(status),
+            "opened": "write" if file.written else "append" if file.logged else "read"}
 
 
 def need(places, root, limit, output, uid):
@@ -188,7 +208,7 @@ def need(places, root, limit, output, uid):
 
 
 def paths(facts):
-    """Return all names (set of str) of the carried files, by what save said (dict)."""
+    """Return all names (set of str) of the carried files, by what Capture.after_thaw returned (dict)."""
     return {path for entry in facts["carried"] for path in [entry["path"]] + [link[0] for link in entry.get("links", [])]}
 
 

@@ -191,21 +191,29 @@ def _quoted(path):
     return plain(shlex.quote(path))
 
 
-def cut_back(files):
-    """Cut the files (from check) back; a generator as frozen.Witness wants one: the job is restored and stands still.
+class Truncation:
+    """Cuts the files (from check) back while the job is restored and stands still: work for frozen.Worker."""
 
-    :raises HookError: REFUSED when one cannot be cut back
-    """
-    for entry in files:
-        try:
-            descriptor = os.open(entry["path"], os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    def __init__(self, files):
+        self._files = files
+
+    def while_frozen(self):
+        """Cut them back.
+
+        :raises HookError: REFUSED when one cannot be cut back
+        """
+        for entry in self._files:
             try:
-                if os.fstat(descriptor).st_ino != entry["inode"]:
-                    raise OSError(0, "it has just been replaced")
-                os.ftruncate(descriptor, entry["size"])
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise HookError(REFUSED, "file %s, which the job has open for appending, cannot be cut back to its %d bytes: %s; image kept"
-                            % (plain(entry["path"]), entry["size"], error.strerror))
-    yield
+                descriptor = os.open(entry["path"], os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                try:
+                    if os.fstat(descriptor).st_ino != entry["inode"]:
+                        raise OSError(0, "it has just been replaced")
+                    os.ftruncate(descriptor, entry["size"])
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                raise HookError(REFUSED, "file %s, which the job has open for appending, cannot be cut back to its %d bytes: %s; image kept"
+                                % (plain(entry["path"]), entry["size"], error.strerror))
+
+    def after_thaw(self):
+        """There is nothing left to do."""

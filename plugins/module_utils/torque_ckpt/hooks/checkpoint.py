@@ -4,9 +4,8 @@ Called by pbs_mom as root. What goes to stderr becomes the job's comment. A
 checkpoint that fails leaves the job running and the older images as they were.
 """
 import contextlib
-import os
-import signal
 import time
+from collections import namedtuple
 
 from .. import phases
 from ..errors import HookError, REFUSED
@@ -15,203 +14,222 @@ from ..image import compression, compressors, digest, manifest, seal
 from ..job import frozen, identity, lock, suspension
 from ..store import capacity, catalog, generations, incarnation, location
 from ..store.draft import Draft
-from ..system import environment, private_dir, privilege, processes
-from ..telemetry import report, syslog
+from ..system import environment, privilege, processes
+from ..telemetry import syslog
+from ..telemetry.report import Report, describe_image
 from ..torque import contract
 from . import failed_restart, preflight, unheard_hold
 
+_CONSEQUENCE = "the job runs on"
+"""The end of the sentence when something fails before the job is touched."""
 
-def _prune(directory, call, settings, life):
-    """Remove the generations that are too many; the image is made, so a failure is only written down."""
-    try:
-        with phases.measure("prune"):
-            generations.prune_images(directory, call.job_id, call.depth or settings["depth"], life)
-    except (HookError, OSError) as error:
-        syslog.log_event("checkpoint", job=call.job_id, outcome="not pruned", sentence=repr(str(error)))
+Target = namedtuple("Target", "root spooled left incarnation needed")
+"""What is to be checkpointed.
+
+root         processes.Process: the job's root process
+spooled      list of str: the job's files in pbs_mom's spool
+left         list of dict: what the job left on other nodes
+incarnation  dict: of this life of the job, empty for one that was not restarted on this node
+needed       list of int: bytes and files that the image takes, from capacity.need
+"""
 
 
-def _companions(image, node, root, places, spooled, left):
-    """Copy what travels with the tree into the image (descriptor); say what does not.
+class Companions:
+    """What travels with the tree: work for frozen.Worker. As the job's owner.
 
-    A generator as frozen.Witness wants one; it returns what the manifest says of it (dict).
+    :param job: preflight.Job
+    :param target: Target
+    :param places: capture.Places
+    :param image: descriptor of the image
     """
-    found = open_files.look(root.pid, places.directories)
-    streams = output.look(spooled, node.user.uid)
-    facts = yield from capture.save(image, capture.Load(found, places, spooled, node.user.uid), node.settings["node_local_bytes"])
-    facts["open_files"] = consistency.record(found, set(spooled) | capture.paths(facts), [] if facts["bound"] else places.trees)
-    return dict(facts, left=left, spool=output.save(image, streams))
+
+    def __init__(self, job, target, places, image):
+        self._job, self._target, self._places, self._image = job, target, places, image
+
+    def while_frozen(self):
+        """Find what the tree has open; copy what could change."""
+        job, target = self._job, self._target
+        self._open_files = open_files.look(target.root.pid, self._places.directories)
+        self._streams = output.look(target.spooled, job.user.uid)
+        load = capture.Load(self._open_files, self._places, target.spooled, job.user.uid)
+        self._capture = capture.Capture(self._image, load, job.settings["node_local_bytes"])
+        self._capture.while_frozen()
+
+    def after_thaw(self):
+        """Copy the rest; return what the manifest says of it (dict)."""
+        facts = self._capture.after_thaw()
+        travelling = set(self._target.spooled) | capture.paths(facts)
+        facts["open_files"] = consistency.record(self._open_files, travelling, [] if facts["bound"] else self._places.trees)
+        return dict(facts, left=self._target.left, spool=output.save(self._image, self._streams))
 
 
-def _dump(node, root, draft, place, companions, way):
-    """Have the engine write the tree and companions (generator function) copy the rest: by way (frozen.Way), or after it, for a hold.
+def _find_target(job):
+    """As root: return the Target, proven to be the job. One that a dead hook has left stopped runs again."""
+    root = identity.find_root_process(job.records, job.call, job.user.uid)
+    suspension.heal(job.records, root.pid)
+    # A restart hook does not have the job's output open as the run hook has.
+    spooled, left, life = (identity.read_recorded(job.records, root, key) for key in ("output", "left", "incarnation"))
+    spooled = spooled or output.find(root.ppid, output.directory())
+    return Target(root, spooled, left, life, capacity.need(processes.list_tree(root.pid), sum(output.lengths(spooled).values())))
 
-    The tree's memory goes into the draft, which its owner can change; what steers the engine goes to a place (private_dir.Place).
 
-    Returns (seconds in the engine, the engine as the manifest calls it (dict), what companions said (dict)).
+def _check_capacity(job, target, place, places, draft):
+    """Check that there is room for the image, in the store and beside it.
+
+    :raises HookError: CANNOT_WRITE
     """
-    started, engine = time.monotonic(), {"name": node.engine.name}
+    settings, store = job.settings, job.store["path"]
+    capacity.check_private(place, target.needed[1])
+    files = capture.need(places, target.root.pid, settings["node_local_bytes"], target.spooled, job.user.uid)
+    needed = [target.needed[0] + files[0], target.needed[1] + files[1]]
+    if settings["user_limit"]:
+        capacity.check_limit(needed[0], catalog.used_bytes(job.store, job.user.name), settings["user_limit"], store, job.user.name)
+    capacity.check(draft.descriptor, needed, store, settings["reserve"], job.user.name)
 
-    def meanwhile():
-        engine["version"] = node.engine.version()
+
+def _dump(job, target, draft, place, companions, channel):
+    """Have the engine write the tree, and copy its companions: by the channel while the tree is frozen, or after it, for a hold.
+
+    The tree's memory goes into the draft, which its owner can change; what steers the engine goes to the private place.
+
+    Returns what the manifest says of both (dict).
+    """
+    started, engine = time.monotonic(), {"name": job.engine.name}
+
+    def read_version():
+        engine["version"] = job.engine.version()
     with phases.measure("dump"):
-        watching = way and frozen.Witness(companions, way)
+        worker = frozen.Worker(companions, channel) if channel else None
         try:
-            node.engine.dump(root.pid, location.engine_path(place.descriptor), not way, way and way.program, meanwhile, draft.path())
+            job.engine.dump(target.root.pid, location.engine_path(place.descriptor), not channel, channel and channel.program, read_version,
+                            draft.path())
         except HookError as error:
-            raise watching and watching.fault() or error
+            raise worker and worker.fault() or error
     seconds = time.monotonic() - started
     with phases.measure("output"):
-        return seconds, engine, watching.result() if way else frozen.to_the_end(companions())
+        if worker:
+            facts = worker.result()
+        else:
+            companions.while_frozen()
+            facts = companions.after_thaw()
+    return dict(facts, engine=engine, frozen_seconds=round(seconds, 6), held=not channel)
 
 
-def _compress(node, draft, program):
-    """Compress the draft's memory by a program (its name, str); return what the manifest says of it (dict). A job that is to go on runs."""
-    with phases.measure("compress"):
-        return compression.compress(draft.descriptor, node.engine.holds_memory, program, node.settings["compression_level"],
-                                    node.settings["engine_timeout"])
+def _check_rights(job, place):
+    """Check that the image would give no process more than its owner has.
+
+    :raises HookError: REFUSED
+    """
+    excess = job.engine.excess(place.descriptor)
+    if excess:
+        raise HookError(REFUSED, "the image would give a process of the job more than %s has (%s); checkpoint the job when that "
+                        "process has ended; the job runs on" % (job.user.name, excess))
 
 
-def _write(call, node, root, place, spooled, left, needed, way):
-    """As the user: dump, describe, publish. Returns the manifest (dict).
+def _prune(job, directory, life):
+    """Remove the generations that are too many. The image is published, so a failure is only logged."""
+    try:
+        with phases.measure("prune"):
+            generations.prune_images(directory, job.call.job_id, job.call.depth or job.settings["depth"], life)
+    except (HookError, OSError) as error:
+        syslog.log_event("checkpoint", job=job.call.job_id, outcome="not pruned", sentence=repr(str(error)))
+
+
+def _make_image(job, target, place, channel):
+    """As the job's owner: check, dump, compress, describe, publish, prune. Returns the manifest (dict).
 
     :param place: where the engine writes (private_dir.Place)
-    :param spooled: paths of the job's files in pbs_mom's spool (list of str)
-    :param left: what the job left on other nodes (list of dict)
-    :param needed: what the image takes, from capacity.need (list)
-    :param way: how the engine reaches this hook while the job stands still (frozen.Way), or None when the job is to be held
+    :param channel: how the engine reaches this hook while the job stands still (frozen.Channel), or None when the job is to be held
     """
+    call, engine = job.call, job.engine
     with phases.measure("admit"):
-        program = compressors.choose(node.settings["compression"])
-        directory = location.open_job_directory(node.store, call.directory, create=True)
-        generations.sweep_leftovers(directory, 2 * node.settings["engine_timeout"])
+        compressor = compressors.choose(job.settings["compression"])
+        directory = location.open_job_directory(job.store, call.directory, create=True)
+        generations.sweep_leftovers(directory, 2 * job.settings["engine_timeout"])
         generation = generations.next_generation(directory, call.job_id)
         life = incarnation.Own(directory, call.job_id, generation - 1)
+        places = capture.Places(job.settings, target.root.pid)
         draft = Draft(directory, call.name)
-        places = capture.Places(node.settings, root.pid)
-
-    def companions():
-        return _companions(draft.descriptor, node, root, places, spooled, left)
-    try:
+    with draft:
         with phases.measure("admit"):
-            capacity.check_private(place, needed[1])
-            files = capture.need(places, root.pid, node.settings["node_local_bytes"], spooled, node.user.uid)
-            needed = [needed[0] + files[0], needed[1] + files[1]]
-            if node.settings["user_limit"]:
-                used = catalog.used_bytes(node.store, node.user.name)
-                capacity.check_limit(needed[0], used, node.settings["user_limit"], node.store["path"], node.user.name)
-            capacity.check(draft.descriptor, needed, node.store["path"], node.settings["reserve"], node.user.name)
-        frozen_seconds, engine, facts = _dump(node, root, draft, place, companions, way)
-        excess = node.engine.excess(place.descriptor)
-        if excess:
-            raise HookError(REFUSED, "the image would give a process of the job more than %s has (%s); checkpoint the job when that "
-                            "process has ended; the job runs on" % (node.user.name, excess))
-        plain = _compress(node, draft, program) if program else {}
+            _check_capacity(job, target, place, places, draft)
+        facts = _dump(job, target, draft, place, Companions(job, target, places, draft.descriptor), channel)
+        _check_rights(job, place)
+        compressed = {}
+        if compressor:
+            with phases.measure("compress"):
+                compressed = compression.compress(draft.descriptor, engine.holds_memory, compressor, job.settings["compression_level"],
+                                                  job.settings["engine_timeout"])
         draft.flush()
         with phases.measure("publish"):
             consistency.flush(facts["open_files"])
-            if way is None:
+            if facts["held"]:
                 consistency.note(facts["open_files"])
-        facts.update(engine=engine, root=root.pid, pids=node.engine.process_ids(place.descriptor), lost=node.engine.lost(place.descriptor),
-                     frozen_seconds=round(frozen_seconds, 6), generation=generation, incarnation=life.incarnation["id"], held=way is None)
+        facts.update(root=target.root.pid, pids=engine.process_ids(place.descriptor), lost=engine.lost(place.descriptor),
+                     generation=generation, incarnation=life.incarnation["id"])
         if call.depth:
             facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
         with phases.measure("manifest"):
-            found = manifest.write(draft.descriptor, call, node.user, facts, seal.ask_to_seal, plain, place.descriptor,
-                                   node.engine.holds_memory)
+            described = manifest.write(draft.descriptor, call, job.user, facts, seal.ask_to_seal, compressed, place.descriptor,
+                                       engine.holds_memory)
         with phases.measure("publish"):
             life.publish(draft)
-    except BaseException:
-        draft.discard()
-        raise
-    _prune(directory, call, node.settings, life.incarnation)
-    return found
+    _prune(job, directory, life.incarnation)
+    return described
 
 
-def _hold(call, node, root, write, answer, log):
-    """As root: have the image made of a job that is to be held and end the job.
+def _hold(job, target, place, answer):
+    """As root: have an image made of a job that is to be held; the job stands still then. Returns the manifest (dict).
 
-    Whatever fails sets the job going again: here if the user's part dies, there if this one does, else the job's leader (suspension.py).
+    Whatever fails resumes the job: here if the owner's part dies, there if this one does, else the job's leader (suspension.py).
     """
-    run_directory = node.settings["run_directory"]
     privilege.become_subreaper()
-    commands = unheard_hold.commands()
+    commands = unheard_hold.find_commands()
     try:
-        with suspension.guarded(run_directory, call.job_id, root, node.engine, node.settings["engine_timeout"]) as suspended:
-            # When it has returned its part of the hook is over: a signal that came late could hit the restarted job, with the same ids.
-            found = privilege.as_user(node.user, lambda: _or_go_on(root, suspended, write), node.engine.dump_capabilities, answer)
-            unheard_hold.insist(commands)
+        with suspension.guarded(job.records, target.root, job.engine, job.settings["engine_timeout"]) as suspended:
+            def make_image():
+                with suspension.resumed_on_failure(target.root, suspended):
+                    return _make_image(job, target, place, None)
+            described = privilege.as_user(job.user, make_image, job.engine.dump_capabilities, answer)
+            unheard_hold.check_server(commands)
+            return described
     except unheard_hold.Unheard:
-        unheard_hold.wait(commands, node.settings["engine_timeout"])
+        unheard_hold.wait_for_server(commands, job.settings["engine_timeout"])
         raise
-    log(found)
-    suspension.kill(root, node.user)
-    suspension.end(run_directory, call.job_id)
-    lock.forget(run_directory, call.job_id)
 
 
-def _go_on_after(call, node, hook, root, work):
-    """As root: have the image made, by work(frozen.Way), of a job that goes on."""
-    run_directory = node.settings["run_directory"]
+def _continue(job, target, place, answer):
+    """As root: have an image made of a job that continues. Returns the manifest (dict)."""
     with contextlib.ExitStack() as stack:
-        if node.engine.stops:
+        if job.engine.stops:
             privilege.become_subreaper()
-            stack.enter_context(suspension.guarded(run_directory, call.job_id, root, node.engine, node.settings["engine_timeout"]))
-        work(stack.enter_context(frozen.way(hook, run_directory, call.job_id, node.user, "the job runs on")))
-    if node.engine.stops:
-        suspension.end(run_directory, call.job_id)
+            stack.enter_context(suspension.guarded(job.records, target.root, job.engine, job.settings["engine_timeout"]))
+        channel = stack.enter_context(frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE))
+        return privilege.as_user(job.user, lambda: _make_image(job, target, place, channel), job.engine.dump_capabilities, answer)
 
 
-def _or_go_on(root, suspended, write):
-    """As the user: write(), and set the job going again if that fails."""
-    try:
-        return write()
-    except BaseException:
-        processes.resume(root, suspended)
-        raise
-
-
-def _checkpoint(call, node, hook, started):
-    """Write an image of the job; or hold one whose restart failed."""
+def _checkpoint(job, started):
+    """As root: write an image of the job; or hold one whose restart failed."""
     digest.prepare()
-    answer = seal.answer(node.keys, call, node.user)
-    failed = failed_restart.note(node.settings["run_directory"], call.job_id)
-    if failed:
-        commands = unheard_hold.commands()
-        privilege.as_user(node.user, lambda: failed_restart.present(call, node, failed["name"]), answer=answer)
-        unheard_hold.insist(commands)
-        failed_restart.drop_note(node.settings["run_directory"], call.job_id)
-        processes.send_signal(failed["hook"], signal.SIGKILL)
-        syslog.log_event("checkpoint", job=call.job_id, outcome="held", image=failed["name"])
+    answer = seal.answer(job.keys, job.call, job.user)
+    note = failed_restart.read_note(job.records)
+    if note:
+        failed_restart.take_over(job, note, answer)
         return
+    holds = job.call.signal == contract.HOLD
     with phases.measure("admit"):
-        root = identity.find_root_process(node.settings["run_directory"], call, node.user.uid)
-        suspension.heal(node.settings["run_directory"], call.job_id, root.pid)
-        # A restart hook does not have the job's output open as the run hook has.
-        spooled, left, life = (identity.read_recorded(node.settings["run_directory"], call.job_id, root, what)
-                               for what in ("output", "left", "incarnation"))
-        spooled = spooled or output.find(root.ppid, output.directory())
-        needed = capacity.need(processes.list_tree(root.pid), sum(output.lengths(spooled).values()))
-        location.give_job_directory(node.store, call.directory, node.user)
-        answer = incarnation.checkpointed(node, call, root, life, answer)
-
-    def write(way=None):
-        return _write(call, node, root, place, spooled, left, needed, way)
-
-    def log(found):
-        report.done("checkpoint", job=call.job_id, outcome="held" if call.signal else "continued", engine=node.engine.name,
-                    bytes=found["bytes"], frozen_seconds=found["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
-                    **report.about(found))
-    place = private_dir.Place(node.settings["private_directory"] or node.settings["state_directory"], node.user, "the job runs on")
-    try:
-        if call.signal == contract.HOLD:
-            _hold(call, node, root, write, answer, log)
-        else:
-            _go_on_after(call, node, hook, root,
-                         lambda way: log(privilege.as_user(node.user, lambda: write(way), node.engine.dump_capabilities, answer)))
-    finally:
-        place.remove()
-    if call.signal == contract.HOLD:
-        os._exit(0)  # pbs_mom must hear of success at once
+        target = _find_target(job)
+        location.give_job_directory(job.store, job.call.directory, job.user)
+        answer = incarnation.checkpointed(job, target.root, target.incarnation, answer)
+    with job.private_place(_CONSEQUENCE) as place:
+        described = (_hold if holds else _continue)(job, target, place, answer)
+        job.report.done(outcome="held" if holds else "continued", engine=job.engine.name, bytes=described["bytes"],
+                        frozen_seconds=described["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
+                        **describe_image(described))
+        if holds:
+            suspension.kill(target.root, job.user)
+        if holds or job.engine.stops:
+            suspension.end(job.records)
 
 
 def main(argv, config_path):
@@ -220,13 +238,13 @@ def main(argv, config_path):
     :param argv: list of str, as pbs_mom passes it
     :param config_path: the hooks' configuration (str)
     """
-    def work():
+    with Report("checkpoint", contract.find_job_id(argv)) as report:
         started = time.monotonic()
         call = contract.checkpoint(argv[1:])
         environment.settle(contract.REPEATED)
         privilege.be_spared()
         with phases.measure("admit"):
-            node = preflight.check(call, config_path)
-        with lock.held(node.settings["run_directory"], call.job_id, "checkpoint", node.settings["lock_timeout"], "the job runs on"):
-            _checkpoint(call, node, argv[0], started)
-    return report.guard("checkpoint", work, argv[2] if len(argv) > 2 else None)
+            job = preflight.check(call, config_path, argv[0], report)
+        with lock.held(job.records, "checkpoint", job.settings["lock_timeout"], _CONSEQUENCE):
+            _checkpoint(job, started)
+    return report.code

@@ -7,40 +7,32 @@ For this, root on the nodes must be a manager or operator of the server. The che
 preconditions do not hold (store not mounted, say); there the restart hook waits until they do.
 """
 import os
+import signal
 import time
 
 from .. import errors
 from ..errors import HookError, CANNOT_WRITE, GONE
 from ..files import output
 from ..image import manifest, seal
-from ..job import records
+from ..job.records import FAILED
 from ..store import location
 from ..store.draft import Draft
-from ..system import processes
-from ..system.command import run
+from ..system import privilege, processes
 from ..system.dirfd import names_in
-from ..telemetry import report, syslog
+from ..telemetry import syslog
+from ..telemetry.report import verdict
 from ..torque import contract
+from ..torque.commands import Commands
+from . import unheard_hold
+from .caller import find_commands
 
 PATIENCE = 60
-"""How long one of TORQUE's commands, or a hold, may take (seconds)."""
+"""How long a hold may take before it is asked for again (seconds)."""
 
 PAUSE = 10
-"""How long to wait before looking at the preconditions again (seconds)."""
+"""How long to wait before the preconditions are checked again (seconds)."""
 
-
-def find_commands():
-    """Return the directory of TORQUE's commands (str), or None when it was no pbs_mom beside which they are that called this hook."""
-    caller = processes.read_process(os.getppid())
-    for pid in (caller.pid, caller.ppid) if caller else ():  # an unpatched one calls the checkpoint hook by a shell
-        try:
-            mom = os.readlink("/proc/%d/exe" % pid)
-        except OSError:
-            continue
-        found = os.path.join(os.path.dirname(os.path.dirname(mom)), "bin")
-        if os.path.basename(mom) == "pbs_mom" and os.access(os.path.join(found, "qhold"), os.X_OK):
-            return found
-    return None
+_NOTHING = "nothing was done"
 
 
 def is_needed():
@@ -48,8 +40,8 @@ def is_needed():
     return contract.STATUS not in os.environ and find_commands() is not None
 
 
-def insist(check):
-    """Return what check() returns; where the fallback is needed, wait until it fails no more."""
+def wait_for(check):
+    """Return what check() returns; on a pbs_mom without the patch, wait until it fails no more."""
     while True:
         try:
             return check()
@@ -60,64 +52,66 @@ def insist(check):
         time.sleep(PAUSE)
 
 
-def note(run_directory, job_id):
+def read_note(records):
     """Return the note (dict: "hook", "name") that a restart hook which still waits left for this job, or None."""
-    found = records.read(run_directory, job_id, records.FAILED)
-    return found if found and processes.find_marked(found["hook"]) else None
+    note = records.read(FAILED)
+    return note if note and processes.find_marked(note["hook"]) else None
 
 
-def drop_note(run_directory, job_id):
-    """Remove the note, if there is one."""
-    records.drop(run_directory, job_id, records.FAILED)
+def _set_comment(commands, job_id, sentence):
+    commands.run("qalter", "-W", 'comment="%s"' % sentence.replace('"', "'"), job_id)
 
 
 def _explain(commands, job_id, sentence, temporary):
     """When the job is held: put the sentence into its comment, in the place of pbs_mom's own; queue it again if temporary."""
-    status, said = 0, ""
-    while status == 0 and "job_state = C" not in said:
+    status, attributes = 0, ""
+    while status == 0 and "job_state = C" not in attributes:
         time.sleep(0.5)
-        status, said = run([os.path.join(commands, "qstat"), "-f", job_id], PATIENCE)
-        if "job_state = H" in said:
-            run([os.path.join(commands, "qalter"), "-W", 'comment="%s"' % sentence.replace('"', "'"), job_id], PATIENCE)
+        status, attributes, _error = commands.run("qstat", "-f", job_id)
+        if "job_state = H" in attributes:
+            _set_comment(commands, job_id, sentence)
             if temporary:
-                run([os.path.join(commands, "qrls"), job_id], PATIENCE)
+                commands.run("qrls", job_id)
             return
+
+
+def _detach(work):
+    """Run work() in a child that outlives this hook, and whose end is not the job's."""
+    if os.fork() == 0:
+        try:
+            os.setsid()
+            work()
+        finally:
+            os._exit(0)
 
 
 def comment(job_id, sentence):
     """Have the sentence (str) in the comment of a restarted job, in the place of pbs_mom's own; as far as the server lets root here."""
-    commands = find_commands()
-    if commands and os.fork() == 0:
-        try:
-            os.setsid()  # its end is not the job's
-            run([os.path.join(commands, "qalter"), "-W", 'comment="%s"' % sentence.replace('"', "'"), job_id], PATIENCE)
-        finally:
-            os._exit(0)
+    directory = find_commands()
+    if directory:
+        _detach(lambda: _set_comment(Commands(directory, _NOTHING), job_id, sentence))
 
 
-def keep(run_directory, call, error):
+def keep(records, call, error, report):
     """Have the job of this restart hook held. Returns only when the server refuses that; held, the hook is killed.
 
+    :param records: records.Records of the job
     :param call: contract.Call
     :param error: why the restart failed (HookError); if that is temporary, the job is queued again then
+    :param report: report.Report of this call
     """
-    commands = find_commands()
-    report.failed("restart", call.job_id, error.code, error.sentence)
+    commands = Commands(find_commands(), _NOTHING)
+    report.failed(error.code, error.sentence)
     error.told = True
-    records.write(run_directory, call.job_id, records.FAILED, {"hook": processes.get_mark(), "name": call.name})
-    if os.fork() == 0:
-        try:
-            os.setsid()  # it outlives this hook
-            _explain(commands, call.job_id, report.verdict(error.code, error.sentence), errors.is_temporary(error.code))
-        finally:
-            os._exit(0)
+    records.write(FAILED, {"hook": processes.get_mark(), "name": call.name})
+    _detach(lambda: _explain(commands, call.job_id, verdict(error.code, error.sentence), errors.is_temporary(error.code)))
     while True:
-        status, said = run([os.path.join(commands, "qhold"), call.job_id], PATIENCE)
+        status, output_text, error_text = commands.run("qhold", call.job_id)
         if status != 0:
             break
         time.sleep(PATIENCE)  # should the checkpoint hook fail, try again
-    syslog.log_event("restart", job=call.job_id, outcome="not kept", said=said.strip())
-    drop_note(run_directory, call.job_id)
+    syslog.log_event("restart", job=call.job_id, outcome="not kept", said=(output_text + error_text).strip())
+    records.drop(FAILED)
 
 
 def _publish(directory, image, shown, found, name):
@@ -140,20 +134,36 @@ def _publish(directory, image, shown, found, name):
         raise
 
 
-def present(call, node, name):
+def _present(job, name):
     """As the user: publish the image name (str) under the name that pbs_mom now asks for, too."""
+    call = job.call
     shown = os.path.join(call.directory, name)
-    if call.signal == 0:
+    if call.signal == contract.CONTINUE:
         raise HookError(GONE, "job %s does not run: its restart failed and it is about to be held; nothing was done" % call.job_id)
     try:
-        directory = location.open_job_directory(node.store, call.directory)
+        directory = location.open_job_directory(job.store, call.directory)
         image = location.open_image(directory, name, shown)
-        found = manifest.read(image, shown)
+        described = manifest.read(image, shown)
     except HookError:
         return  # it failed for that: held under a name that no image has, the job continues from the newest whole one
     if name != call.name:  # pbs_mom's names count seconds
-        _publish(directory, image, shown, found, call.name)
+        _publish(directory, image, shown, described, call.name)
     try:
-        output.put_back(image, found["spool"], node.user.uid)  # or pbs_mom delivers an empty file over the job's output
+        output.put_back(image, described["spool"], job.user.uid)  # or pbs_mom delivers an empty file over the job's output
     except HookError:
         pass
+
+
+def take_over(job, note, answer):
+    """As root, in the checkpoint hook: have the job held that a restart hook could not bring back, and end that hook.
+
+    :param job: preflight.Job
+    :param note: from read_note (dict)
+    :param answer: root's answer function (seal.answer)
+    """
+    commands = unheard_hold.find_commands()
+    privilege.as_user(job.user, lambda: _present(job, note["name"]), answer=answer)
+    unheard_hold.check_server(commands)
+    job.records.drop(FAILED)
+    processes.send_signal(note["hook"], signal.SIGKILL)
+    syslog.log_event("checkpoint", job=job.call.job_id, outcome="held", image=note["name"])

@@ -1,28 +1,52 @@
-"""What must hold on this node before the checkpoint or restart hook touches anything."""
-from collections import namedtuple
-
+"""What must hold on this node before the checkpoint or restart hook touches anything; and the job that a call is about."""
 from .. import config
 from ..engines import registry
 from ..image import seal
+from ..job.records import Records
 from ..store import location
-from ..system import environment, privilege
-from ..telemetry import report
-
-Node = namedtuple("Node", "settings user store engine keys")
-"""settings: dict from config.load; user: privilege.User; store: its entry in the settings; engine: engines.base.Engine;
-keys: seal.Keys"""
+from ..system import environment, private_dir, privilege
 
 
-def check(call, config_path):
-    """Return the Node for a contract.Call.
+class Job:
+    """The job that one call of the checkpoint or restart hook is about.
+
+    call      contract.Call: what pbs_mom asks for
+    settings  dict from config.load
+    user      privilege.User: the job's owner
+    store     dict: the entry in the settings of the store where the job's images are
+    engine    engines.base.Engine
+    keys      seal.Keys
+    records   records.Records: root's records of the job on this node
+    report    report.Report: of this call
+    hook      str: the hook's path; the programs that belong to it are beside it
+    """
+
+    def __init__(self, call, settings, hook, report):
+        """:raises HookError: CONFIG, NO_USER or REFUSED"""
+        self.call, self.settings, self.hook, self.report = call, settings, hook, report
+        self.user = privilege.account(call.user, call.group)
+        self.store = location.find_store(settings["stores"], call.directory)
+        location.check_mounted(self.store)
+        self.engine = registry.get(settings)
+        self.keys = seal.Keys(settings["key_path"])
+        self.records = Records(settings["run_directory"], call.job_id)
+
+    def private_place(self, consequence):
+        """Return a private_dir.Place for the job's owner.
+
+        :param consequence: what becomes of the job if there can be none, the end of the sentence (str)
+        """
+        return private_dir.Place(self.settings["private_directory"] or self.settings["state_directory"], self.user, consequence)
+
+
+def check(call, config_path, hook, report):
+    """Return the Job of a contract.Call.
 
     :param config_path: the hooks' configuration (str)
+    :param hook: the hook's path (str)
+    :param report: report.Report, which counts from now on
     :raises HookError: CONFIG, NO_USER or REFUSED
     """
     environment.check_code(config_path)
-    settings = config.load(config_path)
-    report.count_with(settings)
-    user = privilege.account(call.user, call.group)
-    place = location.find_store(settings["stores"], call.directory)
-    location.check_mounted(place)
-    return Node(settings, user, place, registry.get(settings), seal.Keys(settings["key_path"]))
+    report.settings = config.load(config_path)
+    return Job(call, report.settings, hook, report)

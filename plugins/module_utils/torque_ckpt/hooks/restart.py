@@ -3,6 +3,7 @@
 Called by pbs_mom as root, already a session leader, with /dev/null for all
 three standard streams: a failure is seen in the exit code and the system log.
 """
+import contextlib
 import os
 import signal
 import time
@@ -11,191 +12,214 @@ from .. import config, phases
 from ..errors import HookError, ENGINE, SYSTEM, USAGE
 from ..files import capture, consistency, output, restore
 from ..image import compression, digest, manifest, schema, seal
-from ..job import cleanup, frozen, identity, lock, records, retries, supervisor
+from ..job import cleanup, frozen, identity, lock, retries, supervisor
+from ..job.records import JOB, Records
 from ..store import choice, incarnation, location
 from ..system import environment, private_dir, privilege, processes
-from ..telemetry import report
+from ..telemetry.report import Report, describe_image, restart_failed, restart_succeeded
 from ..torque import contract
 from . import failed_restart, preflight
 
+_CONSEQUENCE = "image kept"
+"""The end of the sentence when something fails before the job is back."""
 
-def _engine(node, place, cuts, way):
+
+def _run_engine(job, place, cuts, channel):
     """Have the engine restore; cut back files that have grown, but not before the tree is there."""
+    path = location.engine_path(place.descriptor)
     if not cuts:
-        return node.engine.restore(location.engine_path(place))
-    watching = frozen.Witness(lambda: consistency.cut_back(cuts), way)
+        job.engine.restore(path)
+        return
+    worker = frozen.Worker(consistency.Truncation(cuts), channel)
     try:
-        node.engine.restore(location.engine_path(place), way.program)
+        job.engine.restore(path, channel.program)
     except HookError as error:
-        raise watching.fault() or error
-    return watching.result()
+        raise worker.fault() or error
+    worker.result()
 
 
-def _restore(call, node, place, way):
-    """As the user: open and verify the image, restore what was verified, from a place (private_dir.Place) where nobody can change it.
+def _check_rights(job, place, shown):
+    """Check that the image gives no process more than its owner has.
 
-    Returns the manifest (dict), what was put back on this node (list of dict), and what to give incarnation.put_back.
-
-    :param way: how the engine reaches this hook (frozen.Way)
+    :raises HookError: DATA
     """
+    excess = job.engine.excess(place.descriptor)
+    if excess:
+        raise manifest.damaged(shown, "it would give a process more than %s has (%s)" % (job.user.name, excess))
+
+
+def _restore_image(job, place, channel):
+    """As the job's owner: open and verify the image, restore what was verified, from a place where nobody can change it.
+
+    :param place: private_dir.Place
+    :param channel: frozen.Channel
+    :returns: "manifest" (dict), "remarks" (list of str), "created": what was put back on this node (list of dict), "before": what
+        incarnation.put_back takes (str or None); as a dict
+    """
+    settings, user = job.settings, job.user
     with phases.measure("verify"):
-        directory = location.open_job_directory(node.store, call.directory)
-        call, instead = choice.choose(call, node, directory, seal.ask_to_prove)
+        directory = location.open_job_directory(job.store, job.call.directory)
+        call, remark = choice.choose(job, directory, seal.ask_to_prove)
         shown = os.path.join(call.directory, call.name)
         image = location.open_image(directory, call.name, shown)
-        found = manifest.verify(image, call, node.user, shown, seal.ask_to_prove)
-        if found["engine"]["name"] != node.engine.name:
+        described = manifest.verify(image, call, user, shown, seal.ask_to_prove)
+        if described["engine"]["name"] != job.engine.name:
             raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
-                            % (shown, found["engine"]["name"], node.engine.name, found["node"]))
-        restore.check_node(found, shown)
-        if node.engine.keeps_ids:
-            manifest.check_pids_free(found)
-        linked = (lambda _name: False) if node.settings["copy_memory"] else node.engine.is_memory
-        compression.check(found, shown, place, linked)
-        manifest.check_files(image, found, shown, place.descriptor, linked)
-        rewritten = node.settings["changed_files"]
-        if found.get("held") and rewritten == consistency.REPORT:
+                            % (shown, described["engine"]["name"], job.engine.name, described["node"]))
+        restore.check_node(described, shown)
+        if job.engine.keeps_ids:
+            manifest.check_pids_free(described)
+        linked = (lambda _name: False) if settings["copy_memory"] else job.engine.is_memory
+        compression.check(described, shown, place, linked)
+        manifest.check_files(image, described, shown, place.descriptor, linked)
+        rewritten = settings["changed_files"]
+        if described.get("held") and rewritten == consistency.REPORT:
             rewritten = consistency.REFUSE  # the job has not touched them since
-        cuts, remarks = consistency.check(found["open_files"], node.settings["truncate_append_only"], rewritten)
-    if found["format"] == schema.COMPRESSED:
+        cuts, remarks = consistency.check(described["open_files"], settings["truncate_append_only"], rewritten)
+    if described["format"] == schema.COMPRESSED:
         with phases.measure("decompress"):
-            compression.decompress(image, found, shown, place, node.settings["engine_timeout"])
-    excess = node.engine.excess(place.descriptor)
-    if excess:
-        raise manifest.damaged(shown, "it would give a process more than %s has (%s)" % (node.user.name, excess))
+            compression.decompress(image, described, shown, place, settings["engine_timeout"])
+    _check_rights(job, place, shown)
     private_dir.ask_to_take_over()
-    files = restore.PutBack(image, found, node.settings, node.user.uid)
-    try:
+    files = restore.PutBack(image, described, settings, user.uid)
+    with contextlib.ExitStack() as undo:
+        undo.callback(files.undo)
         with phases.measure("output"):  # before anything has the files open
             files.do()
-            output.put_back(image, found["spool"], node.user.uid)
+            output.put_back(image, described["spool"], user.uid)
         with phases.measure("restore"):
-            before = incarnation.begin(directory, call.job_id, found.get("generation", 0))
-            try:
-                _engine(node, place.descriptor, cuts, way)
-            except BaseException:
-                incarnation.put_back(directory, call.job_id, before)
-                raise
-    except BaseException:
-        files.undo()
-        raise
-    return dict(found, remarks="; ".join([instead] * bool(instead) + remarks)), files.made, before
+            before = incarnation.begin(directory, call.job_id, described.get("generation", 0))
+            undo.callback(incarnation.put_back, directory, call.job_id, before)
+            _run_engine(job, place, cuts, channel)
+        undo.pop_all()
+    return {"manifest": described, "remarks": [remark] * bool(remark) + remarks, "created": files.made, "before": before}
 
 
 def _end_descendants():
     """End what a failed restart may have brought back: nobody would look after it."""
     while True:
-        left = processes.list_children(os.getpid())
-        if not left:
+        children = processes.list_children(os.getpid())
+        if not children:
             return
         for member in processes.list_family(processes.read_process(os.getpid()))[1:]:
             processes.send_signal(processes.get_mark(member), signal.SIGKILL)
-        for pid in left:
+        for pid in children:
             try:
                 os.waitpid(pid, 0)
             except ChildProcessError:
                 pass
 
 
-def _adopt(call, node, found, life):
+def _take_back(job, restored):
+    """End the restored job, and take away what _restore_image has put back."""
+    _end_descendants()
+
+    def undo():
+        restore.undo(restored["created"], job.settings, job.user.uid)
+        incarnation.put_back(location.open_job_directory(job.store, job.call.directory), job.call.job_id, restored["before"])
+    privilege.as_user(job.user, undo)
+
+
+def _adopt(job, described, life):
     """Return the restored root Process, our child, of which root's record is written by now.
 
-    :param found: the manifest (dict)
+    :param described: the manifest (dict)
     :param life: its incarnation (dict)
     """
-    came = [found["root"]] if node.engine.keeps_ids else processes.list_children(os.getpid())
+    came = [described["root"]] if job.engine.keeps_ids else processes.list_children(os.getpid())
     root = processes.read_process(came[0]) if came else None
     if root is None or root.ppid != os.getpid():
         raise HookError(ENGINE, "%s said it restored job %s, but its process %d is not there; image kept"
-                        % (node.engine.name, call.job_id, found["root"]))
-    identity.write_record(node.settings["run_directory"], call.job_id, processes.read_process(os.getpid()), root,
-                          [entry["path"] for entry in found["spool"]], capture.left(found), life)
+                        % (job.engine.name, job.call.job_id, described["root"]))
+    identity.write_record(job.records, processes.read_process(os.getpid()), root, [entry["path"] for entry in described["spool"]],
+                          capture.left(described), life)
     return root
 
 
-def _bring_back(call, node, hook):
-    """Restore the job and write root's record of it. Returns the manifest (dict) and the job's root process."""
+def _bring_back(job):
+    """As root: restore the job and write root's record of it. Returns what _restore_image does (dict), and the job's root Process."""
     digest.prepare()
-    place = private_dir.Place(node.settings["private_directory"] or node.settings["state_directory"], node.user)
     begun = []
-    answer = incarnation.restarted(node, call, begun, place.answer(seal.answer(node.keys, call, node.user)))
-    try:
-        with frozen.way(hook, node.settings["run_directory"], call.job_id, node.user, "image kept") as way:
-            found, made, before = privilege.as_user(node.user, lambda: _restore(call, node, place, way),
-                                                    node.engine.restore_capabilities, answer)
-    finally:
-        place.remove()
-    try:
-        return found, _adopt(call, node, found, begun[0])
-    except BaseException:
-        _end_descendants()
-
-        def undo():
-            restore.undo(made, node.settings, node.user.uid)
-            incarnation.put_back(location.open_job_directory(node.store, call.directory), call.job_id, before)
-        privilege.as_user(node.user, undo)
-        raise
+    with job.private_place(_CONSEQUENCE) as place:
+        answer = incarnation.restarted(job, begun, place.answer(seal.answer(job.keys, job.call, job.user)))
+        with frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE) as channel:
+            restored = privilege.as_user(job.user, lambda: _restore_image(job, place, channel), job.engine.restore_capabilities, answer)
+    with contextlib.ExitStack() as undo:
+        undo.callback(_take_back, job, restored)
+        root = _adopt(job, restored["manifest"], begun[0])
+        undo.pop_all()
+    return restored, root
 
 
-def _continue(call, node, started, hook):
-    """Restore the job, supervise it, end as it ends; returns only by an exception."""
-    with lock.held(node.settings["run_directory"], call.job_id, "restart", node.settings["lock_timeout"], "image kept"), \
-            cleanup.if_killed(call.job_id, node.user.uid):
-        privilege.become_subreaper()
-        found, root = _bring_back(call, node, hook)
-    report.restart_succeeded()
-    if found["remarks"]:
-        failed_restart.comment(call.job_id, found["remarks"])
-    retries.forget(node.settings["run_directory"], call.job_id)
-    report.done("restart", job=call.job_id, outcome="restarted", engine=node.engine.name, origin=found["node"],
-                image=found["name"], bytes=found["bytes"], seconds=round(time.monotonic() - started, 3), **report.about(found))
-    status = supervisor.supervise(root.pid, node.settings["run_directory"], call.job_id)
-    records.drop(node.settings["run_directory"], call.job_id, records.JOB)
-    supervisor.end_as(status)
+def _restart(job, started):
+    """As root: restore the job, supervise it, end as it ends. Returns only by an exception; nothing of the job is left then."""
+    with contextlib.ExitStack() as undo:
+        undo.callback(_end_descendants)
+        with lock.held(job.records, "restart", job.settings["lock_timeout"], _CONSEQUENCE), \
+                cleanup.if_killed(job.call.job_id, job.user.uid):
+            privilege.become_subreaper()
+            restored, root = _bring_back(job)
+        restart_succeeded()
+        described, remarks = restored["manifest"], "; ".join(restored["remarks"])
+        if remarks:
+            failed_restart.comment(job.call.job_id, remarks)
+        retries.reset(job.records)
+        job.report.done(outcome="restarted", engine=job.engine.name, origin=described["node"], image=described["name"],
+                        bytes=described["bytes"], seconds=round(time.monotonic() - started, 3),
+                        **describe_image(dict(described, remarks=remarks)))
+        status = supervisor.supervise(root.pid, job.records)
+        job.records.drop(JOB)
+        supervisor.end_as(status)
 
 
-def _try(call, config_path, started, hook):
-    """Restart the job; returns only by an exception."""
+def _prepare(call, config_path, hook, report):
+    """Return the Job, when this process can be its leader."""
     with phases.measure("admit"):
-        node = failed_restart.insist(lambda: preflight.check(call, config_path))
+        job = failed_restart.wait_for(lambda: preflight.check(call, config_path, hook, report))
     if os.getsid(0) != os.getpid():
         raise HookError(USAGE, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted")
     supervisor.block_signals()
     os.chdir("/")
-    try:
-        _continue(call, node, started, hook)
-    except BaseException:
-        _end_descendants()
-        raise
+    return job
 
 
-def _settings(config_path):
-    """Return the configuration (dict), also where its being wrong is what failed."""
+def _load_settings(config_path):
+    """Return the configuration (dict), its defaults when it is wrong: that may be what failed."""
     try:
         return config.load(config_path)
     except HookError:
         return config.DEFAULTS
 
 
+def _assess(call, config_path, error, report):
+    """Return the HookError by which the restart fails: a temporary one after a pause, or the lasting one after too many.
+
+    Without the patch restart-status the job is held or queued again here, and the hook is killed.
+    """
+    privilege.reset_signals()  # there is no job to hand them on to
+    settings = _load_settings(config_path)
+    records = Records(settings["run_directory"], call.job_id)
+    error = retries.assess(records, settings, error)
+    if failed_restart.is_needed():
+        failed_restart.keep(records, call, error, report)
+    return error
+
+
 def main(argv, config_path):
-    """Restart the job that argv names, supervise it, end as it ends.
+    """Restart the job that argv names, supervise it, end as it ends; return the exit code (int) when that failed.
 
     :param argv: list of str, as pbs_mom passes it
     :param config_path: the hooks' configuration (str)
     """
-    def work():
+    with Report("restart", contract.find_job_id(argv)) as report:
         started = time.monotonic()
-        report.restart_failed(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
+        restart_failed(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
         call = contract.restart(argv[1:])
         environment.settle(contract.STATUS)
         privilege.be_spared()
         try:
-            _try(call, config_path, started, argv[0])
+            _restart(_prepare(call, config_path, argv[0], report), started)
         except HookError as error:
-            privilege.reset_signals()  # there is no job to hand them on to
-            settings = _settings(config_path)
-            error = retries.judge(settings, call.job_id, error)
-            if failed_restart.is_needed():
-                failed_restart.keep(settings["run_directory"], call, error)
-            raise error
-    return report.guard("restart", work, argv[2] if len(argv) > 2 else None, report.restart_failed)
+            raise _assess(call, config_path, error, report)
+    restart_failed(report.code, report.sentence)
+    return report.code

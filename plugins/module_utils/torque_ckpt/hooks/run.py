@@ -9,8 +9,10 @@ from .. import config
 from ..engines import registry
 from ..errors import HookError, USAGE
 from ..job import supervisor
+from ..job.records import Records
 from ..system import environment, privilege
-from ..telemetry import report, syslog
+from ..telemetry import syslog
+from ..telemetry.report import Report
 from ..torque import contract
 
 
@@ -40,12 +42,13 @@ def _under_engine(command, settings):
 
 
 def main(argv, config_path):
-    """Start argv[1:] and end as it ends.
+    """Start argv[1:] and end as it ends; return the exit code (int) when it cannot be started.
 
     :param argv: list of str, as pbs_mom passes it
     :param config_path: the hooks' configuration (str)
     """
-    def work():
+    job_id = os.environ.get("PBS_JOBID")
+    with Report("run", job_id) as report:
         command = contract.run(argv[1:])
         environment.check_code(config_path)
         settings = config.load(config_path)
@@ -55,5 +58,5 @@ def main(argv, config_path):
         supervisor.block_signals()
         job = _start(_under_engine(command, settings))
         environment.no_core_dumps()  # the job has its own limit by now
-        supervisor.end_as(supervisor.supervise(job, settings["run_directory"], os.environ.get("PBS_JOBID", "")))
-    return report.guard("run", work, os.environ.get("PBS_JOBID"))
+        supervisor.end_as(supervisor.supervise(job, Records(settings["run_directory"], job_id or "")))
+    return report.code

@@ -8,12 +8,9 @@ import os
 import time
 
 from ..errors import HookError, NO_SERVER
-from ..system.command import run
 from ..torque import contract
-from . import failed_restart
-
-PATIENCE = 60
-"""How long a job stands still for a pbs_server that does not answer (seconds)."""
+from ..torque.commands import PATIENCE, Commands
+from . import caller
 
 PAUSE = 2
 """How long to wait before asking again (seconds)."""
@@ -23,50 +20,51 @@ class Unheard(HookError):
     """pbs_server does not answer, so the job must not end."""
 
 
-def _answer(found):
-    """Return what pbs_server said against a question (str), None when it answered."""
+def _ask(commands):
+    """Return what pbs_server answered against a question (str), None when it answered it."""
     try:
-        status, said = run([os.path.join(found, "qstat"), "-B"], PATIENCE)
-    except HookError as error:
-        return error.sentence
-    return None if status == 0 else " ".join(said.split())
+        status, output, error = commands.run("qstat", "-B")
+    except HookError as failure:
+        return failure.sentence
+    return None if status == 0 else " ".join((output + error).split())
 
 
-def _wait(found, seconds):
+def _wait(commands, seconds):
     """Ask until pbs_server answers, or so long; return what the last answer was (str), None for a good one."""
     deadline = time.monotonic() + seconds
-    said = _answer(found)
-    while said is not None and time.monotonic() < deadline:
+    fault = _ask(commands)
+    while fault is not None and time.monotonic() < deadline:
         time.sleep(PAUSE)
-        said = _answer(found)
-    return said
+        fault = _ask(commands)
+    return fault
 
 
-def commands():
-    """Return the directory of TORQUE's commands (str) where pbs_mom is one that tells once and they work on this node, else None.
+def find_commands():
+    """Return TORQUE's commands (commands.Commands) where pbs_mom is one that tells once and they work on this node, else None.
 
     To be asked when the hold begins: the server that sent it is there, so what does not work then is the commands (no trqauthd, say).
     """
-    found = None if contract.REPEATED in os.environ else failed_restart.find_commands()
-    return found if found and _answer(found) is None else None
+    directory = None if contract.REPEATED in os.environ else caller.find_commands()
+    commands = Commands(directory, "the job runs on") if directory else None
+    return commands if commands and _ask(commands) is None else None
 
 
-def insist(found):
-    """Make sure, before a held job is ended, that pbs_server will hear of it.
+def check_server(commands):
+    """Check, before a held job is ended, that pbs_server will hear of it.
 
-    :param found: what commands() returned
+    :param commands: what find_commands() returned
     :raises Unheard: NO_SERVER
     """
-    said = _wait(found, PATIENCE) if found else None
-    if said is not None:
+    fault = _wait(commands, PATIENCE) if commands else None
+    if fault is not None:
         raise Unheard(NO_SERVER, "pbs_server does not answer (%s), and this pbs_mom would tell it only once that the job is held; the "
-                      "image is kept; the job runs on; hold it again when pbs_server answers" % said)
+                      "image is kept; the job runs on; hold it again when pbs_server answers" % fault)
 
 
-def wait(found, seconds):
+def wait_for_server(commands, seconds):
     """Wait, while the job runs, for a pbs_server that takes the hold away again: that, too, pbs_mom asks for once.
 
-    :param found: what commands() returned
+    :param commands: what find_commands() returned
     :param seconds: how long at most (int)
     """
-    _wait(found, seconds)
+    _wait(commands, seconds)

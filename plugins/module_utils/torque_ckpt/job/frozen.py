@@ -1,7 +1,9 @@
-"""Work of the hook's that must be done while the job stands still.
+"""Work of the hook that must be done while the job stands still.
 
-The engine has a program that it runs at that moment. To start Python there would cost more than all the work, so a
-child of the hook's is there before: the program only wakes it, and the job stays frozen until it answers.
+The engine runs a program at that moment, the action script. To start Python there would cost more than all the work, so a
+child of the hook is there before: the program only wakes it, and the job stays frozen until it answers.
+
+Such work is an object with two methods: while_frozen(), and after_thaw(), which returns the result.
 """
 import contextlib
 import json
@@ -11,17 +13,17 @@ import signal
 from collections import namedtuple
 
 from ..errors import HookError, SYSTEM
-from . import records
+from .records import ANSWER, CALL
 
 VARIABLE = "CKPT_TORQUE_WITNESS"
 """By it the program finds the pipes: of the hook's descriptors the engine leaves it none."""
 
-_KINDS = (records.CALL, records.ANSWER)
+_KINDS = (CALL, ANSWER)
 _PF_EXITING = 4  # include/linux/sched.h
 _CALLED, _OVER = b"c", b"o"  # what comes through the first one
 
 
-class Way(namedtuple("Way", "program stem")):
+class Channel(namedtuple("Channel", "program stem")):
     """How the engine reaches the hook: the program that it is given (path, str), and what the pipes' paths begin with (str)."""
 
     @property
@@ -30,39 +32,30 @@ class Way(namedtuple("Way", "program stem")):
         return ["%s.%s" % (self.stem, kind) for kind in _KINDS]
 
 
-def to_the_end(steps):
-    """Run a generator to its end; return what it returns."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-
-
 @contextlib.contextmanager
-def way(hook, run_directory, job_id, user, otherwise):
-    """Have a Way for the body of the with statement. To be used by root, who has the job's lock.
+def open_channel(hook, records, user, consequence):
+    """Give a Channel to the body of the with statement. To be used by root, who has the job's lock.
 
-    :param hook: the hook's path (str); the program is beside it
-    :param run_directory: where root's records are (str); not in the store, whose file system may know no named pipes
+    :param hook: the hook's path (str); the action script is beside it
+    :param records: records.Records of the job; the pipes are there, since a store's file system may know no named pipes
     :param user: privilege.User whose part of the hook and engine use it
-    :param otherwise: what becomes of the job if there can be none, the end of the sentence (str)
+    :param consequence: what becomes of the job if there can be none, the end of the sentence (str)
     :raises HookError: SYSTEM then
     """
-    found = Way(os.path.join(os.path.dirname(hook), "witness"), records.stem(run_directory, job_id))
-    records.directory(run_directory)
+    channel = Channel(os.path.join(os.path.dirname(hook), "witness"), records.stem)
+    records.make_directory()
     try:
-        for kind, path in zip(_KINDS, found.pipes):
-            records.drop(run_directory, job_id, kind)  # a hook that was killed left it
+        for kind, path in zip(_KINDS, channel.pipes):
+            records.drop(kind)  # a hook that was killed left it
             try:
                 os.mkfifo(path, 0o600)
                 os.chown(path, user.uid, user.gid)
             except OSError as error:
-                raise HookError(SYSTEM, "cannot make the named pipe %s: %s; %s" % (path, error.strerror, otherwise))
-        yield found
+                raise HookError(SYSTEM, "cannot make the named pipe %s: %s; %s" % (path, error.strerror, consequence))
+        yield channel
     finally:
         for kind in _KINDS:
-            records.drop(run_directory, job_id, kind)
+            records.drop(kind)
 
 
 def _is_ending(pid):
@@ -72,17 +65,17 @@ def _is_ending(pid):
     return bool(int(text[text.rindex(b")") + 2:].split()[6]) & _PF_EXITING)
 
 
-class Witness:
+class Worker:
     """A child that does the work when the engine calls. As the user; the engine has to be started by this process.
 
-    :param work: generator function: up to its yield the job stands still, what it returns is the result (must fit into JSON)
-    :param found: Way
+    :param work: see above; its result must fit into JSON
+    :param channel: Channel
     """
 
-    def __init__(self, work, found):
+    def __init__(self, work, channel):
         # Opened for both directions, neither side waits for the other to open it.
-        self._call, answer = [os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC) for path in found.pipes]
-        os.environ[VARIABLE] = found.stem
+        self._call, answer = [os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC) for path in channel.pipes]
+        os.environ[VARIABLE] = channel.stem
         self._result, result = os.pipe()
         life, self._life = os.pipe()
         self._pid = os.fork()
@@ -102,10 +95,9 @@ class Witness:
         if self._call not in ready or os.read(self._call, 1) != _CALLED:
             return  # the hook was killed, or the engine is done and has not called
         try:
-            steps = work()
-            next(steps)
+            work.while_frozen()
             os.write(answer, b"y\n")
-            json.dump({"result": to_the_end(steps)}, stream)
+            json.dump({"result": work.after_thaw()}, stream)
             return
         except HookError as error:
             json.dump({"code": error.code, "sentence": error.sentence}, stream)

@@ -7,7 +7,7 @@ found by the record that the restart hook, as root, left on this node.
 """
 from ..errors import HookError, GONE, REFUSED, shown
 from ..system import processes
-from . import records
+from .records import JOB
 
 
 def read_job_id(pid):
@@ -19,32 +19,31 @@ def read_job_id(pid):
     return None if found is None else found.decode("utf-8", "replace")
 
 
-def write_record(run_directory, job_id, leader, root, output=(), left=(), incarnation=None):
+def write_record(records, leader, root, output=(), left=(), incarnation=None):
     """Leave root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str).
 
     :param left: what it left on nodes it was on, from capture.left (list of dict)
     :param incarnation: of this life of the job (dict, incarnation.py)
     """
-    records.write(run_directory, job_id, records.JOB,
-                  {"leader": processes.get_mark(leader), "root": processes.get_mark(root), "output": list(output), "left": list(left),
-                   "incarnation": incarnation})
+    records.write(JOB, {"leader": processes.get_mark(leader), "root": processes.get_mark(root), "output": list(output), "left": list(left),
+                        "incarnation": incarnation})
 
 
-def _recorded(run_directory, job_id):
-    record = records.read(run_directory, job_id, records.JOB)
+def _find_recorded(records):
+    record = records.read(JOB)
     if record is None:
         return None
     leader, root = processes.find_marked(record["leader"]), processes.find_marked(record["root"])
     return root if leader else None  # without: left behind by a job that is over
 
 
-def read_recorded(run_directory, job_id, root, key):
+def read_recorded(records, root, key):
     """Return what was recorded under key ("output", "left", "incarnation") of a restarted job with this root (Process); [] for nothing."""
-    record = records.read(run_directory, job_id, records.JOB)
+    record = records.read(JOB)
     return record.get(key) or [] if record is not None and record["root"] == processes.get_mark(root) else []
 
 
-def _hinted(session_id):
+def _find_hinted(session_id):
     leader = processes.read_process(session_id) if session_id else None
     if leader is None or leader.session != leader.pid:
         return None
@@ -54,14 +53,15 @@ def _hinted(session_id):
     return mine[0] if len(mine) == 1 and mine[0].group == mine[0].pid else None
 
 
-def find_root_process(run_directory, call, uid):
+def find_root_process(records, call, uid):
     """Return the job's root Process, proven to be the job's.
 
+    :param records: records.Records of the job
     :param call: contract.Call
     :param uid: the job owner's uid (int)
     :raises HookError: GONE when it is not on this node, REFUSED when what is there is not this job
     """
-    root = _recorded(run_directory, call.job_id) or _hinted(call.session_id)
+    root = _find_recorded(records) or _find_hinted(call.session_id)
     if root is None or root.state in "ZX":
         raise HookError(GONE, "job %s has no running process started by the run or restart hook on this node "
                         "(session %s); was $checkpoint_run_exe set when it started?" % (call.job_id, call.session_id))

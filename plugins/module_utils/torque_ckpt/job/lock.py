@@ -10,13 +10,9 @@ import os
 import time
 
 from ..errors import HookError, SYSTEM, TEMPORARY
-from . import records
+from .records import LOCK
 
 _PAUSE = 0.05
-
-
-def _path(run_directory, job_id):
-    return os.path.join(run_directory, "jobs", job_id + ".lock")
 
 
 def _open(path):
@@ -54,41 +50,33 @@ def _holder(path):
 
 
 @contextlib.contextmanager
-def held(run_directory, job_id, what, timeout, otherwise):
+def held(records, what, timeout, consequence):
     """Hold the job's lock for the body of the with statement. To be used by root.
 
-    :param run_directory: where root's records are (str)
+    :param records: records.Records of the job
     :param what: what the body does, for whoever has to wait (str)
     :param timeout: how long to wait for another hook (seconds)
-    :param otherwise: what becomes of the job when that was too long, the end of the sentence (str)
+    :param consequence: what becomes of the job when that was too long, the end of the sentence (str)
     :raises HookError: TEMPORARY then; CONFIG or SYSTEM when there can be no lock
     """
-    records.directory(run_directory)
-    path = _path(run_directory, job_id)
+    records.make_directory()
+    path = records.path(LOCK)
     deadline = time.monotonic() + timeout
     try:
         descriptor = _take(path)
         while descriptor is None:
             if time.monotonic() > deadline:
                 raise HookError(TEMPORARY, "%s is at work on job %s; waited %d seconds; try again when it has ended; %s"
-                                % (_holder(path), job_id, timeout, otherwise))
+                                % (_holder(path), records.job_id, timeout, consequence))
             time.sleep(_PAUSE)
             descriptor = _take(path)
     except OSError as error:
-        raise HookError(SYSTEM, "cannot lock %s: %s; %s" % (path, error.strerror, otherwise))
+        raise HookError(SYSTEM, "cannot lock %s: %s; %s" % (path, error.strerror, consequence))
     try:
         os.ftruncate(descriptor, 0)
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         os.write(descriptor, json.dumps({"what": what, "pid": os.getpid(), "since": since}).encode())
         yield
     finally:
-        forget(run_directory, job_id)
+        records.drop(LOCK)
         os.close(descriptor)
-
-
-def forget(run_directory, job_id):
-    """Remove the lock's file. For whoever has the lock; it ends with his process then."""
-    try:
-        os.unlink(_path(run_directory, job_id))
-    except OSError:
-        pass  # an empty place to lock is not in anybody's way

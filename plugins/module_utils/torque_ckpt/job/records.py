@@ -7,7 +7,7 @@ FAILED    that its restart hook waits to have it held (failed_restart.py)
 
 HOLDING is for the job's leader, too, which is the user's; the others name files in users' directories and are root's alone.
 
-CALL and ANSWER are named pipes of the job owner's instead, between engine and hook (frozen.py).
+CALL and ANSWER are named pipes of the job owner's instead, between engine and hook (frozen.py); LOCK is a file to lock (lock.py).
 """
 import json
 import os
@@ -15,56 +15,62 @@ import os
 from ..system import rootfiles
 
 JOB, ATTEMPTS, HOLDING, FAILED = "json", "attempts", "holding", "failed"
-CALL, ANSWER = "call", "answer"
+CALL, ANSWER, LOCK = "call", "answer", "lock"
 
 
-def directory(run_directory):
-    """Return the directory (str) of the records; make it when it is missing.
+class Records:
+    """Root's records of one job on this node.
 
-    :raises HookError: CONFIG when somebody else could have put a record there
+    job_id     str
+    directory  str: where the records of all jobs are
+    stem       str: what the paths of this job's records begin with
+
+    :param run_directory: the setting of this name (str)
+    :param job_id: the job's id (str)
     """
-    found = os.path.join(run_directory, "jobs")
-    rootfiles.make_directory(run_directory)
-    rootfiles.make_directory(found)
-    return found
 
+    def __init__(self, run_directory, job_id):
+        self._run_directory = run_directory
+        self.job_id = job_id
+        self.directory = os.path.join(run_directory, "jobs")
+        self.stem = os.path.join(self.directory, job_id)
 
-def stem(run_directory, job_id):
-    """Return what the paths of all of a job's records begin with (str)."""
-    return os.path.join(run_directory, "jobs", job_id)
+    def make_directory(self):
+        """Create the directory of the records when it is missing.
 
+        :raises HookError: CONFIG when somebody else could have put a record there
+        """
+        rootfiles.make_directory(self._run_directory)
+        rootfiles.make_directory(self.directory)
 
-def path(run_directory, job_id, kind):
-    """Return where a record is kept (str)."""
-    return "%s.%s" % (stem(run_directory, job_id), kind)
+    def path(self, kind):
+        """Return where a record of this kind is kept (str)."""
+        return "%s.%s" % (self.stem, kind)
 
+    def write(self, kind, content):
+        """Write a record; the content must fit into JSON.
 
-def write(run_directory, job_id, kind, found):
-    """Write a record; found must fit into JSON.
+        :raises OSError: when it cannot be written; the older one is kept
+        :raises HookError: as make_directory()
+        """
+        self.make_directory()
+        path = self.path(kind)
+        with open(path + ".new", "w") as stream:
+            os.fchmod(stream.fileno(), 0o644 if kind == HOLDING else 0o600)  # whatever the umask
+            json.dump(content, stream)
+        os.rename(path + ".new", path)
 
-    :raises OSError: when it cannot be written; the older one is there still
-    :raises HookError: as directory()
-    """
-    directory(run_directory)
-    place = path(run_directory, job_id, kind)
-    with open(place + ".new", "w") as stream:
-        os.fchmod(stream.fileno(), 0o644 if kind == HOLDING else 0o600)  # whatever the umask
-        json.dump(found, stream)
-    os.rename(place + ".new", place)
+    def read(self, kind):
+        """Return the content of a record, or None when there is none that can be read."""
+        try:
+            with open(self.path(kind)) as stream:
+                return json.load(stream)
+        except (OSError, ValueError):
+            return None
 
-
-def read(run_directory, job_id, kind):
-    """Return what a record says, or None when there is none that can be read."""
-    try:
-        with open(path(run_directory, job_id, kind)) as stream:
-            return json.load(stream)
-    except (OSError, ValueError):
-        return None
-
-
-def drop(run_directory, job_id, kind):
-    """Remove a record, if there is one."""
-    try:
-        os.unlink(path(run_directory, job_id, kind))
-    except OSError:
-        pass
+    def drop(self, kind):
+        """Remove a record, if there is one."""
+        try:
+            os.unlink(self.path(kind))
+        except OSError:
+            pass

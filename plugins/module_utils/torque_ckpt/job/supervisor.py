@@ -34,7 +34,7 @@ def _from_mom(sender, parent):
         return False
 
 
-def _next_signal(root, run_directory, job_id, healed):
+def _next_signal(root, records, healed):
     """Wait for a signal; return it (siginfo), and what suspension.heal says.
 
     While the job stands still, look whether a hook that is dead has left it so.
@@ -43,15 +43,14 @@ def _next_signal(root, run_directory, job_id, healed):
         found = signal.sigtimedwait(_WATCHED, suspension.PAUSE)
         if found is not None:
             return found, healed
-        healed = suspension.heal(run_directory, job_id, root, healed)
+        healed = suspension.heal(records, root, healed)
     return signal.sigwaitinfo(_WATCHED), healed
 
 
-def supervise(root, run_directory, job_id):
+def supervise(root, records):
     """Wait for the child root (pid), hand on signals meanwhile; return its wait status (int).
 
-    :param run_directory: root's records on this node (str)
-    :param job_id: the job's (str)
+    :param records: records.Records of the job
     """
     parent, healed = os.getppid(), None
     while True:
@@ -64,7 +63,7 @@ def supervise(root, run_directory, job_id):
                 break
             if pid == root:
                 return status
-        found, healed = _next_signal(root, run_directory, job_id, healed)
+        found, healed = _next_signal(root, records, healed)
         # A second delivery would run the job's handler twice.
         if found.si_signo in _HANDED_ON and not _from_mom(found.si_pid, parent):
             try:

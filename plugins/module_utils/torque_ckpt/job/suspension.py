@@ -11,28 +11,28 @@ import time
 
 from ..errors import HookError, SYSTEM
 from ..system import privilege, processes
-from . import records
+from .records import HOLDING
 
 PAUSE = 2
 """How often a leader looks whether its stopped job was left behind (seconds)."""
 
 
-def begin(run_directory, job_id, suspended):
+def begin(records, suspended):
     """Note that this hook is about to stop the job.
 
     :param suspended: what its user had stopped before (pids); stays so
     :raises HookError: SYSTEM
     """
     try:
-        records.write(run_directory, job_id, records.HOLDING, {"hook": processes.get_mark(), "suspended": suspended})
+        records.write(HOLDING, {"hook": processes.get_mark(), "suspended": suspended})
     except OSError as error:
         raise HookError(SYSTEM, "cannot write %s: %s; the job runs on"
-                        % (records.path(run_directory, job_id, records.HOLDING), error.strerror))
+                        % (records.path(HOLDING), error.strerror))
 
 
-def end(run_directory, job_id):
-    """Forget it."""
-    records.drop(run_directory, job_id, records.HOLDING)
+def end(records):
+    """Remove the note."""
+    records.drop(HOLDING)
 
 
 def wait_for_engine(timeout):
@@ -53,7 +53,7 @@ def wait_for_engine(timeout):
 
 
 @contextlib.contextmanager
-def guarded(run_directory, job_id, root, engine, timeout):
+def guarded(records, root, engine, timeout):
     """Give what the job's user had stopped (pids) to a body in which an engine stops the job; whatever fails there sets it going again.
 
     To be used by a child subreaper. Root's record stays until end(): that of an engine which was too slow for good if it may stop the
@@ -65,13 +65,26 @@ def guarded(run_directory, job_id, root, engine, timeout):
     """
     suspended, started = processes.list_stopped(root.pid), time.monotonic()  # by qsig -s suspend, say
     try:
-        begin(run_directory, job_id, suspended)
+        begin(records, suspended)
         yield suspended
     except BaseException:
         wait_for_engine(timeout)
         processes.resume(root, suspended)
         if not (engine.stops_late and time.monotonic() - started > timeout):
-            end(run_directory, job_id)
+            end(records)
+        raise
+
+
+@contextlib.contextmanager
+def resumed_on_failure(root, suspended):
+    """As the user: resume the job under root (Process) when the body of the with statement fails.
+
+    :param suspended: what its user had stopped before (pids); stays so
+    """
+    try:
+        yield
+    except BaseException:
+        processes.resume(root, suspended)
         raise
 
 
@@ -89,16 +102,16 @@ def kill(root, user):
         privilege.as_user(user, work)
 
 
-def heal(run_directory, job_id, root, healed=None):
+def heal(records, root, healed=None):
     """Set a job going again that a dead hook has left stopped.
 
     :param root: pid of its root process (int)
     :param healed: what an earlier call returned; that hook's work is not looked at again
     :returns: the dead hook ([pid, start]) or what was given
     """
-    found = records.read(run_directory, job_id, records.HOLDING)
+    note = records.read(HOLDING)
     process = processes.read_process(root)
-    if not found or found["hook"] == healed or processes.find_marked(found["hook"]) or process is None:
+    if not note or note["hook"] == healed or processes.find_marked(note["hook"]) or process is None:
         return healed
-    processes.resume(process, found["suspended"])
-    return found["hook"]
+    processes.resume(process, note["suspended"])
+    return note["hook"]

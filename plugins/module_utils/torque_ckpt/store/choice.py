@@ -13,13 +13,13 @@ from ..telemetry import syslog
 from . import generations, incarnation, location
 
 
-def _is_good(call, node, directory, prove):
-    """Whether the image that a Call names is whole, each byte of it, root's, and for this node."""
+def _is_good(job, call, directory, prove):
+    """Whether the image that a Call of a Job names is whole, each byte of it, root's, and for this node."""
     shown = os.path.join(call.directory, call.name)
     try:
         image = location.open_image(directory, call.name, shown)
         try:
-            manifest.check_files(image, manifest.verify(image, call, node.user, shown, prove), shown)
+            manifest.check_files(image, manifest.verify(image, call, job.user, shown, prove), shown)
         finally:
             os.close(image)
     except HookError as error:
@@ -50,15 +50,15 @@ def _follows(image, named, life):
                                                     life is not None and (maker, named.generation) == (life["id"], life["generation"]))
 
 
-def choose(call, node, directory, prove):
+def choose(job, directory, prove):
     """As the user: return the Call with the name of the image to take, and why it is not the one that it named (str, empty if it is).
 
-    :param call: contract.Call
-    :param node: preflight.Node
+    :param job: preflight.Job
     :param directory: descriptor of the job's directory
     :param prove: see manifest.verify
     :raises HookError: TEMPORARY when this node lacks the key of one that might be taken
     """
+    call = job.call
     found = generations.list_images(directory, call.job_id)
     named = next((image for image in found if image.name == call.name), None)
     if named is None and not _is_gone(directory, call.name):
@@ -71,7 +71,7 @@ def choose(call, node, directory, prove):
         if not image.whole:
             continue
         other = call._replace(name=image.name)
-        if _is_good(other, node, directory, prove):
+        if _is_good(job, other, directory, prove):
             return other, _reason(call.name, image, named is None)
     return call, ""
 

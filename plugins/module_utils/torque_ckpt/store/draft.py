@@ -34,6 +34,14 @@ class Draft:
         except OSError as error:
             raise HookError(CANNOT_WRITE, "cannot create image %s: %s" % (name, error.strerror))
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        """Discard the draft when the body of the with statement failed."""
+        if kind is not None:
+            self.discard()
+
     def path(self):
         """Return the draft's path (str) for the engine."""
         return engine_path(self.descriptor)

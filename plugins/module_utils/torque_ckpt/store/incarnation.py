@@ -152,9 +152,9 @@ def put_back(directory, job_id, text):
 
 # -- as root -----------------------------------------------------------------------------------------------------------
 
-def _new(node, call, started, generation, process):
-    return seal.seal(node.keys, {"id": os.urandom(16).hex(), "job_id": call.job_id, "uid": node.user.uid, "node": os.uname().nodename,
-                                 "started": started, "generation": generation, "process": process}, _PURPOSE)
+def _new(job, started, generation, process):
+    return seal.seal(job.keys, {"id": os.urandom(16).hex(), "job_id": job.call.job_id, "uid": job.user.uid, "node": os.uname().nodename,
+                                "started": started, "generation": generation, "process": process}, _PURPOSE)
 
 
 def _process(root):
@@ -170,52 +170,51 @@ def _shown(seconds):
         return "an unknown time"
 
 
-def _trusted(node, call, text):
+def _trusted(job, text):
     """Return the incarnation that a text (str or None) from the job's directory tells of, None when it is damaged or another's.
 
     :raises HookError: TEMPORARY when this node lacks the key
     """
     found = _parse(text)
-    if found is None or (found["job_id"], found["uid"]) != (call.job_id, node.user.uid):
+    if found is None or (found["job_id"], found["uid"]) != (job.call.job_id, job.user.uid):
         return None
-    if found["key"] not in dict(node.keys):
+    if found["key"] not in dict(job.keys):
         raise HookError(TEMPORARY, "the incarnation of job %s was sealed with the key %s, which this node does not have; run site.yml on "
-                        "this node; nothing was written or removed" % (call.job_id, ascii(found["key"])))
-    return found if seal.is_sealed(node.keys, found, _PURPOSE) else None
+                        "this node; nothing was written or removed" % (job.call.job_id, ascii(found["key"])))
+    return found if seal.is_sealed(job.keys, found, _PURPOSE) else None
 
 
-def checkpointed(node, call, root, mine, otherwise):
+def checkpointed(job, root, mine, otherwise):
     """Return root's answer function for a checkpoint (see Own).
 
-    :param node: preflight.Node
-    :param call: contract.Call
+    :param job: preflight.Job
     :param root: the job's root Process
     :param mine: the incarnation in root's record of the job (dict), empty for one that was not restarted here
     :param otherwise: answers all other questions (seal.answer)
     """
     def decide(text, generation):
-        there = _trusted(node, call, text)
+        there = _trusted(job, text)
         if there and (there["id"] == mine["id"] if mine else there["process"] == _process(root)):
             return there
         started = mine["started"] if mine else processes.get_start_time(root)
         if there and there["started"] >= started:
             raise HookError(REFUSED, "job %s continues on %s since %s; what runs on %s is an older life of it, since %s (if that is wrong, "
                             "compare the two clocks and remove %s); nothing was written or removed"
-                            % (call.job_id, ascii(there["node"])[1:-1], _shown(there["started"]), os.uname().nodename, _shown(started),
-                               os.path.join(call.directory, path_in(call.job_id))))
-        return mine or _new(node, call, started, 0 if there else generation, _process(root))
+                            % (job.call.job_id, ascii(there["node"])[1:-1], _shown(there["started"]), os.uname().nodename, _shown(started),
+                               os.path.join(job.call.directory, path_in(job.call.job_id))))
+        return mine or _new(job, started, 0 if there else generation, _process(root))
 
     return _answer(decide, otherwise)
 
 
-def restarted(node, call, begun, otherwise):
+def restarted(job, begun, otherwise):
     """Return root's answer function for a restart (see begin).
 
-    :param node, call, otherwise: see checkpointed
+    :param job, otherwise: see checkpointed
     :param begun: takes the incarnation (list of dict), for root's record of the job
     """
     def decide(_text, generation):
-        begun[:] = [_new(node, call, time.time(), generation, [])]
+        begun[:] = [_new(job, time.time(), generation, [])]
         return begun[0]
 
     return _answer(decide, otherwise)

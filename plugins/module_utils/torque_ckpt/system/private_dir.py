@@ -82,6 +82,12 @@ class Place:
         except OSError as error:
             raise HookError(SYSTEM, "cannot make a private place in %s: %s; %s" % (parent, error.strerror, otherwise))
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.remove()
+
     def free(self):
         """Return how much can be written here (int, bytes), None where the file system does not know it."""
         there = os.fstatvfs(self.descriptor)

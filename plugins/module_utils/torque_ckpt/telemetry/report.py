@@ -8,44 +8,69 @@ from ..torque import contract
 from . import syslog
 
 
-_settings = {}
+class Report:
+    """What one call of a hook reports; a context manager that turns a failure of its body into a sentence and an exit code.
 
+    code      int: the hook's exit code, 0 until the body has failed
+    sentence  str: why it failed
+    settings  dict from config.load, or None: before the configuration is read nothing can be counted
 
-def count_with(settings):
-    """Count what this hook does from now on as the configuration (dict) says; before it is read nothing can be counted."""
-    _settings.update(settings)
-
-
-def _tell(hook, facts):
-    """Log one line with the facts, the node and the time of each phase; count it."""
-    spent = phases.spent()
-    shown = dict(facts, node=os.uname().nodename, **{name + "_seconds": round(seconds, 3) for name, seconds in spent.items()})
-    if "sentence" in shown:
-        shown["sentence"] = repr(shown["sentence"])
-    syslog.log_event(hook, **shown)
-    if _settings and hook != "run":  # that one is the user's
-        from . import metrics  # not on the way to a hook's work
-        metrics.count(_settings, hook, dict(facts, phases=spent))
-
-
-def done(hook, **facts):
-    """Log and count that a hook did what it was asked to.
-
-    :param facts: outcome, engine (str), job (str), bytes (int), seconds, frozen_seconds (float), and what else the line is to say
+    :param hook: the hook's name (str)
+    :param job_id: the job's id (str), or None when the arguments hold none
     """
-    _tell(hook, facts)
+
+    def __init__(self, hook, job_id=None):
+        self.hook, self.job_id = hook, job_id
+        self.code, self.sentence, self.settings = 0, "", None
+
+    def done(self, **facts):
+        """Log and count that the hook did what it was asked to.
+
+        :param facts: outcome, engine (str), bytes (int), seconds, frozen_seconds (float), and what else the line is to hold
+        """
+        self._write(dict(facts, job=self.job_id))
+
+    def failed(self, code, sentence):
+        """Log and count a failure, with the phase that failed."""
+        phase = {"phase": phases.failed()} if phases.failed() else {}
+        self._write(dict(phase, job=self.job_id, outcome="failed", code=code, sentence=sentence))
+
+    def _write(self, facts):
+        """Log one line with the facts, the node and the time of each phase; count it."""
+        spent = phases.spent()
+        line = dict(facts, node=os.uname().nodename, **{name + "_seconds": round(seconds, 3) for name, seconds in spent.items()})
+        if "sentence" in line:
+            line["sentence"] = repr(line["sentence"])
+        syslog.log_event(self.hook, **line)
+        if self.settings and self.hook != "run":  # that one is the user's
+            from . import metrics  # not on the way to a hook's work
+            metrics.count(self.settings, self.hook, dict(facts, phases=spent))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if error is None or not isinstance(error, Exception):
+            return False
+        reported = False
+        if isinstance(error, HookError):
+            self.code, sentence, reported = error.code, error.sentence, error.told
+        else:
+            self.code = SYSTEM
+            sentence = "unexpected %s: %s (line %d of %s)" % ((type(error).__name__, error) + _where(error))
+        # What a job or a program chose may be in it; it becomes the job's comment, which root looks at in a terminal.
+        self.sentence = "".join(char if char.isprintable() else plain(char) for char in " ".join(sentence.split()))
+        sys.stderr.write(self.sentence + "\n")
+        sys.stderr.flush()
+        if not reported:
+            self.failed(self.code, self.sentence)
+        return True
 
 
-def about(found):
+def describe_image(manifest):
     """Return what a line says of an image (its manifest, dict) where there is something: what it does not bring back, how it is packed."""
-    said = {name: found[name] for name in ("compression", "plain_bytes", "remarks") if found.get(name)}
-    return dict(said, lost=", ".join(found["lost"])) if found.get("lost") else said
-
-
-def failed(hook, job, code, sentence):
-    """Log and count a failure of a hook, with the phase that failed."""
-    phase = {"phase": phases.failed()} if phases.failed() else {}
-    _tell(hook, dict(phase, job=job, outcome="failed", code=code, sentence=sentence))
+    said = {name: manifest[name] for name in ("compression", "plain_bytes", "remarks") if manifest.get(name)}
+    return dict(said, lost=", ".join(manifest["lost"])) if manifest.get("lost") else said
 
 
 def verdict(code, sentence):
@@ -69,31 +94,6 @@ def restart_succeeded():
     path = os.environ.get(contract.STATUS)
     if path and os.path.lexists(path):
         os.unlink(path)
-
-
-def guard(hook, work, job=None, tell=None):
-    """Run work() and return the hook's exit code (int); say a failure in one sentence.
-
-    :param hook: the hook's name (str)
-    :param job: the job id, if the arguments hold one (str)
-    :param tell: called with code and sentence of a failure
-    """
-    told = False
-    try:
-        return work() or 0
-    except HookError as error:
-        code, sentence, told = error.code, error.sentence, error.told
-    except Exception as error:  # pylint: disable=broad-except
-        code, sentence = SYSTEM, "unexpected %s: %s (line %d of %s)" % ((type(error).__name__, error) + _where(error))
-    # What a job or a program chose may be in it; it becomes the job's comment, which root looks at in a terminal.
-    sentence = "".join(char if char.isprintable() else plain(char) for char in " ".join(sentence.split()))
-    sys.stderr.write(sentence + "\n")
-    sys.stderr.flush()
-    if not told:
-        failed(hook, job, code, sentence)
-    if tell:
-        tell(code, sentence)
-    return code
 
 
 def _where(error):

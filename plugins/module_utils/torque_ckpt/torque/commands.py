@@ -1,6 +1,5 @@
 """pbs_server, asked and told by TORQUE's commands."""
 import os
-import subprocess
 
 from ..errors import HookError, NO_SERVER
 
@@ -23,6 +22,7 @@ class Commands:
 
         :raises HookError: NO_SERVER when it cannot be started or takes longer than PATIENCE
         """
+        import subprocess  # costs as much as the whole dump of a small job, and most hooks ask nothing
         path = os.path.join(self.path, command)
         try:
             done = subprocess.run([path] + list(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

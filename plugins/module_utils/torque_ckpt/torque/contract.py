@@ -3,6 +3,7 @@
 checkpoint  session_id job_id user group directory name signal depth
 restart     session_id job_id user group directory name
 run         shell [argument ...]
+copy        -rpB source target, as of scp; one of the two is user@host:path
 
 pbs_mom writes an empty value as "-". It builds the checkpoint line in a
 1024-byte buffer, so a line that is too long arrives with fewer arguments.
@@ -25,6 +26,15 @@ signal      int: 0 continue, 15 hold (None for restart)
 depth       int or None: generations to keep (None for restart)
 """
 
+Copy = namedtuple("Copy", "out back account source target directory name")
+"""What pbs_mom wants copied.
+
+out, back  bool: whether the target, or the source, is on another host
+account    str, "user@host"
+source, target  str: as they were given
+directory, name str: of the image: 12.head.CK and ckpt.12.head.1290000000
+"""
+
 CONTINUE, HOLD = 0, 15
 
 REPEATED = "PBS_HOLD_REPEATED"
@@ -38,6 +48,8 @@ _JOB_ID = re.compile(r"[0-9]+(\[[0-9]*\])?(-[0-9]+)?(\.[A-Za-z0-9][A-Za-z0-9.-]*
 _ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*\$?")
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\[\]-]*")
+_REMOTE = re.compile(r"([^@:/]+)@([^:/]+):(/.*)")
+_IMAGE = re.compile(r"(?:.*/)?([A-Za-z0-9_.\[\]-]+\.CK)/+(ckpt\.[A-Za-z0-9_.\[\]-]+)")
 _DIRECTORY = re.compile(r"(/[A-Za-z0-9_.,:@+=\[\]-]+)+")
 
 
@@ -95,6 +107,12 @@ def restart(argv):
     return Call(signal=None, depth=None, **_common("restart", argv))
 
 
+def find_job_id(argv):
+    """Return the job id (str) in a root hook's arguments (list of str, with the program), as it is, or None: for the report of a call
+    that may be wrong in everything."""
+    return argv[2] if len(argv) > 2 else None
+
+
 def job_of(directory_name):
     """Return the job id (str) whose images a directory of this name (str, as pbs_mom makes it) holds, None for any other name."""
     job_id = directory_name[:-3]
@@ -104,6 +122,16 @@ def job_of(directory_name):
 def is_job_id(text):
     """Whether a text (str) has the form of a job id."""
     return _JOB_ID.fullmatch(text) is not None
+
+
+def copy(argv):
+    """Read the copy hook's arguments (list of str, with the program) into a Copy; None when it is no image that is to be copied."""
+    source, target = argv[-2:] if len(argv) > 2 else ("", "")
+    out, back = _REMOTE.fullmatch(target), _REMOTE.fullmatch(source)
+    image = _IMAGE.fullmatch((out or back).group(3)) if out or back else None
+    if image is None:
+        return None
+    return Copy(bool(out), bool(back), "%s@%s" % (out or back).group(1, 2), source, target, *image.groups())
 
 
 def run(argv):

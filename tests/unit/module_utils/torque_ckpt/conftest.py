@@ -213,7 +213,8 @@ def hook(installed):
         environment = dict({"PATH": "/bin:/usr/bin"}, **dict(variables))
         if "LD_LIBRARY_PATH" in os.environ:  # some interpreters need it
             environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        code = "import sys; sys.path.insert(0, %r); %s; from torque_ckpt.hooks.%s import main; sys.exit(main([%r] + sys.argv[1:], %r))"
+        code = "import os, sys; sys.path.insert(0, %r); %s; from torque_ckpt.hooks.%s import main; " \
+               "code = main([%r] + sys.argv[1:], %r); sys.stdout.flush(); os._exit(code)"
         code %= (installed, before, name, os.path.join(installed, name), config)
         process = subprocess.Popen([sys.executable, "-IS", "-c", code] + arguments,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

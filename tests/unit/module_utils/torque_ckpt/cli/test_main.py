@@ -11,6 +11,7 @@ from paths import MODULE_UTILS
 from waiting import LIMIT
 
 from torque_ckpt import errors
+from torque_ckpt.job.records import Records
 from torque_ckpt.cli import parser
 from torque_ckpt.image import compatibility, compression, manifest, schema, seal
 from torque_ckpt.store import location
@@ -944,8 +945,8 @@ def test_status_names_jobs_that_were_restarted_here(fleet):
         from torque_ckpt.job import identity
         from torque_ckpt.system import processes
         here = processes.read_process(sleeper.pid)
-        identity.write_record(fleet.settings["run_directory"], "12.head", here, here)
-        identity.write_record(fleet.settings["run_directory"], "13.head", here, here._replace(start=here.start + 1))
+        identity.write_record(Records(fleet.settings["run_directory"], "12.head"), here, here)
+        identity.write_record(Records(fleet.settings["run_directory"], "13.head"), here, here._replace(start=here.start + 1))
         os.chmod(fleet.settings["run_directory"], 0o755)
         assert fleet.ask("status")["jobs"] == [{"job": "12.head", "owner": "root", "pid": sleeper.pid, "name": "sleep"}]
     finally:

@@ -13,6 +13,7 @@ from torque_ckpt import errors
 from torque_ckpt.engines import blcr, registry
 from torque_ckpt.errors import HookError
 from torque_ckpt.job import records, suspension
+from torque_ckpt.job.records import Records
 from torque_ckpt.system import privilege, processes
 
 DOUBLE = TOP / "tests/unit/helpers/blcr_double.py"
@@ -392,7 +393,7 @@ def checkpoint(hook, site, session, signal_number):
 
 
 def record(site):
-    return records.read(site.run_directory, "12.head", records.HOLDING)
+    return Records(site.run_directory, "12.head").read(records.HOLDING)
 
 
 @pytest.mark.root
@@ -448,7 +449,7 @@ def test_kernel_that_stops_the_job_when_everybody_has_given_up(hook, blcr_site, 
     assert state_of(job) == "S"
     os.kill(job, signal.SIGSTOP)
     assert record(blcr_site) is not None
-    suspension.heal(blcr_site.run_directory, "12.head", job)
+    suspension.heal(Records(blcr_site.run_directory, "12.head"), job)
     wait_until(lambda: state_of(job) == "S")
 
 

@@ -9,7 +9,6 @@ from torque_ckpt import errors
 from torque_ckpt.errors import HookError
 from torque_ckpt.files import capture, open_files, restore
 from torque_ckpt.image import schema
-from torque_ckpt.job import frozen
 from torque_ckpt.system import mounts, processes
 
 ME = os.getuid()
@@ -52,10 +51,10 @@ class Trip:
 
     def save(self, work, between=lambda: None, **options):
         """Carry what a child that has done work() has open; return what the manifest says."""
-        steps = capture.save(self.image, self.load(work, **options), self.settings["node_local_bytes"])
-        next(steps)
+        copying = capture.Capture(self.image, self.load(work, **options), self.settings["node_local_bytes"])
+        copying.while_frozen()
         between()
-        return dict(frozen.to_the_end(steps), node="elsewhere", left=[])
+        return dict(copying.after_thaw(), node="elsewhere", left=[])
 
     def put_back(self, found, uid=ME):
         putting = restore.PutBack(self.image, found, self.settings, uid)
@@ -277,8 +276,9 @@ def test_file_that_cannot_be_read(trip):
     load = trip.load(lambda: os.open(trip.path("data"), os.O_WRONLY))
     if os.geteuid() == 0:
         load.files[0][0].way = trip.path("gone")
-    steps = capture.save(trip.image, load, 1 << 30)
-    assert frozen.to_the_end(steps) == {"carried": [], "bound": True, "bound_reason": "%s cannot be read (%s)" % (
+    copying = capture.Capture(trip.image, load, 1 << 30)
+    copying.while_frozen()
+    assert copying.after_thaw() == {"carried": [], "bound": True, "bound_reason": "%s cannot be read (%s)" % (
         trip.path("data"), os.strerror(errno.ENOENT if os.geteuid() == 0 else errno.EACCES))}
     assert os.listdir(trip.image_path) == []
 

@@ -9,7 +9,6 @@ from torque_ckpt import errors
 from torque_ckpt.errors import HookError
 from torque_ckpt.files import consistency, open_files
 from torque_ckpt.image import schema
-from torque_ckpt.job import frozen
 from torque_ckpt.system import mounts
 
 
@@ -131,7 +130,7 @@ def test_cut_back(entry):
     with open(entry["path"], "a") as stream:
         stream.write("6789")
     assert consistency.check([entry], True) == ([entry], [])
-    assert frozen.to_the_end(consistency.cut_back([entry])) is None
+    consistency.Truncation([entry]).while_frozen()
     with open(entry["path"]) as stream:
         assert stream.read() == "12345"
 
@@ -144,7 +143,7 @@ def test_cut_back(entry):
 def test_cut_back_in_vain(entry, spoil, reason):
     spoil(entry["path"])
     with pytest.raises(HookError) as caught:
-        frozen.to_the_end(consistency.cut_back([entry]))
+        consistency.Truncation([entry]).while_frozen()
     assert str(caught.value) == ("file %s, which the job has open for appending, cannot be cut back to its 5 bytes: %s; image kept"
                                  % (entry["path"], reason))
 

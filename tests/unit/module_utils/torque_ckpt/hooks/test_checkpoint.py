@@ -9,6 +9,7 @@ from engine_scripts import STOPPING
 
 from torque_ckpt import errors
 from torque_ckpt.job import identity, lock
+from torque_ckpt.job.records import Records
 from torque_ckpt.store import location
 from torque_ckpt.system import processes
 
@@ -252,7 +253,7 @@ def test_output_of_a_restarted_job_is_known_from_the_record(hook, site, mom, pro
     with open(output, "w") as stream:
         stream.write("line 1\n")
     os.chown(output, site.user.uid, -1)
-    identity.write_record(site.run_directory, "12.head", processes.read_process(job.leader), processes.read_process(job.pids[0]), [output])
+    identity.write_record(Records(site.run_directory, "12.head"), *map(processes.read_process, (job.leader, job.pids[0])), [output])
     program(STOPPING)
     assert checkpoint(hook, site, cwd=mom + "/mom_priv") == (0, "", "")
     assert site.content()["ckpt.12.head.2/stdout"] == b"line 1\n"
@@ -399,7 +400,7 @@ def test_leftover_of_a_hook_that_was_killed(hook, site, program, start_job, free
 def test_another_hook_is_at_work(hook, site, start_job, state_of):
     job = start_job(user=site.user)
     site.configure(lock_timeout=1)
-    with lock.held(site.run_directory, "12.head", "restart", 0, ""):
+    with lock.held(Records(site.run_directory, "12.head"), "restart", 0, ""):
         done = checkpoint(hook, site, job.leader)
     assert done.code == errors.TEMPORARY
     assert re.fullmatch(r"a restart \(process %d, since [-0-9T:]+Z\) is at work on job 12\.head; waited 1 seconds; try again when it has "

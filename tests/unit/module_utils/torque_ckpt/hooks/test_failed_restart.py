@@ -11,8 +11,10 @@ from torque_ckpt import errors
 from torque_ckpt.errors import HookError
 from torque_ckpt.hooks import failed_restart, preflight
 from torque_ckpt.image import schema, seal
-from torque_ckpt.system import environment, privilege, processes
+from torque_ckpt.job.records import FAILED, Records
+from torque_ckpt.system import environment, processes
 from torque_ckpt.telemetry import syslog
+from torque_ckpt.telemetry.report import Report
 from torque_ckpt.torque import contract
 
 RESTART = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt.hooks import restart, failed_restart; " \
@@ -89,7 +91,7 @@ def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, 
     mom()
     wait_until(lambda: called(torque) == ["qhold 12.head"])
     before = site.content()
-    session = failed_restart.note(site.run_directory, "12.head")["hook"][0]
+    session = failed_restart.read_note(Records(site.run_directory, "12.head"))["hook"][0]
     assert checkpoint(hook, site) == (0, "", "")
     for found in filter(None, [processes.read_process(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()]):
         if found.session == session:  # as pbs_mom does
@@ -169,7 +171,7 @@ def test_a_job_that_is_deleted_meanwhile_ends(site, torque, mom, free_pid, wait_
     assert processes.read_process(hook).ppid == process.pid
     os.kill(hook, signal.SIGTERM)
     wait_until(lambda: "ended 143" in called(torque))
-    assert failed_restart.note(site.run_directory, "12.head") is None
+    assert failed_restart.read_note(Records(site.run_directory, "12.head")) is None
 
 
 @pytest.mark.root
@@ -213,20 +215,20 @@ def test_insisting_ends_with_success_or_where_it_is_not_needed(monkeypatch):
     monkeypatch.setattr(failed_restart, "PAUSE", 0)
     monkeypatch.setattr(syslog, "log_event", lambda *_hook, **_facts: None)
     monkeypatch.setattr(failed_restart, "is_needed", lambda: True)
-    assert failed_restart.insist(check) == "yes"
+    assert failed_restart.wait_for(check) == "yes"
     monkeypatch.setattr(failed_restart, "is_needed", lambda: False)
     answers.append(HookError(errors.CONFIG, "no"))
     with pytest.raises(HookError):
-        failed_restart.insist(check)
+        failed_restart.wait_for(check)
 
 
 @pytest.mark.parametrize("content", ["", "{"])
 def test_note_that_is_damaged(tmp_path, content):
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "12.head.failed").write_text(content)
-    assert failed_restart.note(str(tmp_path), "12.head") is None
-    failed_restart.drop_note(str(tmp_path), "12.head")
-    failed_restart.drop_note(str(tmp_path), "12.head")
+    assert failed_restart.read_note(Records(str(tmp_path), "12.head")) is None
+    Records(str(tmp_path), "12.head").drop(FAILED)
+    Records(str(tmp_path), "12.head").drop(FAILED)
     assert list((tmp_path / "jobs").iterdir()) == []
 
 
@@ -235,7 +237,7 @@ def test_note_of_a_hook_that_has_ended(tmp_path):
     (tmp_path / "jobs").mkdir()
     for begun, there in ((me.start, True), (me.start + 1, False)):
         (tmp_path / "jobs" / "12.head.failed").write_text(json.dumps({"hook": [me.pid, begun], "name": "ckpt.12.head.1"}))
-        assert (failed_restart.note(str(tmp_path), "12.head") is not None) == there
+        assert (failed_restart.read_note(Records(str(tmp_path), "12.head")) is not None) == there
 
 
 @pytest.mark.root
@@ -245,9 +247,8 @@ def test_name_that_is_taken(site, free_pid, monkeypatch):
         site.publish(name, free_pid, [free_pid])
     before = site.content()
     call = contract.checkpoint(site.arguments(name="ckpt.12.head.2") + ["15", "-"])
-    node = preflight.check(call, site.config)
+    job = preflight.check(call, site.config, "checkpoint", Report("checkpoint"))
     with pytest.raises(HookError) as caught:
-        privilege.as_user(node.user, lambda: failed_restart.present(call, node, "ckpt.12.head.1"),
-                          answer=seal.answer(node.keys, call, node.user))
+        failed_restart.take_over(job, {"hook": [free_pid, 1], "name": "ckpt.12.head.1"}, seal.answer(job.keys, call, job.user))
     assert str(caught.value) == "cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept"
     assert site.content() == before

@@ -9,6 +9,7 @@ import pytest
 from torque_ckpt import errors
 from torque_ckpt.hooks import run
 from torque_ckpt.job import supervisor
+from torque_ckpt.job.records import Records
 from torque_ckpt.system import processes
 
 # Refusals
@@ -43,7 +44,7 @@ def started(in_child):
         def work():
             before()
             supervisor.block_signals()
-            return supervisor.supervise(run._start(command), "/nonexistent", "12.head")
+            return supervisor.supervise(run._start(command), Records("/nonexistent", "12.head"))
         return in_child(work)
     return start
 

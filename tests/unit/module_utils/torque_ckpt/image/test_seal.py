@@ -166,6 +166,7 @@ sys.path.insert(0, {hooks!r})
 from torque_ckpt.hooks import preflight
 from torque_ckpt.image import seal
 from torque_ckpt.system import privilege
+from torque_ckpt.telemetry.report import Report
 from torque_ckpt.torque import contract
 
 MIRROR = bytes(255 - byte for byte in range(256))
@@ -186,7 +187,7 @@ def holds():
     return False
 
 call = contract.restart({arguments!r})
-node = preflight.check(call, sys.argv[1])
+node = preflight.check(call, sys.argv[1], "restart", Report("restart"))
 answer = seal.answer(node.keys, call, node.user)
 
 def work():

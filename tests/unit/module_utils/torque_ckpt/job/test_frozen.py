@@ -10,6 +10,7 @@ from paths import WITNESS
 from torque_ckpt import errors
 from torque_ckpt.errors import HookError
 from torque_ckpt.job import frozen
+from torque_ckpt.job.records import Records
 from torque_ckpt.system import privilege, processes
 
 
@@ -17,7 +18,22 @@ ME = privilege.User("me", os.getuid(), os.getgid(), "/")
 
 
 def make(run_directory):
-    return frozen.way(os.path.join(os.path.dirname(WITNESS), "checkpoint"), run_directory, "12.head", ME, "the job runs on")
+    hook = os.path.join(os.path.dirname(WITNESS), "checkpoint")
+    return frozen.open_channel(hook, Records(run_directory, "12.head"), ME, "the job runs on")
+
+
+class Work:
+    """What the hook has to do; two functions without arguments."""
+
+    def __init__(self, while_frozen=lambda: None, after_thaw=lambda: None):
+        self.while_frozen, self.after_thaw = while_frozen, after_thaw
+
+
+def fails(error):
+    """Return a function that raises an error."""
+    def fail():
+        raise error
+    return fail
 
 
 @pytest.fixture
@@ -26,79 +42,66 @@ def run_directory(tmp_path):
 
 
 @pytest.fixture
-def way(run_directory):
+def channel(run_directory):
     with make(run_directory) as found:
         yield found
     assert os.listdir(os.path.join(run_directory, "jobs")) == []
 
 
-def call(way, stage="post-dump"):
+def call(channel, stage="post-dump"):
     """What the engine does at a stage; return the program's exit status."""
-    return subprocess.run([way.program], env=dict(os.environ, CRTOOLS_SCRIPT_ACTION=stage),
+    return subprocess.run([channel.program], env=dict(os.environ, CRTOOLS_SCRIPT_ACTION=stage),
                           stdin=subprocess.DEVNULL, timeout=20, check=False).returncode
 
 
-def test_work_is_done_while_the_engine_waits(way, tmp_path):
-    def work():
-        (tmp_path / "seen").write_text("frozen")
-        yield
-        return {"said": "x" * 300000}  # more than a pipe holds
-    watching = frozen.Witness(work, way)
-    assert call(way, "pre-dump") == 0
+def test_work_is_done_while_the_engine_waits(channel, tmp_path):
+    result = {"said": "x" * 300000}  # more than a pipe holds
+    worker = frozen.Worker(Work(lambda: (tmp_path / "seen").write_text("frozen"), lambda: result), channel)
+    assert call(channel, "pre-dump") == 0
     assert not (tmp_path / "seen").exists()
-    assert call(way) == 0
+    assert call(channel) == 0
     assert (tmp_path / "seen").read_text() == "frozen"
-    assert watching.result() == {"said": "x" * 300000}
+    assert worker.result() == result
 
 
-def test_rest_of_the_work_is_done_when_the_engine_has_gone_on(way, tmp_path):
-    def work():
-        yield
+def test_rest_of_the_work_is_done_when_the_engine_has_gone_on(channel, tmp_path):
+    def wait():
         while not (tmp_path / "thawed").exists():
             pass
         return "done"
-    watching = frozen.Witness(work, way)
-    assert call(way, "post-restore") == 0
+    worker = frozen.Worker(Work(after_thaw=wait), channel)
+    assert call(channel, "post-restore") == 0
     (tmp_path / "thawed").write_text("")
-    assert watching.result() == "done"
+    assert worker.result() == "done"
 
 
 @pytest.mark.parametrize("error, code, sentence", [
     (HookError(errors.CANNOT_WRITE, "no room; the job runs on"), errors.CANNOT_WRITE, "no room; the job runs on"),
     (KeyError("x"), errors.SYSTEM, "KeyError: 'x'"),
 ])
-def test_work_that_fails_while_the_job_stands_still(way, error, code, sentence):
+def test_work_that_fails_while_the_job_stands_still(channel, error, code, sentence):
     """The engine fails by it, and the reason is the work's."""
-    def fail():
-        raise error
-
-    def work():
-        fail()
-        yield
-    watching = frozen.Witness(work, way)
-    assert call(way) == 1
-    found = watching.fault()
+    worker = frozen.Worker(Work(fails(error)), channel)
+    assert call(channel) == 1
+    found = worker.fault()
     assert (found.code, found.sentence) == (code, sentence)
 
 
-def test_work_that_fails_afterwards(way):
-    def work():
-        yield
-        raise HookError(errors.CANNOT_WRITE, "no room; the job runs on")
-    watching = frozen.Witness(work, way)
-    assert call(way) == 0
+def test_work_that_fails_afterwards(channel):
+    worker = frozen.Worker(Work(after_thaw=fails(HookError(errors.CANNOT_WRITE, "no room; the job runs on"))), channel)
+    assert call(channel) == 0
     with pytest.raises(HookError) as caught:
-        watching.result()
+        worker.result()
     assert str(caught.value) == "no room; the job runs on"
 
 
-def test_engine_that_fails_by_itself(way):
-    assert frozen.Witness(lambda: iter(()), way).fault() is None
+def test_engine_that_fails_by_itself(channel):
+    assert frozen.Worker(Work(), channel).fault() is None
 
 
-def test_engine_that_does_not_call(way):
+def test_engine_that_does_not_call(channel):
     with pytest.raises(HookError) as caught:
-        frozen.Witness(lambda: iter(()), way).result()
+        frozen.Worker(Work(), channel).result()
     assert (caught.value.code, str(caught.value)) == (
         errors.SYSTEM, "the engine did not call the hook while the job stood still, or the part of the hook it called died")
 
@@ -117,32 +120,26 @@ def test_no_pipes(run_directory):
         errors.SYSTEM, "cannot make the named pipe %s/jobs/12.head.answer: File exists; the job runs on" % run_directory)
 
 
-def test_result_is_plain_json(way):
-    def work():
-        yield
-        return {"path": "\udcff"}
-    watching = frozen.Witness(work, way)
-    call(way)
-    assert watching.result() == json.loads('{"path": "\\udcff"}')
+def test_result_is_plain_json(channel):
+    worker = frozen.Worker(Work(after_thaw=lambda: {"path": "\udcff"}), channel)
+    call(channel)
+    assert worker.result() == json.loads('{"path": "\\udcff"}')
 
 
-def test_hook_that_was_killed(way, in_child, wait_until):
+def test_hook_that_was_killed(channel, in_child, wait_until):
     """Nothing of it stays, and the engine does not wait for it: the job runs on."""
-    ended = in_child(lambda: frozen.Witness(lambda: iter(()), way)._pid)
+    ended = in_child(lambda: frozen.Worker(Work(), channel)._pid)
     wait_until(lambda: processes.read_process(ended.result) is None or processes.read_process(ended.result).state == "Z")
-    assert call(way) == 1
+    assert call(channel) == 1
 
 
 @pytest.mark.parametrize("at_work", [False, True])
-def test_child_alone_that_was_killed(way, at_work):
+def test_child_alone_that_was_killed(channel, at_work):
     """The engine does not wait for it: the job runs on, and the reason is said."""
-    def work():
-        os.kill(os.getpid(), signal.SIGKILL)
-        yield
-    watching = frozen.Witness(work, way)
+    worker = frozen.Worker(Work(lambda: os.kill(os.getpid(), signal.SIGKILL)), channel)
     if not at_work:
-        os.kill(watching._pid, signal.SIGKILL)
-    assert call(way) == 1
-    found = watching.fault()
+        os.kill(worker._pid, signal.SIGKILL)
+    assert call(channel) == 1
+    found = worker.fault()
     assert (found.code, found.sentence) == (
         errors.SYSTEM, "the part of the hook that looks after the job's files was killed (signal 9)")

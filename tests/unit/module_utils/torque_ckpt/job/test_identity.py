@@ -9,6 +9,7 @@ import pytest
 from torque_ckpt import errors
 from torque_ckpt.errors import HookError
 from torque_ckpt.job import identity, records
+from torque_ckpt.job.records import Records
 from torque_ckpt.system import privilege, processes
 from torque_ckpt.torque import contract
 
@@ -129,11 +130,11 @@ def test_job_of_a_process_that_may_not_be_looked_into(in_child, start_job, someb
 def test_record_of_a_restarted_job(start_job, tmp_path):
     job = start_job()
     leader, root = processes.read_process(job.leader), processes.read_process(job.pids[0])
-    identity.write_record(str(tmp_path), "12.head", leader, root)
-    assert records.read(str(tmp_path), "12.head", records.JOB) == {
+    identity.write_record(Records(str(tmp_path), "12.head"), leader, root)
+    assert Records(str(tmp_path), "12.head").read(records.JOB) == {
         "leader": [leader.pid, leader.start], "root": [root.pid, root.start], "output": [], "left": [], "incarnation": None}
-    identity.write_record(str(tmp_path), "12.head", root, leader, ["/spool/12.head.OU"], incarnation={"id": "a"})
-    assert records.read(str(tmp_path), "12.head", records.JOB) == {
+    identity.write_record(Records(str(tmp_path), "12.head"), root, leader, ["/spool/12.head.OU"], incarnation={"id": "a"})
+    assert Records(str(tmp_path), "12.head").read(records.JOB) == {
         "leader": [root.pid, root.start], "root": [leader.pid, leader.start], "output": ["/spool/12.head.OU"], "left": [],
         "incarnation": {"id": "a"}}
 
@@ -141,23 +142,23 @@ def test_record_of_a_restarted_job(start_job, tmp_path):
 def test_recorded_output(start_job, tmp_path):
     job = start_job()
     leader, root = processes.read_process(job.leader), processes.read_process(job.pids[0])
-    assert identity.read_recorded(str(tmp_path), "12.head", root, "output") == []
-    identity.write_record(str(tmp_path), "12.head", leader, root, ["/spool/12.head.OU"])
-    assert identity.read_recorded(str(tmp_path), "12.head", root, "output") == ["/spool/12.head.OU"]
-    assert identity.read_recorded(str(tmp_path), "13.head", root, "output") == []
+    assert identity.read_recorded(Records(str(tmp_path), "12.head"), root, "output") == []
+    identity.write_record(Records(str(tmp_path), "12.head"), leader, root, ["/spool/12.head.OU"])
+    assert identity.read_recorded(Records(str(tmp_path), "12.head"), root, "output") == ["/spool/12.head.OU"]
+    assert identity.read_recorded(Records(str(tmp_path), "13.head"), root, "output") == []
 
 
 def test_recorded_output_of_an_earlier_run_does_not_count(start_job, tmp_path):
     me = processes.read_process(os.getpid())
-    identity.write_record(str(tmp_path), "12.head", me, me._replace(start=me.start - 1), ["/spool/12.head.OU"])
-    assert identity.read_recorded(str(tmp_path), "12.head", me, "output") == []
+    identity.write_record(Records(str(tmp_path), "12.head"), me, me._replace(start=me.start - 1), ["/spool/12.head.OU"])
+    assert identity.read_recorded(Records(str(tmp_path), "12.head"), me, "output") == []
 
 
 def test_record_of_hooks_that_knew_no_output(tmp_path):
     me = processes.read_process(os.getpid())
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "12.head.json").write_text(json.dumps({"leader": [1, 1], "root": [me.pid, me.start]}))
-    assert identity.read_recorded(str(tmp_path), "12.head", me, "output") == []
+    assert identity.read_recorded(Records(str(tmp_path), "12.head"), me, "output") == []
 
 
 # The root process, as root_of finds and proves it
@@ -168,7 +169,7 @@ GONE = ("job 12.head has no running process started by the run or restart hook o
 
 def test_root_is_the_leaders_child(start_job, tmp_path):
     job = start_job()
-    found = identity.find_root_process(str(tmp_path), call_of(job.leader), os.getuid())
+    found = identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), os.getuid())
     assert found == processes.read_process(job.pids[0])
     assert (found.pid, found.ppid, found.name) == (job.pids[0], job.leader, "sh")
 
@@ -185,13 +186,13 @@ def test_root_is_never_the_demux_beside_it(start_job, demux, tmp_path, position)
     programs = ["/bin/sh"]
     programs.insert(position, demux)
     job = start_job(programs=programs)
-    found = identity.find_root_process(str(tmp_path), call_of(job.leader), os.getuid())
+    found = identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), os.getuid())
     assert (found.pid, found.name) == (job.pids[1 - position], "sh")
 
 
 def gone(run_directory, session_id, uid=None):
     with pytest.raises(HookError) as caught:
-        identity.find_root_process(str(run_directory), call_of(session_id), os.getuid() if uid is None else uid)
+        identity.find_root_process(Records(str(run_directory), "12.head"), call_of(session_id), os.getuid() if uid is None else uid)
     assert str(caught.value) == GONE % session_id
     assert caught.value.code == errors.GONE
 
@@ -228,7 +229,7 @@ def test_gone_when_the_hint_is_no_session_leader(in_child, tmp_path):
         os.read(reader, 1)
         assert len(processes.list_children(middle)) == 1
         try:
-            identity.find_root_process(str(tmp_path), call_of(middle), os.getuid())
+            identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(middle), os.getuid())
         except HookError as error:
             return [error.code, str(error) == GONE % middle]
     assert in_child(work).result == [errors.GONE, True]
@@ -245,7 +246,7 @@ def test_a_stopped_root_is_not_gone(start_job, state_of, tmp_path, wait_until):
     job = start_job()
     os.kill(job.pids[0], signal.SIGSTOP)
     wait_until(lambda: state_of(job.pids[0]) == "T")
-    assert identity.find_root_process(str(tmp_path), call_of(job.leader), os.getuid()).pid == job.pids[0]
+    assert identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), os.getuid()).pid == job.pids[0]
 
 
 @pytest.mark.parametrize("job_id, shown", [("13.head", "13.head"), ("12.head2", "12.head2"), ("", "not set"), (None, "not set"),
@@ -253,7 +254,7 @@ def test_a_stopped_root_is_not_gone(start_job, state_of, tmp_path, wait_until):
 def test_refused_when_it_is_another_job(start_job, tmp_path, job_id, shown):
     job = start_job(job_id)
     with pytest.raises(HookError) as caught:
-        identity.find_root_process(str(tmp_path), call_of(job.leader), os.getuid())
+        identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), os.getuid())
     assert str(caught.value) == "process %d is not job 12.head of alice (its uid is %d, its PBS_JOBID is %s); it was left alone" % (
         job.pids[0], os.getuid(), shown)
     assert caught.value.code == errors.REFUSED
@@ -262,7 +263,7 @@ def test_refused_when_it_is_another_job(start_job, tmp_path, job_id, shown):
 def test_refused_when_it_is_another_users(start_job, tmp_path):
     job = start_job()
     with pytest.raises(HookError) as caught:
-        identity.find_root_process(str(tmp_path), call_of(job.leader), os.getuid() + 1)
+        identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), os.getuid() + 1)
     assert str(caught.value) == "process %d is not job 12.head of alice (its uid is %d, its PBS_JOBID is 12.head); it was left alone" % (
         job.pids[0], os.getuid())
     assert caught.value.code == errors.REFUSED
@@ -270,15 +271,15 @@ def test_refused_when_it_is_another_users(start_job, tmp_path):
 
 def test_the_record_counts_more_than_the_session(start_job, tmp_path):
     restarted, elsewhere = start_job(), start_job()
-    identity.write_record(str(tmp_path), "12.head", processes.read_process(restarted.leader), processes.read_process(restarted.pids[0]))
+    identity.write_record(Records(str(tmp_path), "12.head"), *map(processes.read_process, (restarted.leader, restarted.pids[0])))
     for session_id in (elsewhere.leader, None, 1):
-        assert identity.find_root_process(str(tmp_path), call_of(session_id), os.getuid()).pid == restarted.pids[0]
+        assert identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(session_id), os.getuid()).pid == restarted.pids[0]
 
 
 def test_the_record_of_another_job_does_not_count(start_job, tmp_path):
     other, mine = start_job("13.head"), start_job()
-    identity.write_record(str(tmp_path), "13.head", processes.read_process(other.leader), processes.read_process(other.pids[0]))
-    assert identity.find_root_process(str(tmp_path), call_of(mine.leader), os.getuid()).pid == mine.pids[0]
+    identity.write_record(Records(str(tmp_path), "13.head"), processes.read_process(other.leader), processes.read_process(other.pids[0]))
+    assert identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(mine.leader), os.getuid()).pid == mine.pids[0]
 
 
 @pytest.mark.parametrize("which", ["leader", "root"])
@@ -286,8 +287,8 @@ def test_a_record_whose_number_is_another_process_by_now_does_not_count(start_jo
     old, new = start_job(), start_job()
     was = {"leader": processes.read_process(old.leader), "root": processes.read_process(old.pids[0])}
     was[which] = was[which]._replace(start=was[which].start - 1)
-    identity.write_record(str(tmp_path), "12.head", was["leader"], was["root"])
-    assert identity.find_root_process(str(tmp_path), call_of(new.leader), os.getuid()).pid == new.pids[0]
+    identity.write_record(Records(str(tmp_path), "12.head"), was["leader"], was["root"])
+    assert identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(new.leader), os.getuid()).pid == new.pids[0]
     gone(tmp_path, None)
 
 
@@ -296,15 +297,15 @@ def test_a_record_of_processes_that_ended_does_not_count(start_job, tmp_path, fr
     job = start_job()
     was = {"leader": processes.read_process(job.leader), "root": processes.read_process(job.pids[0])}
     was[which] = was[which]._replace(pid=free_pid)
-    identity.write_record(str(tmp_path), "12.head", was["leader"], was["root"])
+    identity.write_record(Records(str(tmp_path), "12.head"), was["leader"], was["root"])
     gone(tmp_path, None)
 
 
 def test_a_recorded_root_is_proven_like_any_other(start_job, tmp_path):
     job = start_job("13.head")
-    identity.write_record(str(tmp_path), "12.head", processes.read_process(job.leader), processes.read_process(job.pids[0]))
+    identity.write_record(Records(str(tmp_path), "12.head"), processes.read_process(job.leader), processes.read_process(job.pids[0]))
     with pytest.raises(HookError) as caught:
-        identity.find_root_process(str(tmp_path), call_of(None), os.getuid())
+        identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(None), os.getuid())
     assert str(caught.value) == "process %d is not job 12.head of alice (its uid is %d, its PBS_JOBID is 13.head); it was left alone" % (
         job.pids[0], os.getuid())
     assert caught.value.code == errors.REFUSED
@@ -320,10 +321,10 @@ def may_trace():
 @pytest.mark.skipif(not may_trace(), reason="needs root: with CAP_SYS_PTRACE")
 def test_root_of_a_job_of_another_user(start_job, somebody, tmp_path):
     job = start_job(user=somebody)
-    found = identity.find_root_process(str(tmp_path), call_of(job.leader), somebody.uid)
+    found = identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), somebody.uid)
     assert (found.pid, found.uid) == (job.pids[0], somebody.uid)
     with pytest.raises(HookError) as caught:
-        identity.find_root_process(str(tmp_path), call_of(job.leader), 0)
+        identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), 0)
     assert str(caught.value) == "process %d is not job 12.head of alice (its uid is %d, its PBS_JOBID is 12.head); it was left alone" % (
         job.pids[0], somebody.uid)
 
@@ -336,7 +337,7 @@ def test_shell_as_leader_is_not_the_run_hook(tmp_path, wait_until):
         wait_until(lambda: [pid for pid in processes.list_children(leader.pid) if processes.read_process(pid).name == "sleep"])
         with pytest.raises(HookError) as caught:
             call = contract.Call(leader.pid, "12.head", "alice", None, "/s/12.head.CK", "c", 15, None)
-            identity.find_root_process(str(tmp_path), call, os.getuid())
+            identity.find_root_process(Records(str(tmp_path), "12.head"), call, os.getuid())
         assert caught.value.code == errors.GONE
     finally:
         os.killpg(leader.pid, signal.SIGKILL)

@@ -9,6 +9,7 @@ import pytest
 from torque_ckpt import errors
 from torque_ckpt.errors import HookError
 from torque_ckpt.job import lock
+from torque_ckpt.job.records import Records
 from torque_ckpt.system import privilege
 
 SENTENCE = (r"a checkpoint \(process %d, since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\) is at work on job 12\.head; waited %d seconds; "
@@ -25,7 +26,7 @@ def path(place):
 
 
 def hold(place, timeout=0, what="checkpoint", job_id="12.head"):
-    return lock.held(place, job_id, what, timeout, "the job runs on")
+    return lock.held(Records(place, job_id), what, timeout, "the job runs on")
 
 
 def descriptors():

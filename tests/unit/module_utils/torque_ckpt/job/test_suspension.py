@@ -8,6 +8,7 @@ import pytest
 from torque_ckpt import errors
 from torque_ckpt.errors import HookError
 from torque_ckpt.job import supervisor, suspension
+from torque_ckpt.job.records import Records
 from torque_ckpt.system import processes
 
 
@@ -18,7 +19,7 @@ def run(tmp_path):
 
 def left_behind(run, pid, suspended=()):
     """A record of a hook that is dead."""
-    suspension.begin(run, "12.head", list(suspended))
+    suspension.begin(Records(run, "12.head"), list(suspended))
     path = run + "/jobs/12.head.holding"
     with open(path) as stream:
         found = json.load(stream)
@@ -32,7 +33,7 @@ def test_job_that_a_dead_hook_left_stopped_goes_on(run, start_job, wait_until, s
     wait_until(lambda: [state_of(pid) for pid in pids] == ["T", "T"])
     left_behind(run, free_pid, pids[1:])
     parent = processes.read_process(pids[0]).ppid
-    assert suspension.heal(run, "12.head", parent) == [free_pid, 1]
+    assert suspension.heal(Records(run, "12.head"), parent) == [free_pid, 1]
     wait_until(lambda: [state_of(pid) for pid in pids] == ["S", "T"])
 
 
@@ -40,10 +41,10 @@ def test_it_is_set_going_only_once(run, start_job, wait_until, state_of, free_pi
     """What its user suspends afterwards stays so."""
     pid = start_job().pids[0]
     left_behind(run, free_pid)
-    healed = suspension.heal(run, "12.head", pid)
+    healed = suspension.heal(Records(run, "12.head"), pid)
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == "T")
-    assert suspension.heal(run, "12.head", pid, healed) == healed
+    assert suspension.heal(Records(run, "12.head"), pid, healed) == healed
     assert state_of(pid) == "T"
 
 
@@ -51,8 +52,8 @@ def test_job_of_a_hook_that_lives_is_left_alone(run, start_job, wait_until, stat
     pid = start_job().pids[0]
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == "T")
-    suspension.begin(run, "12.head", [])
-    assert suspension.heal(run, "12.head", pid) is None
+    suspension.begin(Records(run, "12.head"), [])
+    assert suspension.heal(Records(run, "12.head"), pid) is None
     assert state_of(pid) == "T"
 
 
@@ -62,7 +63,7 @@ def test_no_record(run, content):
     if content is not None:
         with open(run + "/jobs/12.head.holding", "w") as stream:
             stream.write(content)
-    assert suspension.heal(run, "12.head", os.getpid(), "before") == "before"
+    assert suspension.heal(Records(run, "12.head"), os.getpid(), "before") == "before"
 
 
 def test_tree_is_killed_children_first(start_job, monkeypatch, somebody):
@@ -103,16 +104,16 @@ def test_go_on_wakes_only_what_is_the_jobs(start_job, somebody, wait_until, stat
 
 
 def test_record_ends(run):
-    suspension.begin(run, "12.head", [])
-    suspension.end(run, "12.head")
-    suspension.end(run, "12.head")
+    suspension.begin(Records(run, "12.head"), [])
+    suspension.end(Records(run, "12.head"))
+    suspension.end(Records(run, "12.head"))
     assert os.listdir(run + "/jobs") == []
 
 
 def test_record_that_cannot_be_written(tmp_path):
     (tmp_path / "run" / "jobs" / "12.head.holding.new").mkdir(parents=True)
     with pytest.raises(HookError) as caught:
-        suspension.begin(str(tmp_path / "run"), "12.head", [])
+        suspension.begin(Records(str(tmp_path / "run"), "12.head"), [])
     assert (caught.value.code, str(caught.value)) == (
         errors.SYSTEM, "cannot write %s/run/jobs/12.head.holding: Is a directory; the job runs on" % tmp_path)
 
@@ -132,5 +133,5 @@ def test_leader_sets_its_job_going(run, in_child, free_pid, monkeypatch):
             time.sleep(0.2)
             left_behind(run, free_pid)
             os._exit(0)
-        return supervisor.supervise(root, run, "12.head")
+        return supervisor.supervise(root, Records(run, "12.head"))
     assert in_child(work).result == 7 << 8

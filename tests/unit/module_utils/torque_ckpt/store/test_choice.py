@@ -15,7 +15,7 @@ from torque_ckpt.torque import contract
 
 pytestmark = pytest.mark.root
 
-Node = namedtuple("Node", "user")
+Job = namedtuple("Job", "call user")
 
 CREATED = "[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z"
 
@@ -49,7 +49,7 @@ def choose(site):
 
         def work():
             directory = location.open_job_directory({"path": site.store, "id": "main"}, site.directory)
-            found, reason = choice.choose(call, Node(site.user), directory, seal.ask_to_prove)
+            found, reason = choice.choose(Job(call, site.user), directory, seal.ask_to_prove)
             return [int(found.name.rpartition(".")[2]), reason]
         return privilege.as_user(site.user, work, answer=seal.answer(seal.load(site.key), call, site.user))
     return ask

@@ -9,6 +9,7 @@ import pytest
 from torque_ckpt import errors
 from torque_ckpt.image import seal
 from torque_ckpt.job import identity, records
+from torque_ckpt.job.records import Records
 from torque_ckpt.store import generations, incarnation
 from torque_ckpt.system import processes
 
@@ -194,7 +195,7 @@ def restarted(site, job):
     """Note on this node that the job was restarted with an incarnation; return that (dict)."""
     mine = json.loads(other(site, id="cd" * 16, node=os.uname().nodename, started=time.time() - 60, generation=1))
     leader, root = map(processes.read_process, (job.leader, job.pids[0]))
-    identity.write_record(site.run_directory, "12.head", leader, root, incarnation=mine)
+    identity.write_record(Records(site.run_directory, "12.head"), leader, root, incarnation=mine)
     return mine
 
 
@@ -243,7 +244,7 @@ def test_failed_restart_leaves_the_file_as_it_was(hook, site, free_pid, program,
         new = json.load(stream)
     assert seal.is_sealed(KEYS, new, b"incarnation")
     assert (new["node"], new["generation"], new["process"]) == (os.uname().nodename, 1, [])
-    assert records.read(site.run_directory, "12.head", records.JOB) is None
+    assert Records(site.run_directory, "12.head").read(records.JOB) is None
 
 
 @pytest.mark.root

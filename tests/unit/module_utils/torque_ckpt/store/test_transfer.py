@@ -74,16 +74,6 @@ def refused(work):
 
 # What pbs_mom asks for
 
-@pytest.mark.parametrize("path, parts", [
-    ("/var/spool/torque/checkpoint/12.head.CK/ckpt.12.head.7", ("12.head.CK", "ckpt.12.head.7")),
-    ("/var/spool/torque/checkpoint//12[3].head.CK/ckpt.12[3].head.7", ("12[3].head.CK", "ckpt.12[3].head.7")),
-    ("/home/alice/job.o12", None), ("/home/alice/ckpt.12.head.7", None), ("/x/12.head.CK/core", None), ("/x/12.head.CK/ckpt.7/more", None),
-    ("/x/a b.CK/ckpt.12.head.7", None), ("/x/12.head.CK/ckpt.12.head.7;id", None)])
-def test_what_is_an_image(path, parts):
-    found = copy._IMAGE.fullmatch(path)
-    assert (found.groups() if found else None) == parts
-
-
 @pytest.mark.parametrize("names, keep, wanted", [
     ([], 2, []),
     (["ckpt.12.head.5", "ckpt.12.head.7"], 2, []),

@@ -18,7 +18,6 @@ def clean(monkeypatch):
     """Nothing measured, nothing to count with."""
     monkeypatch.setattr(phases, "_spent", {})
     monkeypatch.setattr(phases, "_failed", [])
-    monkeypatch.setattr(report, "_settings", {})
 
 
 @pytest.fixture
@@ -35,66 +34,72 @@ def raising(error):
     return work
 
 
-@pytest.mark.parametrize("result, code", [(None, 0), (0, 0), (7, 7)])
-def test_guard_returns_what_work_returns(lines, capsys, result, code):
-    assert report.guard("run", lambda: result) == code
+def guard(hook, work, job_id=None):
+    """Do work() under a Report; return the exit code."""
+    with report.Report(hook, job_id) as reporting:
+        work()
+    return reporting.code
+
+
+def test_report_of_work_that_succeeds(lines, capsys):
+    assert guard("run", lambda: None) == 0
     assert capsys.readouterr() == ("", "")
     assert lines == []
 
 
 @pytest.mark.parametrize("code", [errors.USAGE, errors.DATA, errors.TEMPORARY, errors.CONFIG])
-def test_guard_says_a_failure_in_one_sentence_and_returns_its_code(lines, capsys, code):
-    assert report.guard("checkpoint", raising(HookError(code, "it failed; nothing was done")), "12.head") == code
+def test_report_says_a_failure_in_one_sentence_and_returns_its_code(lines, capsys, code):
+    assert guard("checkpoint", raising(HookError(code, "it failed; nothing was done")), "12.head") == code
     assert capsys.readouterr() == ("", "it failed; nothing was done\n")
     assert lines == ["hook=checkpoint code=%d job=12.head node=%s outcome=failed sentence='it failed; nothing was done'" % (code, NODE)]
 
 
-def test_guard_makes_one_line_of_many(lines, capsys):
-    report.guard("restart", raising(HookError(errors.ENGINE, " one\ntwo\r\n\tthree  four\n")), "12.head")
+def test_report_makes_one_line_of_many(lines, capsys):
+    guard("restart", raising(HookError(errors.ENGINE, " one\ntwo\r\n\tthree  four\n")), "12.head")
     assert capsys.readouterr() == ("", "one two three four\n")
     assert lines == ["hook=restart code=70 job=12.head node=%s outcome=failed sentence='one two three four'" % NODE]
 
 
-def test_guard_lets_no_control_character_into_the_comment(lines, capsys):
-    report.guard("checkpoint", raising(HookError(errors.REFUSED, "its name is \x1b]2;owned\x07 \u00e9 \u202e!")), "12.head")
+def test_report_lets_no_control_character_into_the_comment(lines, capsys):
+    guard("checkpoint", raising(HookError(errors.REFUSED, "its name is \x1b]2;owned\x07 \u00e9 \u202e!")), "12.head")
     assert capsys.readouterr().err == "its name is \\x1b]2;owned\\x07 \u00e9 \\u202e!\n"
 
 
-def test_guard_without_a_job(lines, capsys):
-    report.guard("run", raising(HookError(errors.USAGE, "no")))
+def test_report_without_a_job(lines, capsys):
+    guard("run", raising(HookError(errors.USAGE, "no")))
     assert lines == ["hook=run code=64 job=None node=%s outcome=failed sentence='no'" % NODE]
 
 
-def test_guard_tells_where_an_unexpected_error_came_from(lines, capsys):
+def test_report_tells_where_an_unexpected_error_came_from(lines, capsys):
     def deeper():
         raise ValueError("too bad")
 
     def work():
         deeper()
-    assert report.guard("run", work) == errors.SYSTEM == 71
+    assert guard("run", work) == errors.SYSTEM == 71
     assert capsys.readouterr() == (
         "", "unexpected ValueError: too bad (line %d of test_report.py)\n" % (deeper.__code__.co_firstlineno + 1))
     assert lines == ["hook=run code=71 job=None node=%s outcome=failed "
                      "sentence='unexpected ValueError: too bad (line %d of test_report.py)'" % (NODE, deeper.__code__.co_firstlineno + 1)]
 
 
-def test_guard_takes_an_error_of_the_system_as_unexpected(lines, capsys):
+def test_report_takes_an_error_of_the_system_as_unexpected(lines, capsys):
     def work():
         os.mkdir("/")
-    assert report.guard("run", work) == errors.SYSTEM
+    assert guard("run", work) == errors.SYSTEM
     assert capsys.readouterr() == (
         "", "unexpected FileExistsError: [Errno 17] File exists: '/' (line %d of test_report.py)\n" % (work.__code__.co_firstlineno + 1))
 
 
-def test_guard_does_not_format_the_error_again(lines, capsys):
-    report.guard("run", raising(HookError(errors.ENGINE, "100% %s %d")))
+def test_report_does_not_format_the_error_again(lines, capsys):
+    guard("run", raising(HookError(errors.ENGINE, "100% %s %d")))
     assert capsys.readouterr().err == "100% %s %d\n"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_guard_lets_the_end_of_the_program_pass(lines, error):
+def test_report_lets_the_end_of_the_program_pass(lines, error):
     with pytest.raises(error):
-        report.guard("run", raising(error()))
+        guard("run", raising(error()))
 
 
 def test_log_is_one_line_of_facts_in_order(lines):
@@ -118,7 +123,7 @@ def test_log_never_raises():
     syslog.log_event("restart", origin="\udcff")
 
 
-def test_guard_survives_a_job_id_that_is_no_text(hook):
+def test_report_survives_a_job_id_that_is_no_text(hook):
     assert hook("checkpoint", ["1", b"\xff"]).code == errors.USAGE
 
 
@@ -140,14 +145,10 @@ def test_verdict(code, temporary):
     assert report.verdict(code, "why") == "%s failure of the restart: why" % ("Temporary" if temporary else "Permanent")
 
 
-def test_guard_tells(lines, capsys):
-    told = []
-    report.guard("restart", raising(HookError(errors.DATA, "one\ntwo")), "12.head", lambda *facts: told.append(facts))
-    assert told == [(errors.DATA, "one two")]
-
-
-def test_guard_tells_nothing_of_a_success(lines):
-    assert report.guard("restart", lambda: 0, "12.head", raising(AssertionError)) == 0
+def test_report_keeps_the_sentence(lines, capsys):
+    with report.Report("restart", "12.head") as reporting:
+        raise HookError(errors.DATA, "one\ntwo")
+    assert (reporting.code, reporting.sentence) == (errors.DATA, "one two")
 
 
 def test_told_and_taken_back(monkeypatch, tmp_path):
@@ -180,7 +181,7 @@ def test_pbs_mom_without_the_patch(monkeypatch, lines):
 def test_phases_are_in_the_line(lines):
     with phases.measure("dump"):
         pass
-    report.done("checkpoint", job="12.head", outcome="held", engine="criu")
+    report.Report("checkpoint", "12.head").done(outcome="held", engine="criu")
     assert lines == ["hook=checkpoint dump_seconds=0.0 engine=criu job=12.head node=%s outcome=held" % NODE]
 
 
@@ -188,7 +189,7 @@ def test_innermost_phase_that_failed_is_named(lines, capsys):
     def work():
         with phases.measure("admit"), phases.measure("verify"):
             raise HookError(errors.DATA, "no")
-    report.guard("restart", work, "12.head")
+    guard("restart", work, "12.head")
     assert [re.sub(r"seconds=0\.\d+", "seconds=0.0", line) for line in lines] == [
         "hook=restart admit_seconds=0.0 code=65 job=12.head node=%s outcome=failed phase=verify sentence='no' verify_seconds=0.0" % NODE]
 
@@ -209,17 +210,18 @@ def test_phases_of_the_part_that_runs_as_the_user_count(somebody):
 def test_failure_that_was_told_is_not_told_again(lines, capsys):
     error = HookError(errors.DATA, "no")
     error.told = True
-    assert report.guard("restart", raising(error)) == errors.DATA
+    assert guard("restart", raising(error)) == errors.DATA
     assert lines == []
 
 
 def test_counted_with_the_configuration_only(lines, monkeypatch):
     found = []
     monkeypatch.setattr(metrics, "count", lambda *arguments: found.append(arguments))
-    report.done("checkpoint", outcome="held", engine="criu")
+    reporting = report.Report("checkpoint", "12.head")
+    reporting.done(outcome="held", engine="criu")
     assert found == []
-    report.count_with({"engine": "criu"})
-    report.failed("checkpoint", "12.head", errors.DATA, "no")
+    reporting.settings = {"engine": "criu"}
+    reporting.failed(errors.DATA, "no")
     facts = {"job": "12.head", "outcome": "failed", "code": 65, "sentence": "no", "phases": {}}
     assert found == [({"engine": "criu"}, "checkpoint", facts)]
 
@@ -229,4 +231,4 @@ def test_counted_with_the_configuration_only(lines, monkeypatch):
     ({"lost": [], "compression": "lz4", "plain_bytes": 7}, {"compression": "lz4", "plain_bytes": 7}),
     ({"lost": ["1 zombie"], "compression": "lz4", "plain_bytes": 7}, {"lost": "1 zombie", "compression": "lz4", "plain_bytes": 7})])
 def test_what_is_said_of_an_image(found, wanted):
-    assert report.about(found) == wanted
+    assert report.describe_image(found) == wanted

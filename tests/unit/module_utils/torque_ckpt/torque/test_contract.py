@@ -174,3 +174,24 @@ def test_run_with_a_shell_that_is_not_absolute(shell):
         contract.run([shell, "-l"])
     assert str(caught.value) == "run: shell %s is not an absolute path; nothing was done" % ascii(shell)
     assert caught.value.code == errors.USAGE
+
+
+# Copies
+
+@pytest.mark.parametrize("path, parts", [
+    ("/var/spool/torque/checkpoint/12.head.CK/ckpt.12.head.7", ("12.head.CK", "ckpt.12.head.7")),
+    ("/var/spool/torque/checkpoint//12[3].head.CK/ckpt.12[3].head.7", ("12[3].head.CK", "ckpt.12[3].head.7")),
+    ("/home/alice/job.o12", None), ("/home/alice/ckpt.12.head.7", None), ("/x/12.head.CK/core", None), ("/x/12.head.CK/ckpt.7/more", None),
+    ("/x/a b.CK/ckpt.12.head.7", None), ("/x/12.head.CK/ckpt.12.head.7;id", None)])
+def test_what_is_an_image(path, parts):
+    copies = [contract.copy(["copy", "-rpB", path, "alice@head:" + path]), contract.copy(["copy", "-rpB", "alice@head:" + path, path])]
+    if parts is None:
+        assert copies == [None, None]
+    else:
+        assert [copy[:3] + copy[5:] for copy in copies] == [
+            (True, False, "alice@head") + parts, (False, True, "alice@head") + parts]
+
+
+@pytest.mark.parametrize("arguments", [[], ["-rpB"], ["-rpB", "/a", "/b"]])
+def test_copy_of_something_else(arguments):
+    assert contract.copy(["copy"] + arguments) is None
