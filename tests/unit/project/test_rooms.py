@@ -14,7 +14,7 @@ ARROWS = {
     "selftest": {"engines", "system"},
     "store": {"image", "system", "telemetry", "torque"},
     "files": {"image", "system"},
-    "job": {"system", "telemetry"},
+    "job": {"system", "telemetry", "torque"},
     "config": {"image"},
     "engines": {"system"},
     "image": {"system"},
@@ -26,7 +26,8 @@ ARROWS = {
 """Which rooms a room may import, beside GROUND, which all may."""
 
 ONE_FILE = {("files", "image"): {"schema"}, ("config", "image"): {"compressors"}, ("job", "telemetry"): {"syslog"},
-            ("store", "telemetry"): {"syslog"}, ("telemetry", "torque"): {"contract"}}
+            ("job", "torque"): {"names"}, ("store", "telemetry"): {"syslog"}, ("store", "torque"): {"names"},
+            ("telemetry", "torque"): {"contract"}}
 """Of these rooms one file alone."""
 
 HEALTH = 20

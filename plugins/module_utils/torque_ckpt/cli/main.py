@@ -16,7 +16,7 @@ from ..selftest import engine_roundtrip
 from ..store import catalog, location
 from ..system import environment, processes, rootfiles
 from ..telemetry import metrics, syslog
-from ..torque import contract
+from ..torque.names import find_job_id, get_directory_name, get_job_number, is_job_id
 from ..units import format_bytes
 from . import node_down, node_records, orphans, parser
 from .parser import FOUND_WRONG
@@ -102,7 +102,7 @@ class Stores:
                 self.problems.append(error.sentence)
                 continue
             found += [(describe(place, user, job["job"], entry), entry) for user, job in jobs for entry in job["images"]]
-        return sorted(found, key=lambda pair: (int(orphans.number_of(pair[0]["job"])), pair[0]["job"], pair[0]["generation"] or 0,
+        return sorted(found, key=lambda pair: (int(get_job_number(pair[0]["job"])), pair[0]["job"], pair[0]["generation"] or 0,
                                                pair[0]["created"], pair[0]["image"]))
 
     def select(self, what, thorough=False, full=False):
@@ -112,13 +112,13 @@ class Stores:
         """
         if "/" in what:
             path = os.path.abspath(what)
-            directory, name = (path, None) if contract.job_of(os.path.basename(path)) else os.path.split(path)
+            directory, name = (path, None) if find_job_id(os.path.basename(path)) else os.path.split(path)
             found = self.images(lambda job: job == directory, [os.path.basename(directory)], name and {name}, thorough, full)
-        elif contract.is_job_id(what):
+        elif is_job_id(what):
             def is_meant(job):
-                job_id = contract.job_of(os.path.basename(job))
+                job_id = find_job_id(os.path.basename(job))
                 return job_id == what or job_id.partition(".")[0] == what
-            found = self.images(is_meant, [what + ".CK"], None, thorough)
+            found = self.images(is_meant, [get_directory_name(what)], None, thorough)
         else:
             found = self.images(None, (), {what}, thorough)
         jobs = sorted({image["job"] for image, _entry in found})

@@ -15,7 +15,7 @@ from .. import config
 from ..errors import HookError, SYSTEM, TEMPORARY
 from ..store import catalog
 from ..system import rootfiles
-from ..torque import contract
+from ..torque.names import get_directory_name, is_job_id
 from ..torque.commands import Commands
 
 STATE = "node_down.json"
@@ -136,7 +136,7 @@ def since(before, now):
 def _image(stores, job_id, job):
     """Return the path (str) of the image that the server names for a job, None where there is none that is whole and sealed."""
     name, owner = job.get("checkpoint_name"), job.get("Job_Owner", "").partition("@")[0]
-    directory = job_id + ".CK"
+    directory = get_directory_name(job_id)
     for image, _entry in stores.images(lambda path: os.path.basename(path) == directory, [directory], {name}):
         if image["state"] == catalog.WHOLE and image["authentic"] and image["owner"] == owner:
             return image["path"]
@@ -163,7 +163,7 @@ def look(stores, dry_run, say, now=time.time):
     found = []
     for name, (first, _seen) in sorted(down.items()):
         for job_id in sorted(nodes[name][1]):
-            job = server.job(job_id) if contract.is_job_id(job_id) else {}
+            job = server.job(job_id) if is_job_id(job_id) else {}
             if is_on(job, name):
                 fact = {"job": job_id, "node": name, "seconds": int(moment - first), "image": _image(stores, job_id, job)}
                 fact["action"] = _act(server, settings, fact, dry_run, first)

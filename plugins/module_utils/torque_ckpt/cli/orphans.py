@@ -13,7 +13,7 @@ from ..errors import HookError, SYSTEM
 from ..store import catalog, location
 from ..system import rootfiles
 from ..system.dirfd import DIRECTORY, names_in
-from ..torque import contract
+from ..torque.names import find_job_id, get_job_number
 from ..torque.commands import Commands
 
 STATE = "orphans.json"
@@ -41,11 +41,11 @@ class Server(Commands):
         status, said, error = self.run("qselect")
         if status != 0:
             raise self.silent("qselect", status, error)
-        self.numbers = {number_of(line.strip()) for line in said.splitlines() if line.strip()}
+        self.numbers = {get_job_number(line.strip()) for line in said.splitlines() if line.strip()}
 
     def lists(self, job_id):
         """Whether the job (str), or one that it is a part of, is among those the server lists."""
-        return number_of(job_id) in self.numbers
+        return get_job_number(job_id) in self.numbers
 
     def denies(self, job_id):
         """Whether the server says that it does not know this job (str).
@@ -56,14 +56,6 @@ class Server(Commands):
         if status != 0 and "Unknown Job Id" not in error:
             raise self.silent("qstat -f " + job_id, status, error)
         return status != 0
-
-
-def number_of(job_id):
-    """Return the number (str) of a job id such as "12.head" or "12[3].head"; elements of an array share it."""
-    digits = 0
-    while digits < len(job_id) and job_id[digits].isdigit():
-        digits += 1
-    return job_id[:digits]
 
 
 def _recall(settings):
@@ -143,7 +135,7 @@ def remove(place, path, user):
 def _candidates(settings, server, problems):
     """Yield (place, User, path, job id, newest change, bytes) of each directory whose job is this server's and not listed."""
     def wanted(path):
-        job_id = contract.job_of(os.path.basename(path))
+        job_id = find_job_id(os.path.basename(path))
         return job_id.partition(".")[2] == server.name and not server.lists(job_id)
 
     def look(path, descriptor):
@@ -152,7 +144,7 @@ def _candidates(settings, server, problems):
     for place in settings["stores"]:
         location.check_mounted(place)
         for user, (path, changed, size) in catalog.each(place, look, problems, wanted):
-            yield place, user, path, contract.job_of(os.path.basename(path)), changed, size
+            yield place, user, path, find_job_id(os.path.basename(path)), changed, size
 
 
 def prune(settings, dry_run, say, problems, now=time.time):

@@ -2,6 +2,7 @@
 import os
 
 from ..system import processes
+from ..torque import names
 
 
 def find_commands():
@@ -13,6 +14,6 @@ def find_commands():
         except OSError:
             continue
         commands = os.path.join(os.path.dirname(os.path.dirname(mom)), "bin")
-        if os.path.basename(mom) == "pbs_mom" and os.access(os.path.join(commands, "qhold"), os.X_OK):
+        if os.path.basename(mom) == names.MOM and os.access(os.path.join(commands, "qhold"), os.X_OK):
             return commands
     return None

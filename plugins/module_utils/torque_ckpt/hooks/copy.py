@@ -10,7 +10,7 @@ from .. import config
 from ..errors import HookError, USAGE
 from ..store import transfer
 from ..telemetry.report import Report
-from ..torque import contract
+from ..torque import contract, names
 
 SCP = "/usr/bin/scp"
 
@@ -24,7 +24,7 @@ def main(argv, config_path):
     copy = contract.copy(argv)
     if copy is None:
         os.execv(SCP, [SCP] + argv[1:])
-    with Report("copy", copy.directory[:-3]) as report:
+    with Report("copy", names.find_job_id(copy.directory)) as report:
         if copy.out == copy.back:
             raise HookError(USAGE, "copy: one of source and target must be on this node; nothing was done")
         started, settings = time.monotonic(), config.load(config_path)

@@ -13,7 +13,7 @@ from ..job.records import Records
 from ..system import environment, privilege
 from ..telemetry import syslog
 from ..telemetry.report import Report
-from ..torque import contract
+from ..torque import contract, names
 
 
 def _start(command):
@@ -37,7 +37,7 @@ def _under_engine(command, settings):
     try:
         return registry.get(settings).command(command)
     except HookError as error:
-        syslog.log_event("run", job=os.environ.get("PBS_JOBID", ""), outcome="not under the engine", sentence=repr(error.sentence))
+        syslog.log_event("run", job=os.environ.get(names.JOB_ID, ""), outcome="not under the engine", sentence=repr(error.sentence))
         return command
 
 
@@ -47,7 +47,7 @@ def main(argv, config_path):
     :param argv: list of str, as pbs_mom passes it
     :param config_path: the hooks' configuration (str)
     """
-    job_id = os.environ.get("PBS_JOBID")
+    job_id = os.environ.get(names.JOB_ID)
     with Report("run", job_id) as report:
         command = contract.run(argv[1:])
         environment.check_code(config_path)

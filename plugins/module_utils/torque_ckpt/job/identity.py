@@ -7,6 +7,7 @@ found by the record that the restart hook, as root, left on this node.
 """
 from ..errors import HookError, GONE, REFUSED, shown
 from ..system import processes
+from ..torque import names
 from .records import JOB
 
 
@@ -15,7 +16,7 @@ def read_job_id(pid):
 
     :raises HookError: as processes.read_variable()
     """
-    found = processes.read_variable(pid, "PBS_JOBID")
+    found = processes.read_variable(pid, names.JOB_ID)
     return None if found is None else found.decode("utf-8", "replace")
 
 
@@ -48,7 +49,7 @@ def _find_hinted(session_id):
     if leader is None or leader.session != leader.pid:
         return None
     # Beside the job's shell, MOM may have put pbs_demux under the same leader; it is not the job.
-    mine = [child for child in map(processes.read_process, processes.list_children(leader.pid)) if child and child.name != "pbs_demux"]
+    mine = [child for child in map(processes.read_process, processes.list_children(leader.pid)) if child and child.name != names.DEMUX]
     # The run hook gives the job's shell a process group of its own; the children of a shell are in the shell's.
     return mine[0] if len(mine) == 1 and mine[0].group == mine[0].pid else None
 

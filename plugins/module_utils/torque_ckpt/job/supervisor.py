@@ -8,6 +8,7 @@ import resource
 import signal
 
 from ..system import processes
+from ..torque import names
 from . import suspension
 
 # What a job's leader may be sent and should hand on. STOP, KILL and CONT act by themselves;
@@ -29,7 +30,7 @@ def _from_mom(sender, parent):
         return True
     try:
         with open("/proc/%d/comm" % sender, "rb") as stream:
-            return stream.read().strip() == b"pbs_mom"
+            return stream.read().strip() == names.MOM.encode()
     except OSError:
         return False
 

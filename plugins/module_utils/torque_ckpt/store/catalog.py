@@ -14,7 +14,7 @@ from ..errors import HookError, CANNOT_WRITE, NO_INPUT, REFUSED, SYSTEM
 from ..image import manifest, schema
 from ..system import privilege
 from ..system.dirfd import DIRECTORY, names_in
-from ..torque import contract
+from ..torque.names import find_job_id
 from . import generations, incarnation, location
 
 DEPTH = 4
@@ -91,7 +91,7 @@ def _users_directories(place):
             if there.st_uid != 0:
                 if mine in (0, there.st_uid):
                     found.setdefault((there.st_uid, there.st_gid), []).append(inner)
-            elif depth > 1 and contract.job_of(name) is None:
+            elif depth > 1 and find_job_id(name) is None:
                 try:
                     deeper = os.open(name, DIRECTORY, dir_fd=descriptor)
                 except OSError:
@@ -121,7 +121,7 @@ def _job_directories(place, path, uid, depth=DEPTH):
     try:
         if os.fstat(descriptor).st_uid != uid:
             return
-        if contract.job_of(os.path.basename(path)) is not None:
+        if find_job_id(os.path.basename(path)) is not None:
             yield path, descriptor
         elif depth > 1:
             for name, there in _subdirectories(descriptor):
@@ -267,7 +267,7 @@ def _examine(image, found, path, descriptor, settings, thorough, prove, full):
         except HookError as error:
             found["authentic"], wrong = False, (REFUSED, error.sentence)  # itself it would keep the manifest in memory
     there = os.fstat(descriptor)
-    owner, job_id = account_of(there.st_uid, there.st_gid), contract.job_of(os.path.basename(path))
+    owner, job_id = account_of(there.st_uid, there.st_gid), find_job_id(os.path.basename(path))
     manifest.check_place(facts, job_id, owner, name, shown)
     _check_sizes(image, facts, shown)
     if thorough:
@@ -321,7 +321,7 @@ def look(path, descriptor, settings, thorough=False, wanted=None, prove=None, fu
     names = [(name, there) for name, there in _subdirectories(descriptor) if wanted is None or name in wanted]
     if len(names) > MOST:
         raise HookError(SYSTEM, "there are more than %d images in %s" % (MOST, path))
-    return {"job": contract.job_of(os.path.basename(path)), "path": path,
+    return {"job": find_job_id(os.path.basename(path)), "path": path,
             "images": [_image(path, descriptor, name, there.st_mtime, settings, thorough, prove, full) for name, there in names]}
 
 
@@ -332,7 +332,7 @@ def tidy(path, descriptor, settings, dry_run):
     :param dry_run: only say what would be removed (bool)
     :returns: list of {"kind", "job", "path", "bytes", "action"}
     """
-    job_id = contract.job_of(os.path.basename(path))
+    job_id = find_job_id(os.path.basename(path))
     entries = look(path, descriptor, settings)["images"]
     found = generations.list_images(descriptor, job_id)
     # As many as the job itself asked for with qsub -c depth=N.

@@ -21,6 +21,7 @@ from ..image import manifest, schema
 from ..system import processes, progress, strict_json
 from ..system.dirfd import DIRECTORY, names_in, open_file
 from ..telemetry import syslog
+from ..torque.names import split_image_name
 from . import generations, location
 from .draft import Draft
 
@@ -31,7 +32,6 @@ PATIENCE = 300
 REACHED = "/checkpoint"
 """The server's checkpoint directory as its second sshd shows it."""
 
-_NUMBERED = re.compile(r"(ckpt\..+)\.([0-9]+)")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 
@@ -41,10 +41,13 @@ def outdated(known, name, keep):
 
     :param known: the generations of the images that are there (dict of int, by name); what has none is not touched
     """
-    job = _NUMBERED.fullmatch(name)
-    mine = [found for found in map(_NUMBERED.fullmatch, known) if found and job and found.group(1) == job.group(1)]
-    mine.sort(key=lambda found: (known[found.group()], int(found.group(2))), reverse=True)
-    return [found.group() for found in mine[keep:] if found.group() != name]
+    job = split_image_name(name)
+    mine = []
+    for other, generation in known.items():
+        parts = split_image_name(other)
+        if parts and job and parts[0] == job[0]:
+            mine.append((generation, parts[1], other))
+    return [other for _generation, _epoch, other in sorted(mine, reverse=True)[keep:] if other != name]
 
 
 def _files(image, shown):
@@ -233,10 +236,10 @@ class Server:
         """See Mounted."""
         return [name for name in self._ask(["cd %s/%s" % (REACHED, job), "ls -1a"]) if name not in (".", "..")]
 
-    def generations(self, job, names):
+    def generations(self, job, entries):
         """See Mounted."""
         import tempfile
-        found, images = {}, [name for name in names if _NUMBERED.fullmatch(name)]
+        found, images = {}, [name for name in entries if split_image_name(name)]
         with tempfile.TemporaryDirectory() as place:
             self._ask(["cd %s/%s" % (REACHED, job)] + ["-get %s/%s %s/%d" % (name, schema.FILE, place, number)
                                                        for number, name in enumerate(images)])
@@ -323,7 +326,7 @@ def put(way, path, job, name, keep):
         os.close(image)
     try:
         there = way.names(job)
-        known = way.generations(job, there) if sum(map(bool, map(_NUMBERED.fullmatch, there))) > keep else {}
+        known = way.generations(job, there) if sum(map(bool, map(split_image_name, there))) > keep else {}
         doomed = outdated(known, name, keep) + _left_over(there)
         if doomed:
             way.remove(job, doomed)

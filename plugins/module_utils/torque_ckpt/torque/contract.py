@@ -13,6 +13,7 @@ import re
 from collections import namedtuple
 
 from ..errors import HookError, USAGE
+from . import names
 
 Call = namedtuple("Call", "session_id job_id user group directory name signal depth")
 """What one call asks for.
@@ -44,7 +45,6 @@ STATUS = "PBS_RESTART_STATUS"
 """Variable of the restart hook: the file in which a pbs_mom with the patch restart-status looks, when the hook has ended,
 for what became of the restart. "Temporary ..." queues the job again, any other line holds it; it becomes the job's comment."""
 
-_JOB_ID = re.compile(r"[0-9]+(\[[0-9]*\])?(-[0-9]+)?(\.[A-Za-z0-9][A-Za-z0-9.-]*)?")
 _ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*\$?")
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\[\]-]*")
@@ -77,7 +77,7 @@ def _common(hook, argv):
         _refuse(hook, "directory", directory, "free of . and ..")
     return {
         "session_id": _number(hook, "session id", session, "a process id"),
-        "job_id": _matching(hook, "job id", job, _JOB_ID, "a TORQUE job id"),
+        "job_id": _matching(hook, "job id", job, names.JOB_ID_PATTERN, "a TORQUE job id"),
         "user": _matching(hook, "user", user, _ACCOUNT, "an account name"),
         "group": None if group == "-" else _matching(hook, "group", group, _ACCOUNT, "a group name"),
         "directory": directory,
@@ -85,10 +85,10 @@ def _common(hook, argv):
     }
 
 
-def _count(hook, argv, wanted, names):
+def _count(hook, argv, wanted, meaning):
     if len(argv) != wanted:
         raise HookError(USAGE, "%s: expected %d arguments (%s), got %d; pbs_mom cuts lines over 1024 bytes, "
-                        "so look for an overlong checkpoint directory; nothing was done" % (hook, wanted, names, len(argv)))
+                        "so look for an overlong checkpoint directory; nothing was done" % (hook, wanted, meaning, len(argv)))
 
 
 def checkpoint(argv):
@@ -111,17 +111,6 @@ def find_job_id(argv):
     """Return the job id (str) in a root hook's arguments (list of str, with the program), as it is, or None: for the report of a call
     that may be wrong in everything."""
     return argv[2] if len(argv) > 2 else None
-
-
-def job_of(directory_name):
-    """Return the job id (str) whose images a directory of this name (str, as pbs_mom makes it) holds, None for any other name."""
-    job_id = directory_name[:-3]
-    return job_id if directory_name.endswith(".CK") and is_job_id(job_id) else None
-
-
-def is_job_id(text):
-    """Whether a text (str) has the form of a job id."""
-    return _JOB_ID.fullmatch(text) is not None
 
 
 def copy(argv):

@@ -1,0 +1,40 @@
+"""What TORQUE calls things: jobs, their directories and images, its daemons and variables."""
+import re
+
+MOM, DEMUX = "pbs_mom", "pbs_demux"
+"""Names of processes; pbs_mom may put the second one beside a job's shell, for the output of the other nodes."""
+
+JOB_ID = "PBS_JOBID"
+"""The variable of a job that holds its id."""
+
+JOB_ID_PATTERN = re.compile(r"[0-9]+(\[[0-9]*\])?(-[0-9]+)?(\.[A-Za-z0-9][A-Za-z0-9.-]*)?")
+
+_DIRECTORY_SUFFIX = ".CK"
+_IMAGE = re.compile(r"(ckpt\..+)\.([0-9]+)")
+
+
+def is_job_id(text):
+    """Whether a text (str) has the form of a job id."""
+    return JOB_ID_PATTERN.fullmatch(text) is not None
+
+
+def get_job_number(job_id):
+    """Return the number (str) of a job id such as "12.head" or "12[3].head"; elements of an array share it."""
+    return re.match("[0-9]*", job_id).group()
+
+
+def get_directory_name(job_id):
+    """Return the name (str) that pbs_mom gives to the directory of a job's images, "12.head.CK"."""
+    return job_id + _DIRECTORY_SUFFIX
+
+
+def find_job_id(directory_name):
+    """Return the job id (str) whose images a directory of this name (str) holds, None for any other name."""
+    job_id = directory_name[:-len(_DIRECTORY_SUFFIX)]
+    return job_id if directory_name.endswith(_DIRECTORY_SUFFIX) and is_job_id(job_id) else None
+
+
+def split_image_name(name):
+    """Return what an image's name (str), "ckpt.12.head.1290000000", begins with (str) and its seconds since the epoch (int); or None."""
+    parts = _IMAGE.fullmatch(name)
+    return (parts.group(1), int(parts.group(2))) if parts else None
