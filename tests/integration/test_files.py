@@ -196,7 +196,7 @@ def test_more_than_the_limit_binds_the_image_to_its_node(writer, node1, node2, p
     assert done.code == 77
     assert done.err == "image %s/%s restarts on node1 only: when it was made, %s; restart the job there; image kept\n" % (
         writer.directory, writer.name(), found["bound_reason"])
-    assert "above the limit of 20 bytes (checkpoint_hooks_node_local_bytes)" in found["bound_reason"]
+    assert "above the limit of 20 B (checkpoint_hooks_node_local_bytes)" in found["bound_reason"]
     writer.move(node1)
     assert writer.end() == 5, writer.lines()[-1]
 

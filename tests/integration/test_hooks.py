@@ -396,7 +396,7 @@ def test_store_too_full(job, node1):
         for signal in (0, 15):
             done = running.checkpoint(signal)
             assert done.code == 73
-            assert re.fullmatch(r"the image needs [0-9.]+ MiB, store /small has 4\.0 MiB free, reserve 0 bytes; the job runs on; "
+            assert re.fullmatch(r"the image needs [0-9.]+ MiB, store /small has 4\.0 MiB free, reserve 0 B; the job runs on; "
                                 r"free room or lower checkpoint_hooks_reserve\n", done.err)
             running.progress()
         assert running.images_digest() == before

@@ -15,7 +15,6 @@ from .open_files import state
 
 _PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_KINDS = {"file": stat.S_ISREG, "fifo": stat.S_ISFIFO, "directory": stat.S_ISDIR, "tree": stat.S_ISDIR}
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 
 
@@ -58,7 +57,7 @@ class Ground:
         for entry in reversed(self.made):
             name = os.path.basename(entry["path"])
             try:
-                parent = self._directory(os.path.dirname(entry["path"]), entry["beneath"])
+                parent = self.open_directory(os.path.dirname(entry["path"]), entry["beneath"])
                 try:
                     if os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino != entry["inode"]:
                         continue
@@ -74,10 +73,11 @@ class Ground:
                 pass  # gone, or not empty: somebody else uses it by now
         self.made = []
 
-    def _note(self, kind, path, beneath, status):
+    def note(self, kind, path, beneath, status):
+        """Note what was created, with its os.stat_result."""
         self.made.append({"kind": kind, "path": path, "beneath": beneath, "inode": status.st_ino})
 
-    def _directory(self, path, beneath, make=False):
+    def open_directory(self, path, beneath, create=False):
         """Return a descriptor of a directory; nothing on the way to it is another user's.
 
         Links are followed on the way to a configured directory only: that is root's word. Missing directories are made beneath "beneath".
@@ -90,11 +90,11 @@ class Ground:
                 try:
                     deeper = os.open(part, _PASSAGE | os.O_NOFOLLOW, dir_fd=descriptor)
                 except FileNotFoundError:
-                    if not make or not mounts.is_beneath(walked, beneath):
+                    if not create or not mounts.is_beneath(walked, beneath):
                         raise
                     os.mkdir(part, 0o700, dir_fd=descriptor)
                     deeper = os.open(part, _PASSAGE | os.O_NOFOLLOW, dir_fd=descriptor)
-                    self._note("directory", walked, beneath, os.fstat(deeper))
+                    self.note("directory", walked, beneath, os.fstat(deeper))
                 os.close(descriptor)
                 descriptor = deeper
                 if os.fstat(descriptor).st_uid not in (0, self.uid):
@@ -131,7 +131,7 @@ class PutBack(Ground):
             for entry in self.entries:
                 waiting.extend((entry, name) for name in schema.list_names(entry) if not self._is_there(entry, *name))
             for entry, (path, beneath) in waiting:
-                self._make(entry, path, beneath)
+                self._create(entry, path, beneath)
             for path, entry in reversed(self.modes):
                 if entry["gid"] != os.lstat(path).st_gid:
                     os.chown(path, -1, entry["gid"], follow_symlinks=False)
@@ -151,121 +151,151 @@ class PutBack(Ground):
         :raises HookError: REFUSED when something else is there
         """
         try:
-            parent = self._directory(os.path.dirname(path), beneath)
+            parent = self.open_directory(os.path.dirname(path), beneath)
         except FileNotFoundError:
             return False
-        name = os.path.basename(path)
         try:
-            there = os.stat(name, dir_fd=parent, follow_symlinks=False)
-            if not _KINDS[entry["kind"]](there.st_mode) or there.st_uid != self.uid:
+            there = os.stat(os.path.basename(path), dir_fd=parent, follow_symlinks=False)
+            kind = _KINDS[entry["kind"]]
+            if not kind.has_type(there.st_mode) or there.st_uid != self.uid:
                 raise _refused(path, "is something else or another user's on this node")
-            return getattr(self, "_is_same_" + entry["kind"])(entry, path, parent, there)
+            return kind.is_same(self, entry, path, parent, there)
         except FileNotFoundError:
             return False
         finally:
             os.close(parent)
 
-    def _is_same_directory(self, _entry, _path, _parent, _there):
-        return True
-
-    _is_same_fifo = _is_same_directory
-
-    def _is_same_tree(self, _entry, path, _parent, _there):
-        if scratch.is_filled(path) and self.left.get(path) != scratch.state(path):
-            raise _refused(path, "is there already and is not empty")
-        return False
-
-    def _is_same_file(self, entry, path, parent, there):
-        mine = self.left.get(path) == state(there)
-        if there.st_size != entry["size"]:
-            if mine:
-                return False
-            raise _refused(path, "is there already with %d bytes, in the image it has %d" % (there.st_size, entry["size"]))
-        with open(os.open(os.path.basename(path), os.O_RDONLY | _FLAGS, dir_fd=parent), "rb") as here, \
-                open(os.open(entry["name"], os.O_RDONLY | _FLAGS, dir_fd=self.image), "rb") as wanted:
-            same = sparse.is_same(here.fileno(), wanted.fileno(), entry["size"])
-        if same and stat.S_IMODE(there.st_mode) == entry["mode"]:
-            self.whole.add(entry["path"])
-            return True
-        if mine:
-            return False
-        raise _refused(path, "is there already with another %s (%d bytes)" % ("mode" if same else "content", entry["size"]))
-
-    def _make(self, entry, path, beneath):
-        parent = self._directory(os.path.dirname(path), beneath, make=True)
+    def _create(self, entry, path, beneath):
+        parent = self.open_directory(os.path.dirname(path), beneath, create=True)
         try:
-            getattr(self, "_make_" + entry["kind"])(entry, path, beneath, parent)
+            _KINDS[entry["kind"]].create(self, entry, path, beneath, parent)
         finally:
             os.close(parent)
 
-    def _make_directory(self, entry, path, beneath, _parent):
-        descriptor = self._directory(path, beneath, make=True)  # it may have been made a moment ago, as a parent
-        os.close(descriptor)
-        self.modes.append((path, entry))
-
-    def _make_fifo(self, entry, path, beneath, parent):
-        name = os.path.basename(path)
-        if entry["path"] != path:
-            self._link(entry, name, parent)
-        else:
-            os.mkfifo(name, 0o600, dir_fd=parent)
-            self.modes.append((path, entry))
-        self._note("fifo", path, beneath, os.stat(name, dir_fd=parent, follow_symlinks=False))
-
-    def _make_tree(self, entry, path, beneath, parent):
-        name = os.path.basename(path)
-        try:
-            os.mkdir(name, 0o700, dir_fd=parent)
-            self._note("directory", path, beneath, os.stat(name, dir_fd=parent))
-        except FileExistsError:
-            scratch.empty(path)  # of what this job left here, if it is not empty
-        self._note("filled", path, beneath, os.stat(name, dir_fd=parent))
-        scratch.unpack(self.image, entry["name"], path)
-        self.modes.append((path, entry))
-
-    def _make_file(self, entry, path, beneath, parent):
-        name = os.path.basename(path)
-        try:
-            os.unlink(name, dir_fd=parent)  # what this job left here
-        except FileNotFoundError:
-            pass
-        if entry["path"] in self.whole:
-            self._link(entry, name, parent)
-        else:
-            self._create(entry, name, parent)
-        self.whole.add(entry["path"])
-        self._note("file", path, beneath, os.stat(name, dir_fd=parent, follow_symlinks=False))
-
-    def _link(self, entry, name, parent):
-        """Give the file or pipe that is there under its first name another one."""
-        first = self._directory(os.path.dirname(entry["path"]), entry["beneath"])
+    def link(self, entry, name, parent):
+        """Give the file or pipe of an entry, which is there under its first name, another one in a directory (descriptor)."""
+        first = self.open_directory(os.path.dirname(entry["path"]), entry["beneath"])
         try:
             os.link(os.path.basename(entry["path"]), name, src_dir_fd=first, dst_dir_fd=parent, follow_symlinks=False)
         finally:
             os.close(first)
 
-    def _create(self, entry, name, parent):
+
+# What an image carries, by kind. work: PutBack; entry: of the manifest (dict); path, beneath: of one of its names (str); parent: descriptor
+# of the directory that it is in; there: os.stat_result of what is there.
+
+class _Directory:
+    has_type = staticmethod(stat.S_ISDIR)
+
+    @staticmethod
+    def is_same(_work, _entry, _path, _parent, _there):
+        return True
+
+    @staticmethod
+    def create(work, entry, path, beneath, _parent):
+        descriptor = work.open_directory(path, beneath, create=True)  # it may have been created a moment ago, as a parent
+        os.close(descriptor)
+        work.modes.append((path, entry))
+
+
+class _Fifo:
+    has_type = staticmethod(stat.S_ISFIFO)
+    is_same = _Directory.is_same
+
+    @staticmethod
+    def create(work, entry, path, beneath, parent):
+        name = os.path.basename(path)
+        if entry["path"] != path:
+            work.link(entry, name, parent)
+        else:
+            os.mkfifo(name, 0o600, dir_fd=parent)
+            work.modes.append((path, entry))
+        work.note("fifo", path, beneath, os.stat(name, dir_fd=parent, follow_symlinks=False))
+
+
+class _Tree:
+    has_type = staticmethod(stat.S_ISDIR)
+
+    @staticmethod
+    def is_same(work, _entry, path, _parent, _there):
+        if scratch.is_filled(path) and work.left.get(path) != scratch.state(path):
+            raise _refused(path, "is there already and is not empty")
+        return False
+
+    @staticmethod
+    def create(work, entry, path, beneath, parent):
+        name = os.path.basename(path)
         try:
-            target, nameless = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=parent), True
-        except OSError as error:
-            if error.errno not in _NO_TMPFILE:
-                raise
-            target, nameless = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600, dir_fd=parent), False
+            os.mkdir(name, 0o700, dir_fd=parent)
+            work.note("directory", path, beneath, os.stat(name, dir_fd=parent))
+        except FileExistsError:
+            scratch.empty(path)  # of what this job left here, if it is not empty
+        work.note("filled", path, beneath, os.stat(name, dir_fd=parent))
+        scratch.unpack(work.image, entry["name"], path)
+        work.modes.append((path, entry))
+
+
+class _File:
+    has_type = staticmethod(stat.S_ISREG)
+
+    @staticmethod
+    def is_same(work, entry, path, parent, there):
+        mine = work.left.get(path) == state(there)
+        if there.st_size != entry["size"]:
+            if mine:
+                return False
+            raise _refused(path, "is there already with %d bytes, in the image it has %d" % (there.st_size, entry["size"]))
+        with open(os.open(os.path.basename(path), os.O_RDONLY | _FLAGS, dir_fd=parent), "rb") as here, \
+                open(os.open(entry["name"], os.O_RDONLY | _FLAGS, dir_fd=work.image), "rb") as wanted:
+            same = sparse.is_same(here.fileno(), wanted.fileno(), entry["size"])
+        if same and stat.S_IMODE(there.st_mode) == entry["mode"]:
+            work.whole.add(entry["path"])
+            return True
+        if mine:
+            return False
+        raise _refused(path, "is there already with another %s (%d bytes)" % ("mode" if same else "content", entry["size"]))
+
+    @staticmethod
+    def create(work, entry, path, beneath, parent):
+        name = os.path.basename(path)
         try:
-            with open(os.open(entry["name"], os.O_RDONLY | _FLAGS, dir_fd=self.image), "rb") as source:
-                sparse.copy(source.fileno(), target, entry["size"])
-            if entry["gid"] != os.fstat(target).st_gid:
-                os.fchown(target, -1, entry["gid"])
-            os.fchmod(target, entry["mode"])
-            os.utime(target, ns=(entry["mtime_ns"], entry["mtime_ns"]))
-            if nameless:
-                os.link("/proc/self/fd/%d" % target, name, dst_dir_fd=parent)
-        except BaseException:
-            if not nameless:
-                os.unlink(name, dir_fd=parent)
+            os.unlink(name, dir_fd=parent)  # what this job left here
+        except FileNotFoundError:
+            pass
+        if entry["path"] in work.whole:
+            work.link(entry, name, parent)
+        else:
+            _copy_out(work.image, entry, name, parent)
+        work.whole.add(entry["path"])
+        work.note("file", path, beneath, os.stat(name, dir_fd=parent, follow_symlinks=False))
+
+
+_KINDS = {"directory": _Directory, "fifo": _Fifo, "tree": _Tree, "file": _File}
+
+
+def _copy_out(image, entry, name, parent):
+    """Create a file of the image (descriptor) in a directory (descriptor): whole or not at all."""
+    try:
+        target, nameless = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=parent), True
+    except OSError as error:
+        if error.errno not in _NO_TMPFILE:
             raise
-        finally:
-            os.close(target)
+        target, nameless = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600, dir_fd=parent), False
+    try:
+        with open(os.open(entry["name"], os.O_RDONLY | _FLAGS, dir_fd=image), "rb") as source:
+            sparse.copy(source.fileno(), target, entry["size"])
+        if entry["gid"] != os.fstat(target).st_gid:
+            os.fchown(target, -1, entry["gid"])
+        os.fchmod(target, entry["mode"])
+        os.utime(target, ns=(entry["mtime_ns"], entry["mtime_ns"]))
+        if nameless:
+            os.link("/proc/self/fd/%d" % target, name, dst_dir_fd=parent)
+    except BaseException:
+        if not nameless:
+            os.unlink(name, dir_fd=parent)
+        raise
+    finally:
+        os.close(target)
 
 
 def undo(made, settings, uid):
