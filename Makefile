@@ -57,7 +57,7 @@ selinux: guest-tools testing collection ## stores of the nodes with SELinux enfo
 storm: tools testing collection ## move jobs 500 times, each run by pbs_sched and an administrator at once (STORM=number; ten minutes and up)
 	@STORM=$(STORM) $(VENV)/bin/python tests/run.py $@
 
-torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/patches.md
+torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/reference/patches.md
 	@$(VENV)/bin/python tests/matrix.py
 
 torque-releases: tools testing collection ## build and start every release whose source is there, for a night; a broken run goes on (TORQUE_RELEASES="4.2.8": these)

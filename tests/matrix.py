@@ -4,8 +4,8 @@
   TORQUE_MATRIX="2.5.13 6.1.3" matrix.py  these
 
 A source is CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz. Each version is built twice: with the patch series ("ours") and
-without any patch ("stock"), so that an attack that fails on ours is seen to succeed on stock. Rows go into docs/patches.md as
-they are done; output goes to .cache/test/matrix-VERSION.log.
+without any patch ("stock"), so that an attack that fails on ours is seen to succeed on stock. Rows go into docs/reference/patches.md
+as they are done; output goes to .cache/test/matrix-VERSION.log.
 """
 import json
 import os
@@ -22,7 +22,7 @@ LEFT_IN = {"2.4.8": ["job-directory"],  # its stock pbs_mom asks for images in t
            "6.1.3.h5": ["mom-answer"]}  # without it there is no qhold, so that nothing else could be seen
 BUILDS = {"ours": "with the patch series", "stock": "without any patch"}
 COLUMNS = ["built", "site twice", "L3", "D10", "other node", "attacks"]
-DOCUMENT = TOP / "docs/patches.md"
+DOCUMENT = TOP / "docs/reference/patches.md"
 BEGIN, END = "<!-- make torque-matrix: begin -->", "<!-- make torque-matrix: end -->"
 KEEP = os.environ.get("CKPT_TORQUE_KEEP")  # start from the hosts that are there, leave them up
 NOT_RUN = "not run"

@@ -5,7 +5,7 @@
 
 A source is CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz; what is there is taken, whoever made it. Each release is installed on
 three hosts of its own by site.yml; its commands must say that version, and pbs_server must call both nodes free. Rows go into
-docs/patches.md as they are done. A run that was broken off goes on where it was: what has passed stands in .cache/test/releases.json
+docs/reference/patches.md as they are done. A run that was broken off continues: what has passed is in .cache/test/releases.json
 and is not done again until the role torque_build changes. Output goes to .cache/test/release-VERSION.log.
 """
 import hashlib

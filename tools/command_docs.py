@@ -153,7 +153,7 @@ def page():
     return "\n".join(lines)
 
 
-WANTED = {ROLE / "torque-ckpt.1": manual, ROLE / "torque-ckpt.bash": completion, TOP / "docs/torque-ckpt.md": page}
+WANTED = {ROLE / "torque-ckpt.1": manual, ROLE / "torque-ckpt.bash": completion, TOP / "docs/reference/torque-ckpt.md": page}
 
 
 def main():

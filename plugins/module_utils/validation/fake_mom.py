@@ -3,7 +3,7 @@
 """pbs_mom's part in the life of a job, played to the letter.
 
 The calls, identities, directories, environments, descriptors and modes are
-those of TORQUE 6.1.3 on Linux (docs/mom_contract.md). Needs root.
+those of TORQUE 6.1.3 on Linux (docs/reference/contract.md). Needs root.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""make torque-matrix writes its own rows into docs/patches.md and leaves the others as they are."""
+"""make torque-matrix writes its own rows into docs/reference/patches.md and leaves the others as they are."""
 import sys
 
 import pytest
