@@ -24,7 +24,7 @@ COUNTER, GAUGE = "counter", "gauge"
 
 METRICS = {
     "ckpt_torque_checkpoints_total": (COUNTER, ("engine", "outcome"), "Checkpoints by outcome: held, continued or failed."),
-    "ckpt_torque_restarts_total": (COUNTER, ("engine", "outcome"), "Restarts by outcome: restarted, held or failed."),
+    "ckpt_torque_restarts_total": (COUNTER, ("engine", "outcome"), "Restarts by outcome: restarted or failed."),
     "ckpt_torque_failures_total": (COUNTER, ("hook", "cause"), "Failures by cause."),
     "ckpt_torque_written_bytes_total": (COUNTER, ("engine",), "Bytes of the images written."),
     "ckpt_torque_restored_bytes_total": (COUNTER, ("engine",), "Bytes of the images restored."),
