@@ -206,7 +206,7 @@ def test_prelink(tmp_path, files, wanted):
 def test_where_boot_is_told(tmp_path):
     assert blcr_kernel.boot_file(str(tmp_path)) == "/etc/sysconfig/modules/ckpt-torque-blcr.modules"
     (tmp_path / "etc/modules-load.d").mkdir(parents=True)
-    assert blcr_kernel.boot_file(str(tmp_path)) == "/etc/modules-load.d/ckpt-torque-blcr_kernel.conf"
+    assert blcr_kernel.boot_file(str(tmp_path)) == "/etc/modules-load.d/ckpt-torque-blcr.conf"
 
 
 def test_what_dkms_has(tmp_path):
