@@ -115,6 +115,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque import nodes as
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import qmgr
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.nodes import NodeError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.qmgr import QmgrError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system.waiting import wait_until
 
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
@@ -171,27 +172,32 @@ class Pbsnodes:
         return node
 
 
-def wait(nodes, node, timeout, poll, clock, sleep):
+def await_idle_node(nodes, node, timeout, poll, clock, sleep):
     """Return the Node once it has no jobs; a server that does not answer meanwhile is asked again.
 
     :raises NodeError: when the time is over
     """
-    deadline, trouble = clock() + timeout, ""
-    while node.jobs:
-        if clock() >= deadline:
-            raise NodeError("node %s still has jobs after %d seconds: %s%s; end or hold them, or wait longer"
-                            % (nodes.name, timeout, ", ".join(node.jobs), trouble))
-        sleep(poll)
+    seen, trouble = [], [""]
+
+    def is_idle():
+        if not seen:
+            seen[:] = [node]  # it was read just now
+            return not node.jobs
         try:
-            node, trouble = nodes.read(), ""
+            seen[:], trouble[:] = [nodes.read()], [""]
         except Interrupted:
             raise
         except NodeError as error:
-            trouble = " (%s)" % error
-    return node
+            trouble[:] = [" (%s)" % error]
+        return not seen[0].jobs
+
+    if not wait_until(is_idle, timeout, poll, clock, sleep):
+        raise NodeError("node %s still has jobs after %d seconds: %s%s; end or hold them, or wait longer"
+                        % (nodes.name, timeout, ", ".join(seen[0].jobs), trouble[0]))
+    return seen[0]
 
 
-def take_back(nodes, mark):
+def clear_own_mark(nodes, mark):
     """Clear our mark (str), if it is there; return a sentence on it."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -204,7 +210,7 @@ def take_back(nodes, mark):
     return "our mark was taken back"
 
 
-def bring(nodes, mark, params, check, clock=time.time, sleep=time.sleep):
+def set_node_state(nodes, mark, params, check, clock=time.monotonic, sleep=time.sleep):
     """Drain or release the node; return the module's answer (dict).
 
     :raises NodeError: when it cannot be done
@@ -218,18 +224,18 @@ def bring(nodes, mark, params, check, clock=time.time, sleep=time.sleep):
         elif act:
             node = nodes.mark(mark) if act == "mark" else nodes.clear()
         if drained and params["wait"] and not check:
-            node = wait(nodes, node, params["timeout"], params["poll"], clock, sleep)
+            node = await_idle_node(nodes, node, params["timeout"], params["poll"], clock, sleep)
     except NodeError as error:
         if act != "mark":
             raise
-        raise NodeError("%s; %s" % (error, take_back(nodes, mark)))
+        raise NodeError("%s; %s" % (error, clear_own_mark(nodes, mark)))
     return dict(node._asdict(), changed=act is not None, held_by=held_by,
                 msg=pbs_nodes.sentence(nodes.name, node, drained, held_by),
                 diff={"before_header": nodes.name, "after_header": nodes.name,
                       "before": pbs_nodes.render(before), "after": pbs_nodes.render(node)})
 
 
-def interrupted(number, _frame):
+def raise_interrupted(number, _frame):
     raise Interrupted("interrupted by signal %d" % number)
 
 
@@ -248,11 +254,11 @@ def main():
     )
     params = module.params
     for number in SIGNALS:
-        signal.signal(number, interrupted)
+        signal.signal(number, raise_interrupted)
     try:
         mark = pbs_nodes.note(params["node"], params["reason"])
         path = qmgr.located("pbsnodes", params["pbsnodes_path"], module.get_bin_path)
-        answer = bring(Pbsnodes(path, params["node"]), mark, params, module.check_mode)
+        answer = set_node_state(Pbsnodes(path, params["node"]), mark, params, module.check_mode)
     except (NodeError, QmgrError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**answer)

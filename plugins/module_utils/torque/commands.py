@@ -5,6 +5,8 @@
 import re
 import time
 
+from ..torque_ckpt.system.waiting import wait_until
+
 
 class JobError(Exception):
     """A command of TORQUE failed, or a job did not come to the state awaited; the text is the cause."""
@@ -41,7 +43,7 @@ class Commands:
             "seconds": float, since the first look}
     """
 
-    def __init__(self, run, directory, clock=time.time):
+    def __init__(self, run, directory, clock=time.monotonic):
         self.run = run
         self.directory = directory
         self.clock = clock
@@ -83,7 +85,7 @@ class Commands:
         self.states.append(dict(new, seconds=round(now - self.started, 2)))
 
 
-def wait_for_state(commands, job_id, states, timeout, clock=time.time, sleep=time.sleep):
+def wait_for_state(commands, job_id, states, timeout, clock=time.monotonic, sleep=time.sleep):
     """Wait until the job is in one of the states (str of letters); return its attributes (dict of str).
 
     A held job may not be released while the server still cleans up after it (substate 42 to 59), so "H" means at rest.
@@ -91,16 +93,17 @@ def wait_for_state(commands, job_id, states, timeout, clock=time.time, sleep=tim
     :param timeout: seconds
     :raises JobError: when it ended otherwise or the time is over
     """
-    deadline = clock() + timeout
-    while True:
+    def read_job():
         job = commands.job(job_id)
         state = job.get("job_state", "C" if not job else "?")
-        if state in states:
-            return job
-        if state == "C":
+        if state == "C" and "C" not in states:
             raise JobError("job %s ended (exit status %s) instead of coming to state %s: %s"
                            % (job_id, job.get("exit_status", "unknown"), " or ".join(states), job.get("comment", "no comment")))
-        if clock() >= deadline:
-            raise JobError("job %s is in state %s, not %s, after %d seconds; its comment: %s"
-                           % (job_id, state, " or ".join(states), timeout, job.get("comment", "none")))
-        sleep(0.1)
+        seen[:] = [state, job]
+        return state in states
+
+    seen = []
+    if not wait_until(read_job, timeout, 0.1, clock, sleep):
+        raise JobError("job %s is in state %s, not %s, after %d seconds; its comment: %s"
+                       % (job_id, seen[0], " or ".join(states), timeout, seen[1].get("comment", "none")))
+    return seen[1]

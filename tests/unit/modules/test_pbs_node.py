@@ -85,10 +85,10 @@ def signals():
 
 
 def bring(cluster, check=False, **changed):
-    """Let the module's bring() work on a cluster; return (its answer, seconds waited)."""
+    """Let the module's set_node_state() work on a cluster; return (its answer, seconds waited)."""
     clock = Clock()
     params = dict({"state": "drained", "wait": False, "timeout": 30, "poll": 10}, **changed)
-    answer = pbs_node_module.bring(Pbsnodes("pbsnodes", "n1", cluster), MARK, params, check, clock, clock.sleep)
+    answer = pbs_node_module.set_node_state(Pbsnodes("pbsnodes", "n1", cluster), MARK, params, check, clock, clock.sleep)
     return answer, clock() - 1000
 
 

@@ -1,4 +1,4 @@
-"""torque_job: what "qstat -f" says of a job, and waiting for a state, with TORQUE's commands played."""
+"""commands: what "qstat -f" says of a job, and waiting for a state, with TORQUE's commands played."""
 
 import pytest
 

@@ -1,0 +1,16 @@
+"""Waiting for something that should come true, on a clock that nobody sets."""
+import time
+
+
+def wait_until(predicate, seconds, step=0.002, clock=time.monotonic, sleep=time.sleep):
+    """Call predicate until it returns something true or the time is over; return its last value.
+
+    :param seconds: how long (float); it is called once even with 0
+    :param step: pause between two calls, in seconds (float)
+    """
+    deadline = clock() + seconds
+    while True:
+        value = predicate()
+        if value or clock() >= deadline:
+            return value
+        sleep(step)
