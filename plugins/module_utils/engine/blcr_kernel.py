@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 
-from ..torque_ckpt.selftest.roundtrip import read
+from ..torque_ckpt.system.textfile import read_text
 from .choice import dotted, numbers
 
 LAST = {"0.8.5": (3, 7), "0.8.6_b4": (3, 17)}
@@ -54,17 +54,17 @@ def system_map_of(release, tree, given, root="/"):
 
 def tree_release(tree):
     """Return of which kernel a tree or headers are (str), empty when they were not prepared."""
-    found = re.search(r'UTS_RELEASE "([^"]+)"', read(os.path.join(tree, "include/generated/utsrelease.h")) or
-                      read(os.path.join(tree, "include/linux/utsrelease.h")))
+    found = re.search(r'UTS_RELEASE "([^"]+)"', read_text(os.path.join(tree, "include/generated/utsrelease.h")) or
+                      read_text(os.path.join(tree, "include/linux/utsrelease.h")))
     return found.group(1) if found else ""
 
 
 def signed_only(root="/"):
     """Return what says that the kernel takes signed modules only (str), empty when nothing does."""
-    lockdown = re.search(r"\[(\w+)\]", read(os.path.join(root, "sys/kernel/security/lockdown")))
+    lockdown = re.search(r"\[(\w+)\]", read_text(os.path.join(root, "sys/kernel/security/lockdown")))
     if lockdown and lockdown.group(1) != "none":
         return "lockdown %s" % lockdown.group(1)
-    if read(os.path.join(root, "sys/module/module/parameters/sig_enforce")).strip() == "Y":
+    if read_text(os.path.join(root, "sys/module/module/parameters/sig_enforce")).strip() == "Y":
         return "module.sig_enforce"
     return ""
 
@@ -72,7 +72,7 @@ def signed_only(root="/"):
 def module_files(release, root="/"):
     """Return the files (dict, name of the module: path) that modprobe would load of BLCR for a kernel."""
     top = os.path.join(root, "lib/modules", release)
-    names = (line.split(":", 1)[0] for line in read(os.path.join(top, "modules.dep")).splitlines())
+    names = (line.split(":", 1)[0] for line in read_text(os.path.join(top, "modules.dep")).splitlines())
     found = {os.path.basename(name).split(".ko")[0]: os.path.join(top, name) for name in names if "/blcr" in name}
     return {name: found[name] for name in MODULES if os.path.isfile(found.get(name, ""))}
 
@@ -153,16 +153,17 @@ def common(root="/"):
     libc, loader, locales: hashes, the third of the locale-archive, which every program that has a locale has mapped; nscd: whether it
     runs, for programs that ask it have its files mapped; randomize_va_space, vdso: how the kernel lays out processes.
     """
-    mapped = sorted(set(re.findall(r"(/\S*/(?:libc[-.]|ld-)[^/\s]*so[^/\s]*)$", read(os.path.join(root, "proc/self/maps")), re.MULTILINE)))
+    maps = read_text(os.path.join(root, "proc/self/maps"))
+    mapped = sorted(set(re.findall(r"(/\S*/(?:libc[-.]|ld-)[^/\s]*so[^/\s]*)$", maps, re.MULTILINE)))
     libc = [path for path in mapped if "/libc" in path]
     loader = [path for path in mapped if "/ld-" in path]
-    vdso = [read(os.path.join(root, "proc/sys", name)).strip() for name in ("vm/vdso_enabled", "kernel/vdso", "abi/vsyscall32")]
+    vdso = [read_text(os.path.join(root, "proc/sys", name)).strip() for name in ("vm/vdso_enabled", "kernel/vdso", "abi/vsyscall32")]
     return {
         "libc": _digest(os.path.join(root, libc[0].lstrip("/"))) if libc else "none",
         "loader": _digest(os.path.join(root, loader[0].lstrip("/"))) if loader else "none",
         "locales": _digest(os.path.join(root, "usr/lib/locale/locale-archive")),
         "nscd": "runs" if os.path.exists(os.path.join(root, "run/nscd/socket")) else "does not run",
-        "randomize_va_space": read(os.path.join(root, "proc/sys/kernel/randomize_va_space")).strip(),
+        "randomize_va_space": read_text(os.path.join(root, "proc/sys/kernel/randomize_va_space")).strip(),
         "vdso": next((value for value in vdso if value), ""),
     }
 
@@ -173,7 +174,7 @@ def prelinks(root="/"):
         return True
     if not any(os.path.exists(os.path.join(root, directory, "prelink")) for directory in ("usr/sbin", "sbin")):
         return False
-    return any(re.search(r"^\s*PRELINKING=[\"']?yes", read(os.path.join(root, path)), re.MULTILINE)
+    return any(re.search(r"^\s*PRELINKING=[\"']?yes", read_text(os.path.join(root, path)), re.MULTILINE)
                for path in ("etc/sysconfig/prelink", "etc/default/prelink"))
 
 
@@ -196,13 +197,13 @@ def look(release, tree, system_map, root="/"):
     found = system_map_of(release, tree, system_map, root)
     there, here = symbols(found), symbols(os.path.join(root, "proc/kallsyms"))
     common = set(there) & set(here)
-    bounding = re.search(r"^CapBnd:\s*(\S+)", read(os.path.join(root, "proc/self/status")), re.MULTILINE)
+    bounding = re.search(r"^CapBnd:\s*(\S+)", read_text(os.path.join(root, "proc/self/status")), re.MULTILINE)
     return {
         "kernel": release, "tree": tree, "tree_release": tree_release(tree), "system_map": found if os.path.isfile(found) else "",
-        "signed_only": signed_only(root), "loaded": [line.split()[0] for line in read(os.path.join(root, "proc/modules")).splitlines()
+        "signed_only": signed_only(root), "loaded": [line.split()[0] for line in read_text(os.path.join(root, "proc/modules")).splitlines()
                                                      if line.split()[0] in MODULES],
         "can_load": bool(int(bounding.group(1), 16) >> CAP_SYS_MODULE & 1) if bounding else False,
-        "loading_disabled": read(os.path.join(root, "proc/sys/kernel/modules_disabled")).strip() == "1",
+        "loading_disabled": read_text(os.path.join(root, "proc/sys/kernel/modules_disabled")).strip() == "1",
         "same_addresses": all(there[name] == here[name] for name in common) if common else None,
     }
 

@@ -11,9 +11,11 @@ import signal
 import time
 
 from ..torque_ckpt.job import identity
-from ..torque_ckpt.selftest.roundtrip import exit_status, spawn, wait_until
+from ..torque_ckpt.selftest.roundtrip import exit_status, spawn
 from ..torque_ckpt.system import processes
 from ..torque_ckpt.system.command import listen
+from ..torque_ckpt.system.textfile import read_text
+from ..torque_ckpt.system.waiting import wait_until
 
 LEAKED = (10, 15, 17)
 """Descriptors that pbs_mom leaks into the run hook."""
@@ -170,11 +172,7 @@ class Job:
 
     def last_words(self):
         """Return what the restart hook said on stderr (str)."""
-        try:
-            with open(self.complaint) as stream:
-                return stream.read().strip()
-        except OSError:
-            return ""
+        return read_text(self.complaint).strip()
 
     def processes(self):
         """Return the processes (list of processes.Process) of the job on this node: its session and its PBS_JOBID."""

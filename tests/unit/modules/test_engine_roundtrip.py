@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import fake_mom
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import engine_roundtrip, roundtrip
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system.waiting import wait_until
 
 NODE = os.uname().nodename
 
@@ -35,7 +35,7 @@ def trip(module, place, everyones_python, processes_naming):
         arguments = dict({"criu_path": str(criu_path), "directory": str(images), "timeout": 10}, **changed)
         answer = module("engine_roundtrip", arguments, check=check, python=everyones_python, user=caller)
         assert os.listdir(images) == []
-        assert fake_mom.wait_until(lambda: not processes_naming(images), 10)
+        assert wait_until(lambda: not processes_naming(images), 10)
         return answer
 
     return call
@@ -188,7 +188,7 @@ def test_directory_that_is_missing(module, place, program, everyones_python):
 def test_output_that_is_empty(place, program, nobody):
     settings = {"engine": "criu", "criu_path": engine(program, place / "criu"), "criu_options": [], "engine_timeout": 1,
                 "engine_stall": 1}
-    made = engine_roundtrip.Trip(settings, privilege.account("nobody"), str(place), 0)
-    with pytest.raises(roundtrip.TrialError) as caught:
-        made._progress(5, "before the dump")
+    made = engine_roundtrip.EngineRoundTrip(settings, privilege.account("nobody"), str(place), 0)
+    with pytest.raises(roundtrip.RoundTripError) as caught:
+        made._await_progress(5, "before the dump")
     assert str(caught.value) == "the tree made no progress before the dump: its output is empty; there is no process of it"

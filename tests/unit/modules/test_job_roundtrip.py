@@ -9,8 +9,10 @@ import re
 import signal
 
 import pytest
+import yaml
 
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import fake_mom
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system.waiting import wait_until
+from ansible_collections.ckpt.torque.plugins.module_utils.validation.cases import CASES
 from ansible_collections.ckpt.torque.plugins.modules import job_roundtrip
 
 NODE = os.uname().nodename
@@ -149,7 +151,7 @@ def stage(module, program, everyones_python, place, nobody, processes_naming):
     """A Stage; in the end no process of its job may be left."""
     yield Stage(module, program, everyones_python, place, nobody)
     try:
-        assert fake_mom.wait_until(lambda: not processes_naming(place), 5), "processes of the job are left"
+        assert wait_until(lambda: not processes_naming(place), 5), "processes of the job are left"
     finally:
         for pid in processes_naming(place):
             os.kill(pid, signal.SIGKILL)
@@ -164,12 +166,12 @@ def judged(answer):
     return answer["passed"], answer["cause"]
 
 
-@pytest.mark.parametrize("text, number", [
-    ("00:00:05", 5), ("01:02:03", 3723), ("100:00:00", 360000), ("90", 90), ("2:30", 150), ("", None), ("-1", None), ("1:2:3:4", None),
-    ("1:", None), ("x", None),
-])
-def test_seconds(text, number):
-    assert job_roundtrip.seconds(text) == number
+def test_documentation_is_that_of_the_cases():
+    """DOCUMENTATION must be a literal, so it repeats the table."""
+    option = yaml.safe_load(job_roundtrip.DOCUMENTATION)["options"]["case"]
+    assert option["description"][1:] == ["V(%s) - %s" % (name, case.description) for name, case in CASES.items()]
+    assert option["choices"] == list(CASES)
+    assert option["default"] in CASES
 
 
 # what is refused
@@ -539,13 +541,13 @@ def test_walltime_that_starts_anew(stage):
      "node2: release: job 12.head is in state Q, not R, after 1 seconds; its comment: allocated nodes must match checkpoint location"),
     ({"qrls": GOOD["qrls"].replace("kill -s CONT", ": ")}, "submit hold",
      r"node2: release: the job made no progress on node2 \(counter \d+, state R, waited 1 seconds at most\): image 1"),
-    ({"deliver": ": no copy\n"}, "submit", r"node1: finish: the output that TORQUE delivered has no end \(0 lines\)"),
+    ({"deliver": ": no copy\n"}, "submit", r"node1: finish: the output that TORQUE delivered has no end; its last counter is 0"),
     ({"deliver": "sed 5d OU > \"$1\"; cp ER \"$2\"\n"}, "submit",
      r"node1: finish: the output that TORQUE delivered is not whole: counter 6 follows 4 \(gap\)"),
     ({"deliver": "sed 5p OU > \"$1\"; cp ER \"$2\"\n"}, "submit",
      r"node1: finish: the output that TORQUE delivered is not whole: counter 5 follows 5 \(repeat\)"),
     ({"deliver": "sed '$d' OU > \"$1\"; cp ER \"$2\"\n"}, "submit",
-     r"node1: finish: the output that TORQUE delivered has no end \(\d+ lines\)"),
+     r"node1: finish: the output that TORQUE delivered has no end; its last counter is \d+"),
     ({"deliver": "printf %s \"$(cat OU)\" > \"$1\"; cp ER \"$2\"\n"}, "submit",
      "node1: finish: the output that TORQUE delivered is not whole: the last line is cut off"),
     ({"deliver": "cp OU \"$1\"\n"}, "submit",

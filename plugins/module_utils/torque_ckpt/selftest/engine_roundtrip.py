@@ -8,13 +8,12 @@ import tempfile
 from ..engines import registry
 from ..errors import HookError
 from ..system import privilege, processes
+from ..system.textfile import read_text
+from ..system.waiting import wait_until
 from . import roundtrip, workload
 
-STATUS = 7
-"""The exit status the tree ends with; anything but 0 and 1, which failures produce by themselves."""
 
-
-def reap():
+def reap_children():
     """Collect every child that has ended; killed ones would keep their process ids. Returns True."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -28,7 +27,7 @@ class NoPlace(Exception):
     """There is no place for the image; the text says why and what to do."""
 
 
-class Trip:
+class EngineRoundTrip:
     """One round trip; .facts is what it found out."""
 
     def __init__(self, settings, user, place, timeout):
@@ -52,64 +51,61 @@ class Trip:
         descriptors = [os.open(os.devnull, os.O_RDONLY), os.open(self.output, os.O_CREAT | os.O_WRONLY, 0o600)]
         for path in (self.image, self.output):
             os.chown(path, self.user.uid, self.user.gid)
-        command = self.engine.command([sys.executable, self.program, self.stop_file, "0.002", str(STATUS)])
+        command = self.engine.command([sys.executable, self.program, self.stop_file, "0.002", str(workload.STATUS)])
         self.root = roundtrip.spawn(command[0], command[1:], {"PATH": "/bin:/usr/bin"}, "/",
                                     [descriptors[0], descriptors[1], descriptors[1]], self.user)
         for descriptor in descriptors:
             os.close(descriptor)
-        self._progress(5, "before the dump")
+        self._await_progress(5, "before the dump")
 
     def dump(self):
         """Freeze the tree into the image, then kill it."""
         tree = processes.list_tree(self.root)
         privilege.as_user(self.user, lambda: self.engine.dump(self.root, self.image, stop=True), self.engine.dump_capabilities)
-        self.facts["counter_before"] = roundtrip.evidence(self.output).counter
-        self.facts["image_bytes"] = roundtrip.image_bytes(self.image)
+        self.facts["counter_before"] = roundtrip.read_evidence(self.output).counter
+        self.facts["image_bytes"] = roundtrip.measure_image(self.image)
         for pid in reversed(tree):
             os.kill(pid, signal.SIGKILL)
-        if not roundtrip.wait_until(lambda: reap() and not [pid for pid in tree if processes.read_process(pid)], self.timeout):
-            raise roundtrip.TrialError("killed processes did not go away within %d seconds" % self.timeout)
+        if not wait_until(lambda: reap_children() and not [pid for pid in tree if processes.read_process(pid)], self.timeout):
+            raise roundtrip.RoundTripError("killed processes did not go away within %d seconds" % self.timeout)
 
     def restore(self):
         """Bring the tree back and wait until it works again."""
         privilege.as_user(self.user, lambda: self.engine.restore(self.image), self.engine.restore_capabilities)
-        self._progress(self.facts["counter_before"] + 5, "after the restore")
+        self._await_progress(self.facts["counter_before"] + 5, "after the restore")
 
     def finish(self):
         """Let the tree end by itself and judge its output."""
         open(self.stop_file, "w").close()
-        answer = []
+        statuses = []
 
-        def over():
+        def has_ended():
             pid, status = os.waitpid(self.root, os.WNOHANG)
             if pid:
-                answer.append(roundtrip.exit_status(status))
+                statuses.append(roundtrip.exit_status(status))
             return bool(pid)
 
-        if not roundtrip.wait_until(over, self.timeout):
-            raise roundtrip.TrialError("the restored tree did not end within %d seconds" % self.timeout)
-        found = roundtrip.evidence(self.output)
-        self.facts.update(exit_status=answer[0], counter_after=found.counter)
-        if found.problems:
-            raise roundtrip.TrialError("the tree's output is not whole: " + "; ".join(found.problems))
-        if not found.ended or answer[0] != STATUS:
-            raise roundtrip.TrialError("the tree ended with status %d, expected %d after its last line" % (answer[0], STATUS))
+        if not wait_until(has_ended, self.timeout):
+            raise roundtrip.RoundTripError("the restored tree did not end within %d seconds" % self.timeout)
+        evidence = roundtrip.read_evidence(self.output)
+        self.facts.update(exit_status=statuses[0], counter_after=evidence.counter)
+        roundtrip.judge(evidence, statuses[0], "the tree")
 
-    def clean(self):
+    def kill_tree(self):
         """Leave no process behind."""
-        for found in self.processes():
-            if found.uid == self.user.uid and found.state not in "ZX":
-                os.kill(found.pid, signal.SIGKILL)
+        for process in self.list_processes():
+            if process.uid == self.user.uid and process.state not in "ZX":
+                os.kill(process.pid, signal.SIGKILL)
 
-    def processes(self):
+    def list_processes(self):
         """Return the processes (list of processes.Process) of the tree."""
         return [found for found in map(processes.read_process, processes.list_tree(self.root) if self.root else []) if found]
 
-    def _progress(self, counter, when):
-        if not roundtrip.wait_until(lambda: roundtrip.evidence(self.output).counter >= counter, self.timeout):
-            raise roundtrip.TrialError("the tree made no progress %s: its output is %s; %s" % (
-                when, ascii(roundtrip.read(self.output)[-200:]) if roundtrip.read(self.output) else "empty",
-                roundtrip.whereabouts(self.processes())))
+    def _await_progress(self, counter, when):
+        if not wait_until(lambda: roundtrip.read_evidence(self.output).counter >= counter, self.timeout):
+            raise roundtrip.RoundTripError("the tree made no progress %s: its output is %s; %s" % (
+                when, ascii(read_text(self.output)[-200:]) if read_text(self.output) else "empty",
+                roundtrip.describe_processes(self.list_processes())))
 
 
 def attempt(trip):
@@ -119,10 +115,10 @@ def attempt(trip):
         for step in ("start", "dump", "restore", "finish"):
             trip.phases.measure(step, getattr(trip, step))
         return ""
-    except (HookError, roundtrip.TrialError, OSError) as error:
+    except (HookError, roundtrip.RoundTripError, OSError) as error:
         return str(error)
     finally:
-        trip.clean()
+        trip.kill_tree()
 
 
 def run(settings, user, directory, timeout):
@@ -142,7 +138,7 @@ def run(settings, user, directory, timeout):
     except OSError as error:
         raise NoPlace("cannot make a temporary directory in %s: %s; name another directory" % (directory, error.strerror))
     try:
-        trip = Trip(settings, privilege.account(user), place, timeout)
+        trip = EngineRoundTrip(settings, privilege.account(user), place, timeout)
         facts = trip.facts
         cause = attempt(trip)
     except HookError as error:

@@ -1,13 +1,14 @@
-"""What all round trips share: starting the workload, watching it, and their result's shape."""
+"""What all round trips share: starting the workload, watching it, judging it, and their result's shape."""
 import os
 import stat
 import time
 
 from ..system.privilege import become, reset_signals
-from .workload import Evidence
+from ..system.textfile import read_text
+from .workload import STATUS, Evidence
 
 
-class TrialError(Exception):
+class RoundTripError(Exception):
     """The round trip failed; the text is the cause."""
 
 
@@ -28,20 +29,37 @@ class Phases:
         return result
 
 
-def read(path):
-    """Return a file's text (str), empty when it is not there."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return ""
+def read_evidence(path):
+    """Return the Evidence in the output file path, as parse_evidence does."""
+    return parse_evidence(read_text(path))
 
 
-def evidence(path):
-    """Return the Evidence in the output file path; a half-written last line is left out unless the program has ended."""
-    text = read(path)
-    found = Evidence(text[:text.rfind("\n") + 1])
-    return Evidence(text) if found.ended else found
+def parse_evidence(text):
+    """Return the Evidence in the output (str) so far; a half-written last line is left out unless the program has ended."""
+    whole_lines = Evidence(text[:text.rfind("\n") + 1])
+    return Evidence(text) if whole_lines.ended else whole_lines
+
+
+def judge(evidence, status, subject="the job", output=None, least=0):
+    """Check what the program wrote and how it ended.
+
+    :param evidence: workload.Evidence of all it wrote
+    :param status: its exit status (int)
+    :param subject: whose status it is, for the sentences (str)
+    :param output: what its output is called in them (str); the default is the subject's output
+    :param least: the counter of the image that it was restarted from last (int)
+    :raises RoundTripError: when it is not what an undisturbed program would have left
+    """
+    output = output or subject + "'s output"
+    if evidence.problems:
+        raise RoundTripError("%s is not whole: %s" % (output, "; ".join(evidence.problems)))
+    if not evidence.ended:
+        raise RoundTripError("%s has no end; its last counter is %d" % (output, evidence.counter))
+    if evidence.counter < least:  # what made progress was another one, which a hold had not ended
+        raise RoundTripError("%s ended at %d, but its last image was made at %d: it is not from that image"
+                             % (subject, evidence.counter, least))
+    if status != STATUS:
+        raise RoundTripError("%s's exit status is %d, expected %d" % (subject, status, STATUS))
 
 
 def result(level, nodes, passed, cause, **facts):
@@ -55,36 +73,27 @@ def result(level, nodes, passed, cause, **facts):
     return dict(facts, level=level, nodes=nodes, passed=passed, cause=cause)
 
 
-def _thread(pid, thread):
-    """Say where a thread waits (str): its state, the kernel's function, and which signals (mask) it blocks, if any."""
+def _describe_thread(pid, thread):
+    """Describe where a thread waits (str): its state, the kernel's function, and which signals (mask) it blocks, if any."""
     path = "/proc/%d/task/%s/" % (pid, thread)
-    found = dict(line.split(":", 1) for line in read(path + "status").splitlines() if ":" in line)
-    if not found:
+    fields = dict(line.split(":", 1) for line in read_text(path + "status").splitlines() if ":" in line)
+    if not fields:
         return "over"
-    where, blocked = read(path + "wchan").strip("0"), found["SigBlk"].strip().lstrip("0")
-    return found["State"].split()[0] + (" in " + where if where else "") + (" without signals " + blocked if blocked else "")
+    where, blocked = read_text(path + "wchan").strip("0"), fields["SigBlk"].strip().lstrip("0")
+    return fields["State"].split()[0] + (" in " + where if where else "") + (" without signals " + blocked if blocked else "")
 
 
-def whereabouts(processes):
-    """Say where processes (list of processes.Process) wait (str), for a sentence about ones that stand still."""
-    found = []
+def describe_processes(processes):
+    """Describe where processes (list of processes.Process) wait (str), for a sentence about ones that stand still."""
+    sentences = []
     for process in processes:
         try:
             threads = sorted(os.listdir("/proc/%d/task" % process.pid), key=int)
         except OSError:
             continue  # it has just ended
-        found.append("process %d (%s) is %s" % (process.pid, process.name, ", ".join(_thread(process.pid, name) for name in threads)))
-    return "; ".join(found) or "there is no process of it"
-
-
-def wait_until(predicate, seconds, step=0.002):
-    """Call predicate until it is true or the time is over; return its last value."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = predicate()
-        if value or time.monotonic() > deadline:
-            return value
-        time.sleep(step)
+        where = ", ".join(_describe_thread(process.pid, name) for name in threads)
+        sentences.append("process %d (%s) is %s" % (process.pid, process.name, where))
+    return "; ".join(sentences) or "there is no process of it"
 
 
 def spawn(program, arguments, environment, directory, stdio, user=None, umask=0o022, leaked=()):
@@ -131,9 +140,9 @@ def exit_status(status):
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 256 + os.WTERMSIG(status)
 
 
-def image_bytes(path):
+def measure_image(path):
     """Return the size (int, bytes) of an image, a file or a directory of files."""
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode):
-        return found.st_size
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        return status.st_size
     return sum(os.lstat(os.path.join(path, name)).st_size for name in os.listdir(path))

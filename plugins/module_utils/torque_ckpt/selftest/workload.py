@@ -7,6 +7,9 @@ sleep and timeouts go by the time since boot, which is another on the next node.
 """
 import re
 
+STATUS = 7
+"""The exit status that it is told to end with; anything but 0 and 1, which failures produce by themselves."""
+
 PROGRAM = '''\
 import ctypes, os, socket, struct, sys, threading
 stop_file, tick, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])

@@ -15,7 +15,7 @@ import threading
 import time
 
 import lab
-from lab import Lab, Lost, fake_mom, hook_processes, workload
+from lab import Lab, Lost, fake_mom, hook_processes, wait_until, workload
 
 
 def _put(path, text):
@@ -60,7 +60,7 @@ def _kill_soon(job, victim, delay, killed):
     """Start a thread that kills a part of the checkpoint hook, some time (seconds) after that part has come to life."""
     def work():
         number = VICTIMS.index(victim) % 3
-        fake_mom.wait_until(lambda: len(hook_processes(job)) > number, 2, 0.001)
+        wait_until(lambda: len(hook_processes(job)) > number, 2, 0.001)
         time.sleep(delay)
         found = hook_processes(job)
         for pid in found if victim == VICTIMS[3] else found[number:number + 1]:
@@ -79,7 +79,7 @@ def _killed_once(tally, job, victim, number, delay):
     thread = _kill_soon(job, victim, delay, killed)
     name, failure = job.take(number)
     thread.join()
-    fake_mom.wait_until(lambda: not hook_processes(job), lab.LIMIT)
+    wait_until(lambda: not hook_processes(job), lab.LIMIT)
     tally.saw("killed" if killed else "too late")
     tally.saw("image" if name in job.published() else "no image")
     if failure and not killed:
@@ -500,7 +500,7 @@ class FaultyStore:
         with open(self.control + ".log", "w") as log:  # it must not keep open what this program was started with
             self.server = subprocess.Popen([sys.executable, os.path.join(lab.PLACE, "faultfs.py"), self.real, self.path, self.control],
                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        if not fake_mom.wait_until(lambda: os.path.ismount(self.path), lab.LIMIT):
+        if not wait_until(lambda: os.path.ismount(self.path), lab.LIMIT):
             raise SystemExit("the failing file system does not come up")
 
     def order(self, **orders):
@@ -606,7 +606,7 @@ def _run_out(name, store, limit, words, count, ballast=24):
             if moment.startswith("after"):
                 time.sleep(float(moment.split()[1]))
             elif moment != "before":
-                fake_mom.wait_until(lambda: _is_written(job), lab.LIMIT, 0.001)
+                wait_until(lambda: _is_written(job), lab.LIMIT, 0.001)
             limit(room)
 
         def work():

@@ -23,6 +23,7 @@ from torque_ckpt import config  # noqa: E402
 from torque_ckpt.image import manifest, seal  # noqa: E402
 from torque_ckpt.selftest import workload  # noqa: E402
 from torque_ckpt.system import privilege, processes  # noqa: E402
+from torque_ckpt.system.waiting import wait_until  # noqa: E402
 
 LIMIT = int(os.environ.get("FAULTS_LIMIT", "30"))
 """How long something may take that should happen at once (seconds)."""
@@ -139,7 +140,7 @@ class Job(fake_mom.Job):
     def progress(self):
         """See the job count on."""
         before = self.counter()
-        if not fake_mom.wait_until(lambda: self.counter() > before + 1, LIMIT):
+        if not wait_until(lambda: self.counter() > before + 1, LIMIT):
             states = ["%s %s" % (entry.name, entry.state) for entry in self.processes()]
             with open(os.path.join(self.work, "err")) as stream:
                 said = stream.read() + self.last_words()
@@ -204,7 +205,7 @@ class Job(fake_mom.Job):
 
     def come_back(self, name):
         """Restart a held job from an image and see it go on."""
-        if not fake_mom.wait_until(lambda: not self.processes(), LIMIT):
+        if not wait_until(lambda: not self.processes(), LIMIT):
             raise Lost("the held job still has processes: %s" % self.processes())
         self.restart(name)
         try:

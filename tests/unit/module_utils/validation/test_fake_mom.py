@@ -1,4 +1,4 @@
-"""mom: what a program started by the played pbs_mom really gets, looked up in /proc."""
+"""fake_mom: what a program started by the played pbs_mom really gets, looked up in /proc."""
 
 import grp
 import os
@@ -12,6 +12,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.validation import fake
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.job import identity
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import roundtrip
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege, processes
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system.waiting import wait_until
 
 SLEEP = "/bin/sleep"
 
@@ -48,9 +49,9 @@ def sleeper(stdio):
     started = []
 
     def start(environment, directory, **options):
-        pid = fake_mom.spawn(SLEEP, ["600"], environment, directory, stdio, **options)
+        pid = roundtrip.spawn(SLEEP, ["600"], environment, directory, stdio, **options)
         started.append(pid)
-        assert fake_mom.wait_until(lambda: proc(pid, "stat").startswith("%d (sleep) S " % pid), 10)
+        assert wait_until(lambda: proc(pid, "stat").startswith("%d (sleep) S " % pid), 10)
         return pid
 
     yield start
@@ -61,7 +62,7 @@ def sleeper(stdio):
 @pytest.mark.parametrize("code", [0, 1, 7, 127, 255])
 def test_exit_status_of_an_exit(code):
     done = subprocess.Popen(["/bin/sh", "-c", "exit %d" % code])
-    assert fake_mom.exit_status(os.waitpid(done.pid, 0)[1]) == code
+    assert roundtrip.exit_status(os.waitpid(done.pid, 0)[1]) == code
     done.returncode = code
 
 
@@ -69,35 +70,12 @@ def test_exit_status_of_an_exit(code):
 def test_exit_status_of_a_signal(number):
     done = subprocess.Popen([SLEEP, "600"])
     done.send_signal(number)
-    assert fake_mom.exit_status(os.waitpid(done.pid, 0)[1]) == 256 + number
+    assert roundtrip.exit_status(os.waitpid(done.pid, 0)[1]) == 256 + number
     done.returncode = -number
 
 
 def test_exit_status_of_a_core_dump():
-    assert fake_mom.exit_status(signal.SIGSEGV | 0x80) == 256 + 11
-
-
-def test_wait_until_asks_once_at_least():
-    asked = []
-    assert fake_mom.wait_until(lambda: asked.append(1), -1) is None
-    assert asked == [1]
-
-
-def test_wait_until_returns_the_last_value():
-    answers = iter([0, "", [], "yes", "never asked for"])
-    assert fake_mom.wait_until(lambda: next(answers), 60, step=0) == "yes"
-    assert next(answers) == "never asked for"
-
-
-def test_wait_until_gives_up():
-    asked = []
-
-    def never():
-        asked.append(1)
-        return 0
-
-    assert fake_mom.wait_until(never, 0.05, step=0.001) == 0
-    assert len(asked) > 1
+    assert roundtrip.exit_status(signal.SIGSEGV | 0x80) == 256 + 11
 
 
 def test_spawn_session_directory_umask_environment(sleeper, tmp_path):
@@ -134,7 +112,7 @@ def test_spawn_descriptors(sleeper, tmp_path):
                 return False
         return links == wanted
 
-    assert fake_mom.wait_until(settled, 10), links
+    assert wait_until(settled, 10), links
 
 
 def test_spawn_leaked_descriptors(sleeper):
@@ -155,7 +133,7 @@ def test_spawn_stdio_that_is_in_its_own_way(tmp_path):
     try:
         os.dup2(out, 2)
         os.dup2(err, 1)
-        pid = fake_mom.spawn("/bin/sh", ["-c", "echo to-out; echo to-err >&2"], {}, "/", [null, 2, 1])
+        pid = roundtrip.spawn("/bin/sh", ["-c", "echo to-out; echo to-err >&2"], {}, "/", [null, 2, 1])
     finally:
         for number, descriptor in zip((1, 2), kept):
             os.dup2(descriptor, number)
@@ -183,8 +161,8 @@ def test_spawn_signals_are_a_shells(sleeper):
     ("/etc/passwd", "/", "cannot start /etc/passwd: [Errno 13] Permission denied: '/etc/passwd'\n"),
 ], ids=["no program", "no directory", "not executable"])
 def test_spawn_failure(stdio, tmp_path, program, directory, words):
-    pid = fake_mom.spawn(program, ["600"], {}, directory, stdio)
-    assert fake_mom.exit_status(os.waitpid(pid, 0)[1]) == 127
+    pid = roundtrip.spawn(program, ["600"], {}, directory, stdio)
+    assert roundtrip.exit_status(os.waitpid(pid, 0)[1]) == 127
     assert (tmp_path / "err").read_text() == words
 
 
@@ -199,15 +177,15 @@ def test_spawn_as_user(sleeper, nobody):
 
 
 @pytest.mark.parametrize("sizes, total", [([], 0), ([5], 5), ([1000, 24, 0], 1024)])
-def test_image_bytes_of_a_directory(tmp_path, sizes, total):
+def test_size_of_a_directory(tmp_path, sizes, total):
     for number, size in enumerate(sizes):
         (tmp_path / ("file%d" % number)).write_bytes(b"x" * size)
-    assert roundtrip.image_bytes(str(tmp_path)) == total
+    assert roundtrip.measure_image(str(tmp_path)) == total
 
 
-def test_image_bytes_of_a_file(tmp_path):
+def test_size_of_a_file(tmp_path):
     (tmp_path / "image").write_bytes(b"x" * 77)
-    assert roundtrip.image_bytes(str(tmp_path / "image")) == 77
+    assert roundtrip.measure_image(str(tmp_path / "image")) == 77
 
 
 def test_image_bytes_follow_no_link(tmp_path):
@@ -216,8 +194,8 @@ def test_image_bytes_follow_no_link(tmp_path):
     image.mkdir()
     (image / "link").symlink_to("../big")
     (tmp_path / "link").symlink_to("big")
-    assert roundtrip.image_bytes(str(image)) == len("../big")
-    assert roundtrip.image_bytes(str(tmp_path / "link")) == len("big")
+    assert roundtrip.measure_image(str(image)) == len("../big")
+    assert roundtrip.measure_image(str(tmp_path / "link")) == len("big")
 
 
 # The job under the played pbs_mom, with hooks that are a few lines of shell.
@@ -389,7 +367,7 @@ def test_checkpoint_that_hangs_is_killed(job, program, processes_naming):
     with pytest.raises(fake_mom.MomError) as caught:
         job.checkpoint("ckpt.77.1", 0, 1)
     assert str(caught.value) == "checkpoint hook did not end within 1 seconds and was killed"
-    assert fake_mom.wait_until(lambda: not processes_naming(job.place / "hooks" / "checkpoint"), 10)
+    assert wait_until(lambda: not processes_naming(job.place / "hooks" / "checkpoint"), 10)
 
 
 @pytest.mark.root
@@ -464,7 +442,7 @@ def test_processes_and_kill(job, program, nobody):
     others = [subprocess.Popen(become + [SLEEP, "600"], env=environment, start_new_session=True) for environment in environments]
     others.append(subprocess.Popen([SLEEP, "600"], env={"PBS_JOBID": job.job_id}, start_new_session=True))  # root's, not the user's
     try:
-        assert fake_mom.wait_until(lambda: sorted(process.name for process in job.processes()) == ["run"] + ["sleep"] * 3, 10)
+        assert wait_until(lambda: sorted(process.name for process in job.processes()) == ["run"] + ["sleep"] * 3, 10)
         found = job.processes()
         assert {process.uid for process in found} == {nobody.pw_uid}
         assert sorted(process.session == job.leader for process in found) == [False, True, True, True]
@@ -473,7 +451,7 @@ def test_processes_and_kill(job, program, nobody):
         job.kill()
         assert job.processes() == []
         assert job.ended()
-        assert fake_mom.exit_status(job.status) == 256 + signal.SIGKILL
+        assert roundtrip.exit_status(job.status) == 256 + signal.SIGKILL
         assert [other.poll() for other in others] == [None] * 3
     finally:
         for other in others:
@@ -513,6 +491,6 @@ def test_ended_keeps_the_status(job, program):
     job.place_script("#!/bin/sh\n")
     assert job.ended() is False
     job.run(str(job.place / "work/stdout"), str(job.place / "work/stderr"))
-    assert fake_mom.wait_until(job.ended, 10)
-    assert job.ended() and fake_mom.exit_status(job.status) == 3
+    assert wait_until(job.ended, 10)
+    assert job.ended() and roundtrip.exit_status(job.status) == 3
     assert job.wait(0) == 3

@@ -1,11 +1,13 @@
-"""trial: times of the steps, the evidence in a file, the shape of a result."""
+"""roundtrip: times of the steps, the evidence in a file, the shape of a result."""
 import re
 import subprocess
 
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import roundtrip
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest.workload import Evidence
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import processes
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system.waiting import wait_until
 
 
 def test_phases_in_the_order_done():
@@ -38,18 +40,11 @@ def test_failed_step_is_no_phase():
     phases = roundtrip.Phases()
 
     def work():
-        raise roundtrip.TrialError("broken")
+        raise roundtrip.RoundTripError("broken")
 
-    with pytest.raises(roundtrip.TrialError, match="^broken$"):
+    with pytest.raises(roundtrip.RoundTripError, match="^broken$"):
         phases.measure("hold", work)
     assert phases.done == []
-
-
-def test_read(tmp_path):
-    (tmp_path / "file").write_text("two\nlines\n")
-    assert roundtrip.read(str(tmp_path / "file")) == "two\nlines\n"
-    assert roundtrip.read(str(tmp_path / "missing")) == ""
-    assert roundtrip.read(str(tmp_path)) == ""
 
 
 @pytest.mark.parametrize("text, counter, ended, problems", [
@@ -61,23 +56,49 @@ def test_read(tmp_path):
 ], ids=["whole", "half line", "half first line", "empty", "gap"])
 def test_evidence(tmp_path, text, counter, ended, problems):
     (tmp_path / "output").write_text(text)
-    found = roundtrip.evidence(str(tmp_path / "output"))
+    found = roundtrip.read_evidence(str(tmp_path / "output"))
     assert (found.counter, found.ended, found.problems) == (counter, ended, problems)
 
 
 def test_evidence_of_no_file(tmp_path):
-    found = roundtrip.evidence(str(tmp_path / "missing"))
+    found = roundtrip.read_evidence(str(tmp_path / "missing"))
     assert (found.counter, found.ended, found.problems) == (0, False, [])
 
 
 def test_evidence_of_damaged_bytes(tmp_path):
     (tmp_path / "output").write_bytes(b"1 1 1 aa\n\xff\xfe\n2 2 2 aa\n")
-    assert roundtrip.evidence(str(tmp_path / "output")).problems == ["line 2 is damaged: \ufffd\ufffd"]
+    assert roundtrip.read_evidence(str(tmp_path / "output")).problems == ["line 2 is damaged: \ufffd\ufffd"]
 
 
 def test_evidence_after_the_end(tmp_path):
     (tmp_path / "output").write_text("1 1 1 aa\nend 1\n2 2 2")
-    assert roundtrip.evidence(str(tmp_path / "output")).problems != []
+    assert roundtrip.read_evidence(str(tmp_path / "output")).problems != []
+
+
+WHOLE = "1 1 1 aa\n2 2 2 aa\nend 2\n"
+
+
+def test_judge_of_what_is_as_it_should_be():
+    assert roundtrip.judge(Evidence(WHOLE), 7, least=2) is None
+
+
+@pytest.mark.parametrize("text, status, least, words", [
+    ("1 1 1 aa\n3 3 3 aa\nend 3\n", 1, 9, "the tree's output is not whole: counter 3 follows 1 (gap)"),
+    ("1 1 1 aa\n", 1, 9, "the tree's output has no end; its last counter is 1"),
+    ("", 7, 0, "the tree's output has no end; its last counter is 0"),
+    (WHOLE, 1, 3, "the tree ended at 2, but its last image was made at 3: it is not from that image"),
+    (WHOLE, 1, 2, "the tree's exit status is 1, expected 7"),
+    (WHOLE, 0, 0, "the tree's exit status is 0, expected 7"),
+], ids=["gap", "no end", "nothing", "older image", "status", "zero"])
+def test_judge_of_what_is_not(text, status, least, words):
+    with pytest.raises(roundtrip.RoundTripError) as caught:
+        roundtrip.judge(Evidence(text), status, "the tree", least=least)
+    assert str(caught.value) == words
+
+
+def test_judge_calls_the_output_what_it_is_told():
+    with pytest.raises(roundtrip.RoundTripError, match="^what was delivered has no end; its last counter is 0$"):
+        roundtrip.judge(Evidence(""), 7, output="what was delivered")
 
 
 def test_result():
@@ -91,9 +112,10 @@ def test_where_processes_wait():
             return [processes.read_process(process.pid) for process in (one, other)]
         try:
             wanted = r"process %d \(sleep\) is S( in \w+)?; process %d \(sleep\) is S( in \w+)? without signals 200" % (one.pid, other.pid)
-            assert roundtrip.wait_until(lambda: re.fullmatch(wanted, roundtrip.whereabouts(found())), 20), roundtrip.whereabouts(found())
+            assert wait_until(lambda: re.fullmatch(wanted, roundtrip.describe_processes(found())), 20), \
+                roundtrip.describe_processes(found())
             known = found()
         finally:
             one.kill()
             other.kill()
-    assert roundtrip.whereabouts(known) == "there is no process of it"
+    assert roundtrip.describe_processes(known) == "there is no process of it"

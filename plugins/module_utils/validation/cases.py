@@ -1,0 +1,171 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What can happen to the job of a round trip of level L3 beside its moves: one entry of CASES for each.
+
+The module's documentation repeats the descriptions; a test compares them.
+"""
+
+import os
+import stat
+from typing import Callable, NamedTuple, Sequence
+
+from ..torque_ckpt.selftest.roundtrip import RoundTripError
+
+INTERVAL = 1
+"""Between two periodic images, in minutes of walltime: the least that TORQUE knows."""
+
+Step = NamedTuple("Step", [("name", str), ("work", Callable)])
+"""A step of a case: its name in the result's phases, and what is called with the JobRoundTrip."""
+
+
+class Case(NamedTuple):
+    """What happens to a job beside the moves of its path.
+
+    description     of the module's documentation (str)
+    qsub_words      further words for "qsub -c" (list of str)
+    on_first_node   steps after the job was submitted
+    on_each_node    steps after each start of the job
+    after_hold      steps after the first hold
+    before_release  steps before the first release; their work is called with the next node's name, too
+    least_nodes     how many nodes the path must have (int)
+    needs_store     whether this host must see the store of the nodes (bool)
+    """
+
+    description: str
+    qsub_words: Sequence[str] = ()
+    on_first_node: Sequence[Step] = ()
+    on_each_node: Sequence[Step] = ()
+    after_hold: Sequence[Step] = ()
+    before_release: Sequence[Step] = ()
+    least_nodes: int = 1
+    needs_store: bool = False
+
+
+def continue_job(trip):
+    """Checkpoint the job and see it continue."""
+    before = trip.read_job().get("checkpoint_name")
+    trip.commands(trip.user.name, "qchkpt", trip.job_id)
+    trip.await_image(before, trip.timeout, "after qchkpt")
+
+
+def await_periodic_image(trip):
+    """Wait for an image that nobody asked for, and see the job continue."""
+    before = os.path.basename(trip.images[-1]) if trip.images else None
+    trip.await_image(before, trip.timeout + INTERVAL * 60, "without a command")
+
+
+def choose_older_image(trip):
+    """Let the restart take the image before the last one; as its owner would, truncate the file that has grown since."""
+    name = os.path.basename(trip.images[-2])
+    trip.commands("root", "qalter", "-W", "checkpoint_name=" + name, trip.job_id)
+    chosen = trip.read_job().get("checkpoint_name")
+    if chosen != name:
+        raise RoundTripError("the server still names the image %s after qalter -W checkpoint_name=%s" % (chosen, name))
+    progress = os.path.join(trip.work, "progress")
+    for entry in trip.read_manifest(trip.images[-2]).get("open_files", []):
+        if entry["path"] == progress:
+            trip.as_user(lambda entry=entry: _truncate_file(progress, entry))
+    trip.origin = trip.facts["counters"][-2]
+    trip.least_walltime = 0  # it goes back with the job
+
+
+def expect_failed_hold(trip):
+    """Let a hold fail, as it does on a full store, and see the job continue."""
+    reason, before = "Permission denied", trip.list_images()
+    mode = stat.S_IMODE(os.stat(trip.directory).st_mode)
+    trip.as_user(lambda: os.chmod(trip.directory, 0o500))
+    try:
+        trip.commands(trip.user.name, "qhold", trip.job_id)
+        job = trip.await_job(lambda job: reason in job.get("comment", "") and job.get("Hold_Types") == "n")
+        _check_failure(trip, job, "R", reason)
+        _check_images(set(before) ^ set(trip.list_images()))
+    finally:
+        trip.as_user(lambda: os.chmod(trip.directory, mode))
+    trip.await_progress(trip.read_counter())
+
+
+def expect_failed_restart(trip, node):
+    """Let a restart fail, as it does from a damaged image; see the job held, its image and its output as they were."""
+    path, reason, before = trip.as_user(lambda: _find_largest_file(trip.images[-1])), "is damaged", trip.list_images()
+    output = [trip.read_file("stdout"), trip.read_file("stderr")]
+    trip.as_user(lambda: _invert_first_byte(path))
+    try:
+        trip.request_release(node)
+        job = trip.await_job(lambda job: reason in job.get("comment", "") and job.get("job_state") == "H")
+        _check_failure(trip, job, "H", reason)
+        # Not what is new: a pbs_mom without restart-status has the image under a second name, too.
+        _check_images(set(before) - set(trip.list_images()))
+    finally:
+        trip.as_user(lambda: os.path.exists(path) and _invert_first_byte(path))
+    if [trip.read_file("stdout"), trip.read_file("stderr")] != output:
+        raise RoundTripError("the restart failed, and the output that TORQUE had delivered is not as it was")
+
+
+def _check_failure(trip, job, state, reason):
+    """Check that a job (dict of str) for which something had to fail is in the state (str) and says the reason (str)."""
+    comment = job.get("comment", "no comment")
+    trip.facts["comments"].append(comment)
+    if job.get("job_state", "C") != state or reason not in comment:
+        raise RoundTripError("this had to fail, but the job is in state %s; its comment: %s" % (job.get("job_state", "C"), comment))
+
+
+def _check_images(changed):
+    """Check that nothing (a set of str of JobRoundTrip.list_images) has changed among the job's images."""
+    if changed:
+        raise RoundTripError("this failed, but changed among the job's images: " + ", ".join(sorted(changed)))
+
+
+def _find_largest_file(image):
+    """Return the path (str) of the largest file of an image's data."""
+    return max((os.path.join(image, name) for name in os.listdir(image) if name != "manifest.json"), key=os.path.getsize)
+
+
+def _invert_first_byte(path):
+    """Damage a file, or repair it."""
+    with open(path, "r+b") as stream:
+        byte = stream.read(1)
+        stream.seek(0)
+        stream.write(bytes([byte[0] ^ 0xff]))
+
+
+def _truncate_file(path, entry):
+    """Bring a file back to what a manifest's entry (dict) says of it."""
+    os.truncate(path, entry["size"])
+    if "mtime_ns" in entry:
+        os.utime(path, ns=(entry["mtime_ns"], entry["mtime_ns"]))
+
+
+CONTINUE = Step("continue", continue_job)
+
+CASES = {
+    "move": Case("Nothing else."),
+    "continue": Case(
+        "The job is checkpointed once on its first node and continues (C(qchkpt)).",
+        on_first_node=[CONTINUE]),
+    "periodic": Case(
+        "On each node the job waits for an image that C(pbs_mom) makes by itself. Its timer counts minutes of walltime and is looked at "
+        "about every 45 seconds, so this takes up to two minutes on each node.",
+        qsub_words=["periodic", "interval=%d" % INTERVAL], on_each_node=[Step("periodic", await_periodic_image)]),
+    "older_image": Case(
+        "As V(continue); then the held job is restarted from the first of its two images (C(qalter -W checkpoint_name)). "
+        "Needs a path of two nodes.",
+        on_first_node=[CONTINUE], after_hold=[Step("older_image", choose_older_image)], least_nodes=2),
+    "failed_hold": Case(
+        "As V(continue); then the directory of the job's images loses its write permission. The hold must fail, the job continue, the "
+        "previous image stay as it was, and the comment say why. Then the permission is given back. Not possible with O(copies_path).",
+        on_first_node=[CONTINUE, Step("failed_hold", expect_failed_hold)], needs_store=True),
+    "failed_restart": Case(
+        "The held job's image is damaged before the first release. The restart must fail, the job be held with the reason in its comment, "
+        "its image and its output stay. Then the image is repaired. Needs a path of two nodes.",
+        before_release=[Step("failed_restart", expect_failed_restart)], least_nodes=2),
+}
+
+
+def find_fault(name, path, copies_path):
+    """Return why the case of this name (str) cannot be made with a path (list of str) and copies_path (str or None); empty when it can."""
+    case = CASES[name]
+    if len(path) < case.least_nodes:
+        return "case %s needs a path of two nodes at least (one may come twice)" % name
+    if case.needs_store and copies_path:
+        return ("in case %s the node's store refuses an image, and with copies_path this host sees copies only; leave the case out" % name)
+    return ""

@@ -1,0 +1,65 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The job of levels L2 and L3: its script, the manifests of its images, and the judgement of what it left."""
+
+import json
+import shlex
+
+from ..torque_ckpt.selftest import roundtrip, workload
+from ..torque_ckpt.selftest.roundtrip import RoundTripError
+
+SCRIPT = """\
+#!/bin/bash
+echo "{job} starts" >&2
+python3 {work}/program.py {work}/stop {tick} {status}{tail}
+status=${{PIPESTATUS[0]}}
+echo "{job} ends with $status" >&2
+exit $status
+"""
+
+
+def build_script(job, work, tick, tail=""):
+    """Return the job's script (str).
+
+    :param job: what the job calls itself on stderr (str), a shell's variables in it are replaced there
+    :param work: the directory that holds program.py and is to hold the file stop, which ends it (str)
+    :param tick: pause between two numbers, in seconds (float)
+    :param tail: what the program's stdout goes through, from the pipe sign on (str)
+    """
+    return SCRIPT.format(job=job, work=shlex.quote(work), tick=tick, status=workload.STATUS, tail=tail)
+
+
+def judge_job(evidence, status, errors, job, output="the job's output", least=0):
+    """Check what the job of build_script left.
+
+    :param evidence: workload.Evidence of its stdout
+    :param status: its exit status (int)
+    :param errors: lines of its stderr (list of str)
+    :param job: what it calls itself there, variables replaced (str)
+    :param output: what its stdout is called in sentences (str)
+    :param least: the counter of the image that it was restarted from last (int)
+    :raises RoundTripError: when an undisturbed job would have left something else
+    """
+    roundtrip.judge(evidence, status, "the job", output, least)
+    expected = ["%s starts" % job, "%s ends with %d" % (job, workload.STATUS)]
+    if errors != expected:
+        raise RoundTripError("the job's stderr is %s, expected %s" % (errors, expected))
+
+
+def parse_manifest(text, image):
+    """Return the manifest (dict) in a text (str); it names an engine.
+
+    :param image: the image's path (str), for the sentence
+    :raises RoundTripError: when there is none in it
+    """
+    try:
+        manifest = json.loads(text)
+        dict(manifest["engine"])
+    except (ValueError, KeyError, TypeError):
+        raise RoundTripError("the image %s has no manifest that can be read" % image)
+    return manifest
+
+
+def describe_image(manifest):
+    """Return what results say of an image, by its manifest (dict): {"engine": dict, "compression": str}."""
+    return {"engine": dict(manifest["engine"]), "compression": str(manifest.get("compression", ""))}

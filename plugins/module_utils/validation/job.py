@@ -1,0 +1,347 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The round trip of level L3: a job submitted with qsub is held and released on the next node. What else happens to it is a Case."""
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import time
+
+from ..torque.commands import JobError, node_of, wait_for_state
+from ..torque_ckpt.errors import HookError
+from ..torque_ckpt.selftest import roundtrip, workload
+from ..torque_ckpt.selftest.roundtrip import RoundTripError
+from ..torque_ckpt.system import privilege
+from ..torque_ckpt.system.textfile import read_text
+from ..torque_ckpt.system.waiting import wait_until
+from . import evidence
+
+PAUSE = 0.1
+"""Between two looks at the job, in seconds: each is a qstat or a process."""
+
+TICK = 0.02
+"""Pause between two numbers of the job, in seconds."""
+
+COMMANDS = ("qsub", "qstat", "qhold", "qrls", "qchkpt", "qalter", "qdel")
+"""TORQUE's commands that a round trip uses."""
+
+FAULTS = (RoundTripError, JobError, HookError, OSError)
+"""What a failed step raises."""
+
+
+def parse_walltime(text):
+    """Return a walltime such as "01:02:03" in seconds (int), None when it is none."""
+    parts = text.split(":") if re.match(r"^\d+(:\d+){0,2}$", text) else []
+    total = 0
+    for part in parts:
+        total = total * 60 + int(part)
+    return total if parts else None
+
+
+class JobRoundTrip:
+    """A job's round trip over the nodes of a path.
+
+    :param params: dict, as the module job_roundtrip's arguments
+    :param case: validation.cases.Case
+    :param commands: torque.commands.Commands
+    :raises HookError: when the user cannot have a job
+
+    phases     roundtrip.Phases: the steps that were done
+    nodes      names of the nodes the job was on (list of str)
+    images     paths of its images, in the order they were seen (list of str)
+    directory  where they lie (str), None before the first
+    origin     the counter in the image that the next restart takes, or a little less than it (int)
+    least_walltime  seconds that the server must account at least (int)
+    facts      what was found out (dict), for the result
+    """
+
+    def __init__(self, params, case, commands):
+        self.commands = commands
+        self.case = case
+        self.path, self.timeout, self.user = params["path"], params["timeout"], privilege.account(params["user"])
+        self.depth = params["depth"]
+        self.images_path, self.copies_path = params["images_path"], params["copies_path"]
+        self.qsub_options = params["qsub_options"]
+        self.work = os.path.join(params["work_path"], "validate-%d-%d" % (time.time(), os.getpid()))
+        self.job_id, self.directory = None, None
+        self.phases = roundtrip.Phases()
+        self.nodes = []
+        self.images = []
+        self.origin = 0
+        self.least_walltime = 0
+        self.facts = {"case": params["case"], "counters": [], "comments": []}
+        self._image_seen = 0  # when the last one was, by time.monotonic()
+        self._step_facts = {}  # of the phase that is running
+
+    # what the job shows
+
+    def as_user(self, work):
+        """Return what work() returns when the job's owner does it."""
+        return privilege.as_user(self.user, work)
+
+    def read_file(self, name):
+        """Return the text of a file in the job's directory, read as its owner."""
+        return self.as_user(lambda: read_text(os.path.join(self.work, name)))
+
+    def read_counters(self):
+        """Return all that the job has counted (list of int), in the order it was written."""
+        lines = [line.split() for line in self.read_file("progress").split("\n")[:-1]]
+        return [int(words[0]) for words in lines if len(words) == 4 and words[0].isdigit()]
+
+    def read_counter(self):
+        """Return how far the job has come (int)."""
+        return (self.read_counters() or [0])[-1]
+
+    def read_job(self):
+        """Return the job's attributes (dict of str) as the server knows them now."""
+        return self.commands.job(self.job_id)
+
+    def read_manifest(self, image):
+        """Return the manifest (dict) of an image (path, str)."""
+        return evidence.parse_manifest(self.as_user(lambda: read_text(os.path.join(image, "manifest.json"))), image)
+
+    def await_job(self, predicate, timeout=None):
+        """Wait until the job's attributes (dict of str) are such that predicate is true of them; return the last ones seen."""
+        seen = []
+
+        def is_so():
+            seen[:] = [self.read_job()]
+            return predicate(seen[0])
+
+        wait_until(is_so, timeout or self.timeout, PAUSE)
+        return seen[0]
+
+    def await_progress(self, counter, written=0, started=None):
+        """Wait until the job has come further than counter (int); it cannot, once it has ended or is held.
+
+        :param written: how many lines do not count, because they were there before (int)
+        :param started: when it was sent to its node; the time until its first line is noted then
+        """
+        def has_come_further():
+            new = self.read_counters()[written:]
+            if new and started:
+                self._step_facts.setdefault("running_seconds", round(time.monotonic() - started, 4))
+            return bool(new) and new[-1] >= counter + 10
+
+        wait_until(lambda: has_come_further() or self.read_job().get("job_state", "C") in "CH", self.timeout, PAUSE)
+        if not has_come_further():
+            job = self.read_job()
+            raise RoundTripError("the job made no progress on %s (counter %d, state %s, waited %d seconds at most): %s" % (
+                self.nodes[-1], self.read_counter(), job.get("job_state", "unknown"), self.timeout, job.get("comment", "no comment")))
+
+    def await_start(self, node, counter, written=0, started=None):
+        """Wait until the job runs on the node and has come further than counter (int); the rest is as in await_progress."""
+        job = wait_for_state(self.commands, self.job_id, "R", self.timeout)
+        first_node = node_of(job.get("exec_host", ""))
+        if first_node != node:
+            raise RoundTripError("the job runs on %s, not on %s" % (first_node or "no node", node))
+        self.nodes.append(node)
+        self.await_progress(counter, written, started)
+
+    def await_image(self, before, timeout, when):
+        """Wait for an image of another name than before (str or None), made while the job runs."""
+        job = self.await_job(lambda job: job.get("checkpoint_name", before) != before or job.get("job_state", "C") in "CH", timeout)
+        if job.get("checkpoint_name", before) == before:
+            raise RoundTripError("there is no image %s (state %s, waited %d seconds at most): %s" % (
+                when, job.get("job_state", "unknown"), timeout, job.get("comment", "no comment")))
+        self.check_image(job)
+        self.facts["counters"].append(self.read_counter())
+        self.await_progress(self.facts["counters"][-1])
+
+    def list_images(self):
+        """Return what is in the directory of the job's images, and the files of the last image with their sizes (list of str)."""
+        image = self.images[-1]
+        return self.as_user(lambda: sorted(os.listdir(self.directory)) + sorted(
+            "%s/%s (%d bytes)" % (os.path.basename(image), entry.name, entry.stat().st_size) for entry in os.scandir(image)))
+
+    # the steps of every case
+
+    def submit_job(self):
+        """Submit the job for the first node and see it make progress there."""
+        parent = os.path.dirname(self.work)
+        if not os.path.isdir(parent):
+            raise RoundTripError("there is no directory %s for the job's output; add %s to checkpoint_store_users or name a work_path"
+                                 % (parent, self.user.name))
+
+        def write_files():
+            os.mkdir(self.work)
+            # stdout, which is judged, goes through MOM's spool; tee's file shows how far the job is while it runs.
+            script = evidence.build_script("job", self.work, TICK, " | tee -a %s/progress" % shlex.quote(self.work))
+            for name, text in (("program.py", workload.PROGRAM), ("job.sh", script)):
+                with open(os.path.join(self.work, name), "w") as stream:
+                    stream.write(text)
+        self.as_user(write_files)
+        words = ["enabled"] + list(self.case.qsub_words)
+        words += ["depth=%d" % self.depth] if self.depth else []
+        words += ["dir=" + self.images_path] if self.images_path else []
+        arguments = ["-N", "validate", "-c", ",".join(words), "-l", "nodes=" + self.path[0], "-o", self.work + "/stdout",
+                     "-e", self.work + "/stderr"] + self.qsub_options + [self.work + "/job.sh"]
+        self.job_id = self.commands(self.user.name, "qsub", *arguments).strip()
+        self.facts["job_id"] = self.job_id
+        self.await_start(self.path[0], 0)
+
+    def hold_job(self):
+        """Hold the job and wait until it is at rest."""
+        started = time.monotonic()
+        self.commands(self.user.name, "qhold", self.job_id)
+        job = wait_for_state(self.commands, self.job_id, "H", self.timeout)
+        self.check_image(job)
+        self.origin = self.read_counter()
+        self.facts["counters"].append(self.origin)
+        # pbs_mom counts on from the image's time: what the hold took after that is not the job's, and both are whole seconds.
+        self.least_walltime = (self.check_walltime(job) or 0) - int(time.monotonic() - started) - 2
+
+    def request_release(self, node):
+        """Have the job restarted on a node."""
+        self.commands("root", "qalter", "-l", "nodes=" + node, self.job_id)
+        self.commands(self.user.name, "qrls", self.job_id)
+
+    def release_job(self, node):
+        """Release the job to a node and see it continue there from where its image was."""
+        written, started = len(self.read_counters()), time.monotonic()
+        self.request_release(node)
+        self.await_start(node, self.origin, written, started)
+        resumed = self.read_counters()[written] - 1
+        self._step_facts["resumed"] = resumed
+        if resumed > self.origin:
+            raise RoundTripError("the job goes on from %d, but its image was made at %d: it is not from the image that was named"
+                                 % (resumed, self.origin))
+
+    def finish_job(self):
+        """Let the job end by itself and judge what TORQUE delivered."""
+        self.as_user(lambda: open(os.path.join(self.work, "stop"), "w").close())
+        job = wait_for_state(self.commands, self.job_id, "C", self.timeout)
+        if "exit_status" not in job:
+            raise RoundTripError("the server keeps no completed jobs, so the exit status cannot be known; set keep_completed")
+        self.facts["exit_status"] = int(job["exit_status"])
+        self.facts["walltime"] = self.check_walltime(job)
+        lines = wait_until(lambda: self.read_file("stdout"), self.timeout, PAUSE).splitlines(True)
+        output = workload.Evidence("".join(line for line in lines if not line.startswith("job ")))  # -j oe
+        self.facts["counters"].append(output.counter)
+        self.facts["output_lines"] = len(lines)
+        errors = [line for line in ("".join(lines) + self.read_file("stderr")).splitlines() if line.startswith("job ")]
+        evidence.judge_job(output, self.facts["exit_status"], errors, "job", "the output that TORQUE delivered", self.origin)
+
+    # what is checked of an image and of a job at rest
+
+    def check_walltime(self, job):
+        """Return the walltime (int, seconds) of a job (dict of str) at rest, None when there is none; a restart must not set it back."""
+        walltime = parse_walltime(job.get("resources_used.walltime", ""))
+        if walltime is not None:
+            self._step_facts["walltime"] = walltime
+            if walltime < self.least_walltime:
+                raise RoundTripError("the server accounts a walltime of %d seconds, but the job had used %d before its restart"
+                                     % (walltime, self.least_walltime))
+        return walltime
+
+    def check_image(self, job):
+        """Check the image that the server names in the job's attributes (dict of str)."""
+        self._image_seen = time.monotonic()
+        self.facts["comments"].append(job.get("comment", ""))
+        if "checkpoint_name" not in job:
+            raise RoundTripError("the server names no image: %s" % job.get("comment", "no comment"))
+        self.directory = self._get_directory(job)
+        image = os.path.join(self.directory, job["checkpoint_name"])
+        if self.copies_path:  # pbs_server names an image before it asks for the copy
+            wait_until(lambda: self.as_user(lambda: os.path.isdir(image)), self.timeout, PAUSE)
+        manifest = self.read_manifest(image)
+        self.facts.update(evidence.describe_image(manifest))
+        if "frozen_seconds" in manifest:
+            self._step_facts["engine_seconds"] = manifest["frozen_seconds"]
+        if self.depth and manifest.get("depth") != self.depth:
+            raise RoundTripError("the job was submitted with depth %d, but the checkpoint hook was given %s"
+                                 % (self.depth, manifest.get("depth")))
+        self.facts["image_bytes"] = self.as_user(lambda: roundtrip.measure_image(image))
+        self.images.append(image)
+        if self.depth:
+            self._check_depth()
+
+    def _check_depth(self):
+        """Check that the job's directory holds the newest images, no more than depth."""
+        names = sorted(name for name in self.as_user(lambda: os.listdir(self.directory)) if not name.startswith("."))
+        newest = {os.path.basename(path) for path in self.images[-self.depth:]}
+        if len(names) > self.depth or not newest <= set(names):
+            raise RoundTripError("the job was submitted with depth %d and has made %d images, but these are kept: %s"
+                                 % (self.depth, len(self.images), ", ".join(names)))
+
+    def _get_directory(self, job):
+        """Return the directory (str) of the job's images."""
+        path = self.copies_path or job.get("checkpoint_dir", "").rstrip("/")
+        return path if path.endswith(".CK") else os.path.join(path, self.job_id + ".CK")
+
+    # the end
+
+    def clean(self):
+        """Remove the job and its files, these also when the job cannot be removed."""
+        try:
+            if self.job_id:
+                self._delete_job()
+        finally:
+            self._remove_files()
+
+    def _delete_job(self):
+        """End the job, if it has not."""
+        job = self.read_job()
+        if "checkpoint_name" in job:
+            self.directory = self._get_directory(job)
+        if job.get("job_state", "C") not in "CE":  # qdel fails on one that is about to end
+            self.commands("root", "qdel", self.job_id)
+        if self.await_job(lambda job: job.get("job_state", "C") == "C").get("job_state", "C") != "C":
+            raise RoundTripError("job %s is still there after %d seconds; look at its node, then use qdel -p"
+                                 % (self.job_id, self.timeout))
+
+    def _remove_files(self):
+        """Remove the job's files and images."""
+        self.as_user(lambda: [shutil.rmtree(path, ignore_errors=True) for path in (self.work, self.directory) if path])
+        if self.directory:
+            try:
+                os.rmdir(self.directory)  # the user cannot remove it from root's directory
+            except OSError:
+                pass
+
+    # all of it
+
+    def wait_for_next_second(self):
+        """Let a second pass since the last image: pbs_mom names images by the second, and no image replaces another."""
+        time.sleep(max(0, self._image_seen + 1.1 - time.monotonic()))
+
+    def list_steps(self):
+        """Yield the steps: name, node, work."""
+        yield "submit", self.path[0], self.submit_job
+        for number, node in enumerate(self.path):
+            if number:
+                self.wait_for_next_second()
+                yield "hold", self.path[number - 1], self.hold_job
+                if number == 1:
+                    for step in self.case.after_hold:
+                        yield step.name, self.path[0], functools.partial(step.work, self)
+                    for step in self.case.before_release:
+                        yield step.name, node, functools.partial(step.work, self, node)
+                yield "release", node, functools.partial(self.release_job, node)
+            else:
+                for step in self.case.on_first_node:
+                    yield step.name, node, functools.partial(step.work, self)
+            for step in self.case.on_each_node:
+                yield step.name, node, functools.partial(step.work, self)
+        yield "finish", self.path[-1], self.finish_job
+
+    def make(self):
+        """Do all steps and clean up; return the causes of failure (list of str, empty when all did well)."""
+        causes = []
+        try:
+            for step, node, work in self.list_steps():
+                try:
+                    self._step_facts = {}
+                    self.phases.measure(step, work, node=node)
+                    self.phases.done[-1].update(self._step_facts, counter=self.read_counter())
+                except FAULTS as error:
+                    causes.append("%s: %s: %s" % (node, step, error))
+                    break
+        finally:
+            try:
+                self.clean()
+            except FAULTS as error:
+                causes.append("clean: %s" % error)
+        return causes

@@ -1,0 +1,25 @@
+"""cases: what a case needs."""
+
+import pytest
+
+from ansible_collections.ckpt.torque.plugins.module_utils.validation.cases import CASES, find_fault
+
+
+@pytest.mark.parametrize("name, path, copies_path, fault", [
+    ("move", ["node1"], None, ""),
+    ("older_image", ["node1", "node1"], None, ""),
+    ("older_image", ["node1"], None, "case older_image needs a path of two nodes at least (one may come twice)"),
+    ("failed_restart", ["node1"], None, "case failed_restart needs a path of two nodes at least (one may come twice)"),
+    ("failed_restart", ["node1", "node2"], "/copies", ""),
+    ("failed_hold", ["node1"], None, ""),
+    ("failed_hold", ["node1"], "/copies",
+     "in case failed_hold the node's store refuses an image, and with copies_path this host sees copies only; leave the case out"),
+])
+def test_find_fault(name, path, copies_path, fault):
+    assert find_fault(name, path, copies_path) == fault
+
+
+def test_no_two_steps_of_a_case_have_one_name():
+    for name, case in CASES.items():
+        steps = [step.name for step in [*case.on_first_node, *case.on_each_node, *case.after_hold, *case.before_release]]
+        assert len(steps) == len(set(steps)), name
