@@ -7,7 +7,7 @@ import sys
 import pytest
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/torque_ckpt"
-GROUND = {"errors", "phases", "units"}
+GROUND = {"errors", "phases", "settings", "units"}
 ARROWS = {
     "hooks": {"config", "engines", "files", "image", "job", "store", "system", "telemetry", "torque"},
     "cli": {"config", "engines", "files", "image", "job", "selftest", "store", "system", "telemetry", "torque"},
@@ -21,7 +21,7 @@ ARROWS = {
     "telemetry": {"system", "torque"},
     "torque": set(),
     "system": set(),
-    "errors": set(), "phases": set(), "units": set(),
+    "errors": set(), "phases": set(), "settings": set(), "units": set(),
 }
 """Which rooms a room may import, beside GROUND, which all may."""
 

@@ -7,7 +7,7 @@ from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, plain
 from ..system import processes
 from ..system.command import run
 from ..system.privilege import CAP_CHECKPOINT_RESTORE, CAP_SETPCAP, CAP_SYS_PTRACE
-from . import criu_image, transport
+from . import transport
 from .base import Engine
 
 # --shell-job           the tree's session is the hook's, outside the image
@@ -172,6 +172,7 @@ class Criu(Engine):
 
     def excess(self, directory):
         """See Engine."""
+        from . import criu_image  # only a restart reads images; the health check need not load it
         gids = set(os.getgroups()) | {os.getgid()}
         for name in sorted(filter(_RIGHTS.fullmatch, os.listdir(directory))):
             if name.startswith("creds"):

@@ -8,6 +8,7 @@ import json
 import os
 import time
 
+from .. import errors
 from ..system import rootfiles
 from . import syslog
 
@@ -39,10 +40,6 @@ METRICS = {
     "ckpt_torque_last_failure_timestamp_seconds": (GAUGE, ("hook",), "When the hook last failed."),
 }
 """Name: kind, labels, help."""
-
-CAUSES = {64: "arguments", 65: "image_damaged", 66: "image_missing", 67: "account", 69: "job_not_here", 70: "engine", 71: "system",
-          73: "store", 75: "temporary", 77: "refused", 78: "configuration"}
-"""The label cause, by the hook's exit code (errors.py)."""
 
 
 class Counters:
@@ -136,7 +133,7 @@ def count(settings, hook, facts):
         for phase, seconds in facts.get("phases", {}).items():
             counters.add("ckpt_torque_phase_seconds_total", (hook, phase), seconds)
         if outcome == "failed":
-            counters.add("ckpt_torque_failures_total", (hook, CAUSES.get(facts["code"], "other")))
+            counters.add("ckpt_torque_failures_total", (hook, errors.CAUSES.get(facts["code"], "other")))
             counters.add("ckpt_torque_last_failure_timestamp_seconds", (hook,), now)
             counters.failures.append({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)), "hook": hook, "job": facts.get("job"),
                                       "code": facts["code"], "sentence": facts["sentence"]})

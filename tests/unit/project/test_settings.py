@@ -1,0 +1,78 @@
+"""The role checkpoint_hooks against the table of the hooks' settings: a setting that it lacks, or has otherwise, is found here."""
+import re
+
+import pytest
+import yaml
+
+from paths import TOP
+from torque_ckpt import config, settings
+
+ROLE = TOP / "roles/checkpoint_hooks"
+SPECS = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
+DEFAULTS = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+WRITTEN = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__checkpoint_hooks_settings"]
+
+NO_VARIABLE = {
+    "transfer_directory": "the role checkpoint_store has it",
+    "transfer_ssh_config": "the role checkpoint_store writes the file, always there",
+}
+"""Settings that are not the role's to set, and why."""
+NOT_WRITTEN = {"transfer_ssh_config"}
+COMPUTED = {"stores", "criu_path", "blcr_directory", "torque_directory"}
+"""Settings whose variables get their defaults from other roles."""
+ROWS = [row for row in config.SETTINGS if row.name not in NO_VARIABLE]
+
+
+def variable(row):
+    return "checkpoint_hooks_" + row.name + ("_enabled" if row.type == "bool" else "")
+
+
+def wanted_types(row):
+    """Return the types (set of str) of argument_specs that a row's variable may have."""
+    if row.check is settings.check_path:
+        return {"path"} if row.default else {"str"}  # an empty path would become the play's directory
+    return {"bytes"} if row.unit == "bytes" else {row.type}
+
+
+def number_of_bytes(text):
+    digits, unit = re.fullmatch(r"([0-9]+)([KMGT]?)", text).groups()
+    return int(digits) << 10 * " KMGT".index(unit or " ")
+
+
+def test_the_role_writes_every_setting_and_no_other():
+    assert set(WRITTEN) == {row.name for row in config.SETTINGS} - NOT_WRITTEN
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_variable_is_as_the_row(row):
+    spec, name = SPECS[variable(row)], variable(row)
+    assert name in WRITTEN[row.name]
+    assert spec["type"] in wanted_types(row)
+    if row.check in (settings.check_texts, settings.check_job_paths):
+        assert spec["elements"] == "str"
+    if row.name != "engine":
+        assert tuple(spec.get("choices", ())) == row.choices
+    if row.name in COMPUTED:
+        assert "{{" in DEFAULTS[name]
+    else:
+        assert (number_of_bytes(DEFAULTS[name]) if row.unit == "bytes" else DEFAULTS[name]) == row.default
+
+
+@pytest.mark.parametrize("row", config.SETTINGS, ids=lambda row: row.name)
+def test_row_is_whole(row):
+    assert row.help.endswith(".")
+    assert row.type != "int" or (row.unit and row.least is not None)
+    assert not row.choices or row.default in row.choices
+    assert row.name == "stores" or not row.find_fault(row.default)
+
+
+@pytest.mark.parametrize("row, value, fault", [
+    (settings.Setting("a", 3, "", least=1, most=5, unit="seconds"), 6, "sets x.a to more than 5 seconds"),
+    (settings.Setting("a", 3, "", least=1, most=5, unit="seconds"), 5, ""),
+    (settings.Setting("a", "b", "", choices=("b", "c")), "d", "sets x.a to 'd', which these hooks do not know"),
+    (settings.Setting("a", "", "", check=settings.check_path), "", ""),
+    (settings.Setting("a", "", "", check=settings.check_path), "b", "names 'b', which is not an absolute path"),
+    (settings.Setting("a", [], "", check=settings.check_texts), ["b", 1], "sets x.a to something that is not text"),
+])
+def test_faults(row, value, fault):
+    assert row.find_fault(value, "x.") == fault
