@@ -31,7 +31,7 @@ def rows(options, prefix=""):
             about += " One of " + ", ".join(map(shown, option["choices"])) + "."
         default = "required" if option.get("required") else shown(option["default"]) if "default" in option else "none"
         yield "| `%s%s` | %s | %s | %s |" % (prefix, name, kind, default.replace("|", "\\|"), about.replace("|", "\\|"))
-        yield from rows(option.get("options", {}), prefix + name + "[].")
+        yield from rows(option.get("options", {}), prefix + name + ("[]." if "elements" in option else "."))
 
 
 def readme(role, specs):

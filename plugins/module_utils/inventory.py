@@ -6,6 +6,8 @@ import difflib
 import json
 import re
 
+from .torque_ckpt.engines import registry
+
 MEMBERS = {"torque_mom": "the compute nodes", "torque_server": "the host that runs pbs_server",
            "checkpoint_store": "one host that may create directories in the store", "torque_client": "the hosts where users submit",
            "torque_builder": "one host for each operating system"}
@@ -41,7 +43,7 @@ def find_slips(names, known):
     """Return [(name, what it was meant to be)] (list of pairs of str) of variables that resemble a known one, but are none."""
     found = []
     for name in sorted(set(names) - set(known)):
-        if re.match("(blcr|criu|checkpoint|torque|validate)_", name):
+        if re.match("(%s|checkpoint|torque|validate)_" % "|".join(registry.names()), name):
             meant = difflib.get_close_matches(name, known, 1, 0.93)
             if meant:
                 found.append((name, meant[0]))

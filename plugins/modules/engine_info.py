@@ -7,8 +7,9 @@ module: engine_info
 short_description: Tell which checkpoint engine a node can run, and what it has of it
 version_added: 0.1.0
 description:
-  - Reads kernel, capabilities, CPU, libc, PID range and the installed engines of a node.
+  - Reads kernel, CPU, libc, PID range and the installed engines of a node.
   - Chooses the engine by the running kernel and says why. Fails when the engine asked for cannot run on this kernel.
+  - The engines, their kernels and their options are those of the hooks' registry of engines (C(docs/reference/hooks-json.md) lists them).
 author:
   - ckpt.torque contributors (@ckpt-torque)
 extends_documentation_fragment:
@@ -17,15 +18,16 @@ extends_documentation_fragment:
 options:
   engine:
     description:
-      - The engine the site asks for.
-      - V(auto) takes CRIU on kernels 5.9 and newer and BLCR on kernels 3.5 to 3.17.
+      - The engine the site asks for, by its name in the registry.
+      - V(auto) takes the first one that can run on the kernel.
     type: str
-    choices: [auto, criu, blcr]
     default: auto
-  criu_path:
-    description: Where CRIU is, by absolute path; C(pbs_mom) does not search C(/usr/sbin).
-    type: path
-    default: /usr/sbin/criu
+  engine_options:
+    description:
+      - Options of the engines, a dictionary for each, by the engine's name; for instance where it is installed.
+      - What is not set has its default.
+    type: dict
+    default: {}
   key_path:
     description: The file with the keys of the hooks.
     type: path
@@ -37,9 +39,11 @@ EXAMPLES = r"""
   ckpt.torque.engine_info:
   register: node
 
-- name: Insist on CRIU; fails with the way out on an older kernel
+- name: Ask for CRIU, which is compiled there; fails with the way out on an older kernel
   ckpt.torque.engine_info:
     engine: criu
+    engine_options:
+      criu: {path: /opt/criu/sbin/criu}
 """
 
 RETURN = r"""
@@ -68,36 +72,21 @@ libc:
   returned: success
   type: str
   sample: glibc 2.41
-criu:
-  description: The installed CRIU.
+engines:
+  description:
+    - What the node has of each engine, by the engine's name.
+    - Each has C(path), where it was looked for, and C(version), empty when it is not installed.
+    - CRIU also has C(capabilities), what root's bounding set holds of those that CRIU needs, and C(execmem), whether memory may be writable
+      and executable at once, which SELinux can refuse. BLCR also has C(modules), those of its kernel modules that are loaded.
   returned: success
   type: dict
-  contains:
-    path:
-      description: Where it was looked for.
-      type: str
-    version:
-      description: Its version; empty when it is not installed.
-      type: str
-      sample: 4.2.1
-blcr:
-  description: The installed BLCR.
-  returned: success
-  type: dict
-  contains:
-    modules:
-      description: BLCR's kernel modules that are loaded.
-      type: list
-      elements: str
-capabilities:
-  description: What root's bounding set holds of the capabilities CRIU needs.
-  returned: success
-  type: dict
-  sample: {checkpoint_restore: true, setpcap: true, sys_ptrace: true}
-execmem:
-  description: Whether memory may be writable and executable at once, as CRIU needs it; SELinux can refuse it.
-  returned: success
-  type: bool
+  sample:
+    criu:
+      path: /usr/sbin/criu
+      version: 4.2.1
+      capabilities: {checkpoint_restore: true, setpcap: true, sys_ptrace: true}
+      execmem: true
+    blcr: {path: /opt/blcr/current/bin, version: "", modules: []}
 compressors:
   description: Which of C(zstd), C(lz4) and C(gzip) the node has, where the hooks look for them.
   returned: success
@@ -131,12 +120,10 @@ import os
 import re
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.engine.choice import EngineError, choose
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import criu
+from ansible_collections.ckpt.torque.plugins.module_utils.engine.choice import AUTO, EngineError, choose
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import registry
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility, compressors, seal
-
-CAPABILITIES = {"setpcap": 8, "sys_ptrace": 19, "checkpoint_restore": 40}
 
 
 def read(path):
@@ -167,27 +154,38 @@ def key_ids(path):
         return []
 
 
+def find_fault(engine, options):
+    """Return what is wrong with the module's parameters engine (str) and engine_options (dict), empty if nothing is."""
+    known = registry.names()
+    if engine not in [AUTO] + known:
+        return "value of engine must be one of: %s, got: %s" % (", ".join([AUTO] + known), engine)
+    for name, values in options.items():
+        if name not in known or not isinstance(values, dict):
+            return "engine_options has dictionaries for the engines %s, got: %s" % (", ".join(known), name)
+        fault = registry.find(name).find_fault(values)
+        if fault:
+            return "the configuration of %s %s; correct engine_options" % (name, fault)
+    return ""
+
+
 def main():
     module = AnsibleModule(
         argument_spec={
-            "engine": {"type": "str", "choices": ["auto", "criu", "blcr"], "default": "auto"},
-            "criu_path": {"type": "path", "default": "/usr/sbin/criu"},
+            "engine": {"type": "str", "default": AUTO},
+            "engine_options": {"type": "dict", "default": {}},
             "key_path": {"type": "path", "default": "/etc/ckpt-torque/manifest.key", "no_log": False},
         },
         supports_check_mode=True,
     )
-    machine = os.uname()
+    machine, options = os.uname(), module.params["engine_options"]
+    fault = find_fault(module.params["engine"], options)
+    if fault:
+        module.fail_json(msg="%s: %s" % (machine.nodename, fault))
     try:
         engine, reason = choose(module.params["engine"], machine.release)
     except EngineError as error:
         module.fail_json(msg="%s: %s" % (machine.nodename, error), kernel=machine.release)
 
-    path, version = module.params["criu_path"], ""
-    if os.path.isfile(path) and os.access(path, os.X_OK):
-        output = module.run_command([path, "--version"])[1]
-        version = field(output, "Version")
-    bounding = int(field(read("/proc/self/status"), "CapBnd") or "0", 16)
-    modules = [line.split()[0] for line in read("/proc/modules").splitlines()]
     module.exit_json(
         changed=False,
         engine=engine,
@@ -195,10 +193,7 @@ def main():
         kernel=machine.release,
         arch=machine.machine,
         libc=os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else "",
-        criu={"path": path, "version": version},
-        blcr={"modules": [name for name in modules if name in ("blcr", "blcr_imports")]},
-        capabilities={name: bool(bounding >> bit & 1) for name, bit in CAPABILITIES.items()},
-        execmem=criu.execmem(),
+        engines={entry.name: entry.load().probe(entry.with_defaults(options.get(entry.name, {}))) for entry in registry.ENGINES},
         compressors=compressors.found(),
         key_ids=key_ids(module.params["key_path"]),
         node=compatibility.node(),

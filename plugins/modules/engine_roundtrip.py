@@ -7,8 +7,8 @@ module: engine_roundtrip
 short_description: Prove that a node's engine can freeze and revive a process tree (level L1)
 version_added: 0.1.0
 description:
-  - As an ordinary user, starts a tree of two processes with a pipe, a unix and an inet socket (BLCR brings none back, there it is a
-    second pipe), a thread and an open file, dumps it with the engine, kills it, restores it and lets it come to its own end.
+  - As an ordinary user, starts a tree of two processes with a pipe, a unix and an inet socket (a second pipe with an engine that restores
+    none), a thread and an open file, dumps it with the engine, kills it, restores it and lets it come to its own end.
   - The proof is the tree's own output, a counter without gap or repeat, and its exit status.
   - A round trip that fails is a result, not a failure of the module; look at RV(passed) and RV(cause).
 author:
@@ -18,18 +18,13 @@ extends_documentation_fragment:
   - ckpt.torque.attributes.round_trip
 options:
   engine:
-    description: The engine to try.
+    description: The engine to try, by its name in the hooks' registry of engines (C(docs/reference/hooks-json.md) lists them).
     type: str
-    choices: [criu, blcr]
-    default: criu
-  criu_path:
-    description: Where CRIU is, by absolute path.
-    type: path
-    default: /usr/sbin/criu
-  blcr_directory:
-    description: The directory of BLCR's commands.
-    type: path
-    default: /opt/blcr/current/bin
+    required: true
+  engine_options:
+    description: Options of this engine, for instance where it is installed. What is not set has its default.
+    type: dict
+    default: {}
   user:
     description: The ordinary user to do it as; not root.
     type: str
@@ -47,6 +42,8 @@ options:
 EXAMPLES = r"""
 - name: Prove level L1
   ckpt.torque.engine_roundtrip:
+    engine: criu
+    engine_options: {path: /usr/sbin/criu}
   register: trip
 
 - name: Insist on it
@@ -107,29 +104,33 @@ phases:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import registry
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import engine_roundtrip, roundtrip
 
 
 def main():
     module = AnsibleModule(
         argument_spec={
-            "engine": {"type": "str", "choices": ["criu", "blcr"], "default": "criu"},
-            "criu_path": {"type": "path", "default": "/usr/sbin/criu"},
-            "blcr_directory": {"type": "path", "default": "/opt/blcr/current/bin"},
+            "engine": {"type": "str", "required": True},
+            "engine_options": {"type": "dict", "default": {}},
             "user": {"type": "str", "default": "nobody"},
             "directory": {"type": "path", "default": "/var/tmp"},
             "timeout": {"type": "int", "default": 30},
         },
         supports_check_mode=True,
     )
-    node = os.uname().nodename
+    node, entry = os.uname().nodename, registry.find(module.params["engine"])
+    if entry is None:
+        module.fail_json(msg="%s: value of engine must be one of: %s, got: %s"
+                         % (node, ", ".join(registry.names()), module.params["engine"]))
+    fault = entry.find_fault(module.params["engine_options"])
+    if fault:
+        module.fail_json(msg="%s: the configuration of %s %s; correct engine_options" % (node, entry.name, fault))
     if module.check_mode:
         module.exit_json(changed=False, **roundtrip.result("L1", [node], None, "check mode: no process is started", phases=[]))
     if os.geteuid() != 0:
         module.fail_json(msg="%s: engine_roundtrip must run as root to become user %s; use become" % (node, module.params["user"]))
-    settings = {"engine": module.params["engine"], "criu_path": module.params["criu_path"], "criu_options": [],
-                "blcr_directory": module.params["blcr_directory"], "blcr_dump_options": [], "blcr_restore_options": [],
-                "engine_timeout": module.params["timeout"], "engine_stall": min(30, module.params["timeout"])}
+    settings = {"engine": entry.name, "engine_options": module.params["engine_options"], "engine_timeout": module.params["timeout"]}
     try:
         found = engine_roundtrip.run(settings, module.params["user"], module.params["directory"], module.params["timeout"])
     except engine_roundtrip.NoPlace as error:

@@ -3,7 +3,7 @@ import json
 import pathlib
 
 import pytest
-from cluster import CONFIG, STORE, TOP, Cluster
+from cluster import STORE, TOP, Cluster, configured
 
 PROGRAMS = "/root/blcr"
 OTHER_STORE = "/shared/other/ckpt"
@@ -17,11 +17,9 @@ def answer(done):
 def blcr_node(cluster, node2):
     """node2 set up for BLCR, whose commands are there; they are not called where an image is refused."""
     node2.ask("mkdir -p {0} && cd {0} && touch cr_run cr_checkpoint cr_restart && chmod 755 cr_*".format(PROGRAMS))
-    node2.ask("cp {0} {0}.kept".format(CONFIG))
-    node2.ask("sed -i 's|\"engine\": \"criu\"|\"engine\": \"blcr\"|; s|\"blcr_directory\": \".*\"|\"blcr_directory\": \"%s\"|' %s"
-              % (PROGRAMS, CONFIG))
-    yield node2
-    node2.ask("mv {0}.kept {0} && rm -r {1}".format(CONFIG, PROGRAMS))
+    with configured(node2, engine="blcr", engine_options={"path": PROGRAMS}):
+        yield node2
+    node2.ask("rm -r " + PROGRAMS)
 
 
 def roundtrip(cluster, host, steps, state):

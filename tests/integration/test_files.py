@@ -177,7 +177,7 @@ def test_failed_restore_takes_back_what_was_put_back(writer, node1, node2, place
     writer.hold()
     node2.ask("printf '#!/bin/sh\\nls %s | wc -l > /tmp/files-test.seen\\necho \"(00.1) Error (criu/x.c:1): no luck today\"; exit 1\\n' "
               "> /tmp/criu; chmod 755 /tmp/criu; install -o alice /dev/null /tmp/files-test.seen" % places)
-    with setting(node2, criu_path="/tmp/criu"):
+    with setting(node2, engine_options={"path": "/tmp/criu"}):
         done = writer.restart(node2)
     assert (done.code, done.err) == (70, "criu restore failed with status 1: no luck today; the image is kept\n")
     assert node2.ask("cat /tmp/files-test.seen; ls -d %s 2> /dev/null || true" % places) == "7"

@@ -331,7 +331,7 @@ exec /usr/sbin/criu "$@"
 def slow_engine(node, **settings):
     """Have an engine that takes seconds for a dump, and says so in /tmp/dumping."""
     node.ask("cat > /tmp/slow <<'X'\n%sX\nchmod 755 /tmp/slow; rm -f /tmp/dumping" % SLOW)
-    with configured(node, criu_path="/tmp/slow", **settings):
+    with configured(node, engine_options={"path": "/tmp/slow"}, **settings):
         yield
 
 

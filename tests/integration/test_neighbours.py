@@ -8,7 +8,7 @@ import pytest
 from cluster import begin, configured
 
 STALL = 4
-"""checkpoint_hooks_engine_stall here (seconds)."""
+"""The option stall of CRIU here (seconds)."""
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ STALLED = ("did nothing for %d seconds and was killed; another process of this n
 def test_checkpoint_in_which_a_user_takes_the_place_of_the_job(job, node1, signal, user, why, least):
     """CRIU takes whoever connects to its socket for the job; if it is the owner himself, only the time tells."""
     running = job(node1)
-    with configured(node1, engine_stall=STALL), attacker(node1, attackers.HIJACK, user) as said:
+    with configured(node1, engine_options={"stall": STALL}), attacker(node1, attackers.HIJACK, user) as said:
         started = time.monotonic()
         done = running.checkpoint(signal)
         seconds = time.monotonic() - started
@@ -52,7 +52,7 @@ def test_restart_that_another_user_disturbs(job, node1, node2):
     held = job(node1, "for i in $(seq 30); do sleep 1000 & done\npython3 job.py; exit $?")
     held.hold()
     before = held.images_digest()
-    with configured(node2, engine_stall=STALL), attacker(node2, attackers.DISTURB) as said:
+    with configured(node2, engine_options={"stall": STALL}), attacker(node2, attackers.DISTURB) as said:
         done = held.restart(node2)
         assert said() == ["sent"]
         assert done.code == 75

@@ -139,7 +139,7 @@ def test_what_is_restored_is_what_was_verified(attackers, job, node1, node2):
     moved.hold()
     before = moved.counter()
     node2.ask("cat > /tmp/rights/criu <<'X'\n%sX\nchmod 755 /tmp/rights/criu" % (ENGINE % {"images": moved.directory}))
-    with configured(node2, criu_path="/tmp/rights/criu", copy_memory=True):
+    with configured(node2, engine_options={"path": "/tmp/rights/criu"}, copy_memory=True):
         moved.move(node2)
     assert moved.counter() > before
     assert node2.ask("cat /tmp/rights/seen").splitlines() == ["directory root 555", "regular file root 444"]

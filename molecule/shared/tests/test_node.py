@@ -7,8 +7,7 @@ testinfra_hosts = ["ansible://torque_mom"]
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/torque_ckpt"
 FILES = sorted(str(path.relative_to(PACKAGE.parent)) for path in PACKAGE.rglob("*.py"))
-PLAIN = ["stores", "criu_options", "blcr_directory", "blcr_dump_options", "blcr_restore_options", "engine_timeout", "engine_stall",
-         "compression", "compression_level", "run_directory",
+PLAIN = ["stores", "engine_timeout", "compression", "compression_level", "run_directory",
          "private_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
          "lock_timeout", "state_directory", "metrics_directory", "torque_directory", "orphan_grace_days",
          "node_down_action", "node_down_seconds", "node_down_share", "node_local_directories", "node_local_trees", "changed_files",
@@ -78,7 +77,8 @@ def test_configuration(host, settings):
     file = host.file(settings["checkpoint_hooks_config_path"])
     assert (file.user, file.group, file.mode) == ("root", "root", 0o644)
     wanted = {name: settings["checkpoint_hooks_" + name] for name in PLAIN}
-    wanted.update(engine="criu", criu_path=settings.get("checkpoint_hooks_criu_path", settings["criu_path"]),
+    wanted.update(engine="criu", engine_options=dict({"path": settings["criu_path"]},
+                                                     **settings["checkpoint_hooks_engine_options"].get("criu", {})),
                   **{name: BYTES[settings["checkpoint_hooks_" + name]] for name in ("reserve", "user_limit", "node_local_bytes")},
                   transfer_directory="", copy_memory=settings["checkpoint_hooks_copy_memory_enabled"])
     assert json.loads(file.content_string) == wanted

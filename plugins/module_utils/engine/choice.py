@@ -1,14 +1,13 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Which engine a kernel can run: pure decisions, no I/O."""
+"""Which engine a kernel can run, by the registry of engines: pure decisions, no I/O."""
 
 import re
 
-# BLCR: to 3.17 with 0.8.6_b4 (0.8.5 ends at 3.7). It begins at 2.6, but the hooks need what Linux has since 3.5: child subreapers, and the
-# lists of children in /proc.
-BLCR_FIRST, BLCR_LAST = (3, 5), (3, 17)
-# CRIU as an ordinary user needs CAP_CHECKPOINT_RESTORE, which is Linux 5.9.
-CRIU_FIRST = (5, 9)
+from ..torque_ckpt.engines import registry
+
+AUTO = "auto"
+"""What asks for the first engine of the registry that the kernel can run."""
 
 
 class EngineError(Exception):
@@ -19,7 +18,7 @@ def numbers(release):
     """Return (major, minor) of a kernel release (str) such as "3.10.0-514.el7.x86_64"."""
     found = re.match(r"(\d+)\.(\d+)", release)
     if not found:
-        raise EngineError("kernel release '%s' is not a version; set checkpoint_engine to criu or blcr" % release)
+        raise EngineError("kernel release '%s' is not a version; set checkpoint_engine to %s" % (release, " or ".join(registry.names())))
     return int(found.group(1)), int(found.group(2))
 
 
@@ -28,30 +27,50 @@ def dotted(version):
     return ".".join(str(part) for part in version)
 
 
+def _range(entry):
+    """Return the kernels of an engine as text: "3.5 to 3.17", or "5.9 and newer"."""
+    return dotted(entry.first) + (" and newer" if entry.last is None else " to " + dotted(entry.last))
+
+
+def _mode(entry):
+    return " " + entry.mode if entry.mode else ""
+
+
+def _way_out(entry, able):
+    """Return what to do (str) where an engine cannot run; able: the entries of those that can."""
+    if able:
+        return "set checkpoint_engine to " + " or ".join([", ".join(other.name for other in able), AUTO])
+    if entry.last is None:
+        return "boot a newer kernel"
+    newer = ["%s for %s" % (_range(other), other.title) for other in registry.ENGINES if other.last is None]
+    return ", or ".join(["boot a kernel in that range"] + newer)
+
+
+def _refuse(entry, release, able):
+    needed = ("it needs %s or newer" % dotted(entry.first) if entry.last is None
+              else "with these hooks it runs on kernels " + _range(entry))
+    return EngineError("%s cannot run%s on kernel %s: %s; %s" % (entry.title, _mode(entry), release, needed, _way_out(entry, able)))
+
+
 def choose(engine, release):
     """Choose the engine for a node.
 
-    :param engine: "auto", "criu" or "blcr"
+    :param engine: AUTO or the name of an engine (str)
     :param release: the running kernel's release (str)
     :returns: (engine, reason), both str
     :raises EngineError: when this kernel cannot run it
     """
     kernel = numbers(release)
-    blcr = BLCR_FIRST <= kernel <= BLCR_LAST
-    criu = kernel >= CRIU_FIRST
-    ranges = "BLCR runs on kernels %s to %s, CRIU as an ordinary user on %s and newer" % (
-        dotted(BLCR_FIRST), dotted(BLCR_LAST), dotted(CRIU_FIRST))
-    if engine == "blcr" and not blcr:
-        raise EngineError("BLCR cannot run on kernel %s: with these hooks it runs on kernels %s to %s; %s" % (
-            release, dotted(BLCR_FIRST), dotted(BLCR_LAST), "set checkpoint_engine to criu or auto" if criu
-            else "boot a kernel in that range, or %s and newer for CRIU" % dotted(CRIU_FIRST)))
-    if engine == "criu" and not criu:
-        raise EngineError("CRIU cannot run as an ordinary user on kernel %s: it needs %s or newer; %s" % (
-            release, dotted(CRIU_FIRST), "set checkpoint_engine to blcr or auto" if blcr else "boot a newer kernel"))
-    if engine != "auto":
+    able = [entry for entry in registry.ENGINES if entry.runs_on(kernel)]
+    if engine != AUTO:
+        entry = registry.find(engine)
+        if entry not in able:
+            raise _refuse(entry, release, able)
         return engine, "asked for, and kernel %s can run it" % release
-    if criu:
-        return "criu", "kernel %s is %s or newer" % (release, dotted(CRIU_FIRST))
-    if blcr:
-        return "blcr", "kernel %s is between %s and %s" % (release, dotted(BLCR_FIRST), dotted(BLCR_LAST))
-    raise EngineError("no engine can run on kernel %s: %s; boot a kernel in one of these ranges" % (release, ranges))
+    if not able:
+        ranges = ["%s runs%s on kernels %s" % (entry.title, _mode(entry), _range(entry))
+                  for entry in sorted(registry.ENGINES, key=lambda entry: entry.first)]
+        raise EngineError("no engine can run on kernel %s: %s; boot a kernel in one of these ranges" % (release, ", ".join(ranges)))
+    best = able[0]
+    where = "%s or newer" % dotted(best.first) if best.last is None else "between %s and %s" % (dotted(best.first), dotted(best.last))
+    return best.name, "kernel %s is %s" % (release, where)

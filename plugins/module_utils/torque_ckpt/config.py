@@ -7,9 +7,10 @@ import json
 import os
 import stat
 
+from .engines import registry
 from .errors import HookError, CONFIG
 from .image import compressors
-from .settings import Setting, check_job_paths, check_path, check_texts, find_faults
+from .settings import Setting, check_job_paths, check_path, find_faults
 
 CHANGED_FILES = ("refuse", "report", "ignore")
 """What a restart can do about files that were changed (files: consistency.py)."""
@@ -30,17 +31,11 @@ def _check_stores(_name, value):
 
 
 SETTINGS = (
-    Setting("engine", "criu", "The engine, by the name that it has in the registry of engines."),
+    Setting("engine", registry.names()[0], "The engine, by the name that it has in the registry of engines."),
     Setting("stores", [], "Where images may be: at least one `{\"path\": str, \"id\": str}`, the path absolute; images lie beneath these.",
             check=_check_stores),
-    Setting("criu_path", "/usr/sbin/criu", "CRIU, by absolute path: pbs_mom's PATH has no sbin.", check=check_path),
-    Setting("criu_options", [], "Appended to every dump and restore.", check=check_texts),
-    Setting("blcr_directory", "/usr/bin", "The directory of cr_run, cr_checkpoint and cr_restart.", check=check_path),
-    Setting("blcr_dump_options", [], "Appended to every cr_checkpoint.", check=check_texts),
-    Setting("blcr_restore_options", [], "Appended to every cr_restart.", check=check_texts),
+    Setting("engine_options", {}, "The options of that engine, below."),
     Setting("engine_timeout", 3600, "How long one call of the engine may take; a slower one is killed.", least=1, unit="seconds"),
-    Setting("engine_stall", 30, "CRIU is killed when it neither works nor reads or writes for so long: another user of the node may have "
-            "it wait.", least=1, most=60, unit="seconds"),
     Setting("compression", "none", "The program that compresses what holds memory in an image. auto: the first of them that the node has.",
             choices=("none", "auto") + compressors.ORDER),
     Setting("compression_level", 0, "The level of that program; 0 for its own default.", least=0, unit="levels"),
@@ -89,7 +84,7 @@ def load(path, owner=0):
 
     :param path: the file (str)
     :param owner: uid that must own it (int, default 0); others may not write to it
-    :returns: dict with every key of DEFAULTS
+    :returns: dict with every key of DEFAULTS; engine_options has every option of the engine
     :raises HookError: CONFIG when it cannot be read, or a setting is unknown or wrong
     """
     try:
@@ -108,4 +103,10 @@ def load(path, owner=0):
     values = dict(DEFAULTS, **found)
     for fault in find_faults(SETTINGS, values):
         raise _wrong(path, fault)
+    engine = registry.find(values["engine"])  # of an unknown one registry.get() speaks
+    if engine:
+        fault = engine.find_fault(values["engine_options"])
+        if fault:
+            raise _wrong(path, fault)
+        values["engine_options"] = engine.with_defaults(values["engine_options"])
     return values

@@ -10,7 +10,6 @@ import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils.engine import choice
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
 from ansible_collections.ckpt.torque.plugins.modules import engine_info
 
 MACHINE = os.uname()
@@ -42,11 +41,6 @@ def test_field(given, name, value):
     assert engine_info.field(given, name) == value
 
 
-def test_capabilities_are_those_the_hooks_keep():
-    assert engine_info.CAPABILITIES == {"setpcap": privilege.CAP_SETPCAP, "sys_ptrace": privilege.CAP_SYS_PTRACE,
-                                        "checkpoint_restore": privilege.CAP_CHECKPOINT_RESTORE}
-
-
 @pytest.mark.parametrize("given, value", [("4194304\n", 4194304), ("0", 0), ("", None), ("\n", None)])
 def test_number(given, value):
     assert engine_info.number(given) == value
@@ -62,7 +56,8 @@ def test_read(tmp_path):
 @on_criu_kernel
 @pytest.mark.parametrize("check", [False, True], ids=["run", "check"])
 def test_this_node(module, tmp_path, check):
-    answer = module("engine_info", {"criu_path": str(tmp_path / "criu")}, check=check)
+    options = {"criu": {"path": str(tmp_path / "criu")}, "blcr": {"path": str(tmp_path)}}
+    answer = module("engine_info", {"engine_options": options}, check=check)
     last = answer.pop("pids")["last"]
     del answer["invocation"]
     flags = re.findall(r"^flags\s*: (.*)$", text("/proc/cpuinfo"), re.MULTILINE)
@@ -76,11 +71,11 @@ def test_this_node(module, tmp_path, check):
         "kernel": MACHINE.release,
         "arch": MACHINE.machine,
         "libc": " ".join(platform.libc_ver()),
-        "criu": {"path": str(tmp_path / "criu"), "version": ""},
-        "blcr": {"modules": [name for name in modules if name in ("blcr", "blcr_imports")]},
-        "capabilities": {"setpcap": bool(bounding & 1 << 8), "sys_ptrace": bool(bounding & 1 << 19),
-                         "checkpoint_restore": bool(bounding & 1 << 40)},
-        "execmem": True,
+        "engines": {
+            "criu": {"path": str(tmp_path / "criu"), "version": "", "execmem": True,
+                     "capabilities": {"setpcap": bool(bounding & 1 << 8), "sys_ptrace": bool(bounding & 1 << 19),
+                                      "checkpoint_restore": bool(bounding & 1 << 40)}},
+            "blcr": {"path": str(tmp_path), "version": "", "modules": [name for name in ("blcr", "blcr_imports") if name in modules]}},
         "key_ids": [],
         "node": {"node": MACHINE.nodename, "kernel": MACHINE.release, "kernel_version": MACHINE.version, "arch": MACHINE.machine,
                  "libc": " ".join(platform.libc_ver()), "cpu": compatibility.cpu_features()},
@@ -100,7 +95,7 @@ def test_largest_process_id(module):
 def test_criu_asked_for(module):
     answer = module("engine_info", {"engine": "criu"})
     assert (answer["engine"], answer["reason"]) == ("criu", "asked for, and kernel %s can run it" % MACHINE.release)
-    assert answer["criu"]["path"] == "/usr/sbin/criu"
+    assert answer["engines"]["criu"]["path"] == "/usr/sbin/criu"
 
 
 @off_blcr_kernel
@@ -117,7 +112,12 @@ def test_blcr_cannot_run_here(module, check):
 def test_unknown_engine(module):
     answer = module("engine_info", {"engine": "dmtcp"})
     assert answer["failed"] is True
-    assert answer["msg"] == "value of engine must be one of: auto, criu, blcr, got: dmtcp"
+    assert answer["msg"] == "%s: value of engine must be one of: auto, criu, blcr, got: dmtcp" % MACHINE.nodename
+
+
+def criu_at(module, path):
+    """Return what the node has of CRIU (dict) when it is looked for there."""
+    return module("engine_info", {"engine_options": {"criu": {"path": path}}})["engines"]["criu"]
 
 
 @on_criu_kernel
@@ -126,20 +126,40 @@ def test_unknown_engine(module):
 ], ids=["version", "other words", "silent"])
 def test_version_of_criu(module, tmp_path, program, script, version):
     path = program(tmp_path / "criu", "#!/bin/sh\n[ \"$*\" = --version ] || exit 1\n%s\n" % script)
-    assert module("engine_info", {"criu_path": path})["criu"] == {"path": path, "version": version}
+    found = criu_at(module, path)
+    assert (found["path"], found["version"]) == (path, version)
 
 
 @on_criu_kernel
 def test_criu_that_cannot_be_executed(module, tmp_path):
     (tmp_path / "criu").write_text("#!/bin/sh\necho Version: 4.2.1\n")
     (tmp_path / "criu").chmod(0o644)
-    assert module("engine_info", {"criu_path": str(tmp_path / "criu")})["criu"]["version"] == ""
+    assert criu_at(module, str(tmp_path / "criu"))["version"] == ""
 
 
 @on_criu_kernel
 def test_criu_that_is_a_directory(module, tmp_path):
-    answer = module("engine_info", {"criu_path": str(tmp_path)})
-    assert answer.get("criu") == {"path": str(tmp_path), "version": ""}
+    found = criu_at(module, str(tmp_path))
+    assert (found["path"], found["version"]) == (str(tmp_path), "")
+
+
+@on_criu_kernel
+def test_version_of_blcr(module, tmp_path, program):
+    for name in ("cr_run", "cr_checkpoint", "cr_restart"):
+        program(tmp_path / name, "#!/bin/sh\necho $(basename $0) version 0.8.6_b4\n")
+    found = module("engine_info", {"engine_options": {"blcr": {"path": str(tmp_path)}}})["engines"]["blcr"]
+    assert (found["path"], found["version"]) == (str(tmp_path), "0.8.6_b4")
+
+
+@pytest.mark.parametrize("options, why", [
+    ({"criu": {"path": "criu"}}, "the configuration of criu names 'criu', which is not an absolute path; correct engine_options"),
+    ({"blcr": {"stall": 3}}, "the configuration of blcr has unknown settings: engine_options.stall; correct engine_options"),
+    ({"dmtcp": {}}, "engine_options has dictionaries for the engines criu, blcr, got: dmtcp"),
+    ({"criu": []}, "engine_options has dictionaries for the engines criu, blcr, got: criu"),
+])
+def test_options_that_are_none(module, options, why):
+    answer = module("engine_info", {"engine_options": options})
+    assert (answer["failed"], answer["msg"]) == (True, "%s: %s" % (MACHINE.nodename, why))
 
 
 @pytest.mark.root

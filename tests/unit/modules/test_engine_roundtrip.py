@@ -32,7 +32,7 @@ def trip(module, place, everyones_python, processes_naming):
     images.mkdir()
 
     def call(criu_path, check=False, caller=None, **changed):
-        arguments = dict({"criu_path": str(criu_path), "directory": str(images), "timeout": 10}, **changed)
+        arguments = dict({"engine": "criu", "engine_options": {"path": str(criu_path)}, "directory": str(images), "timeout": 10}, **changed)
         answer = module("engine_roundtrip", arguments, check=check, python=everyones_python, user=caller)
         assert os.listdir(images) == []
         assert wait_until(lambda: not processes_naming(images), 10)
@@ -86,7 +86,17 @@ def test_ordinary_user_is_refused(trip, place, nobody):
 def test_unknown_engine(trip, place):
     answer = trip(place / "criu", engine="dmtcp")
     assert answer["failed"] is True
-    assert answer["msg"] == "value of engine must be one of: criu, blcr, got: dmtcp"
+    assert answer["msg"] == "%s: value of engine must be one of: criu, blcr, got: dmtcp" % NODE
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("options, why", [
+    ({"path": "criu"}, "names 'criu', which is not an absolute path"), ({"stall": 90}, "sets engine_options.stall to more than 60 seconds"),
+    ({"way": "/x"}, "has unknown settings: engine_options.way"),
+])
+def test_options_that_are_none(trip, place, options, why):
+    answer = trip(place / "criu", engine_options=options)
+    assert (answer["failed"], answer["msg"]) == (True, "%s: the configuration of criu %s; correct engine_options" % (NODE, why))
 
 
 @pytest.mark.root
@@ -180,14 +190,14 @@ def test_restore_that_brings_nothing_back(trip, place, program):
 
 @pytest.mark.root
 def test_directory_that_is_missing(module, place, program, everyones_python):
-    answer = module("engine_roundtrip", {"criu_path": engine(program, place / "criu"), "directory": str(place / "nothing")},
+    answer = module("engine_roundtrip", {"engine": "criu", "engine_options": {"path": engine(program, place / "criu")},
+                                         "directory": str(place / "nothing")},
                     python=everyones_python)
     assert str(place / "nothing") in (answer.get("msg") or answer["cause"])
 
 
 def test_output_that_is_empty(place, program, nobody):
-    settings = {"engine": "criu", "criu_path": engine(program, place / "criu"), "criu_options": [], "engine_timeout": 1,
-                "engine_stall": 1}
+    settings = {"engine": "criu", "engine_options": {"path": engine(program, place / "criu"), "stall": 1}, "engine_timeout": 1}
     made = engine_roundtrip.EngineRoundTrip(settings, privilege.account("nobody"), str(place), 0)
     with pytest.raises(roundtrip.RoundTripError) as caught:
         made._await_progress(5, "before the dump")

@@ -225,8 +225,8 @@ def own_hooks(stage, repository):
     shutil.copytree(repository / "plugins" / "module_utils" / "torque_ckpt", stage.place / "lib" / "torque_ckpt")
     (stage.store / ".ckpt-torque-store").write_text("test\n")
     settings = stage.place / "hooks.json"
-    settings.write_text(json.dumps({"stores": [{"path": str(stage.store), "id": "test"}], "criu_path": "/bin/false", "engine_timeout": 10,
-                                    "run_directory": str(stage.place / "run")}))
+    settings.write_text(json.dumps({"stores": [{"path": str(stage.store), "id": "test"}], "engine_options": {"path": "/bin/false"},
+                                    "engine_timeout": 10, "run_directory": str(stage.place / "run")}))
     settings.chmod(0o644)
     for name in ("run", "checkpoint", "restart"):
         stage.use(**{name: """\

@@ -15,9 +15,9 @@ ARROWS = {
     "store": {"image", "system", "telemetry", "torque"},
     "files": {"image", "system"},
     "job": {"system", "telemetry", "torque"},
-    "config": {"image"},
+    "config": {"engines", "image"},
     "engines": {"system"},
-    "image": {"system"},
+    "image": {"engines", "system"},
     "telemetry": {"system", "torque"},
     "torque": set(),
     "system": set(),
@@ -25,9 +25,9 @@ ARROWS = {
 }
 """Which rooms a room may import, beside GROUND, which all may."""
 
-ONE_FILE = {("files", "image"): {"schema"}, ("config", "image"): {"compressors"}, ("job", "telemetry"): {"syslog"},
-            ("job", "torque"): {"names"}, ("store", "telemetry"): {"syslog"}, ("store", "torque"): {"names"},
-            ("telemetry", "torque"): {"contract"}}
+ONE_FILE = {("files", "image"): {"schema"}, ("config", "image"): {"compressors"}, ("config", "engines"): {"registry"},
+            ("image", "engines"): {"registry"}, ("job", "telemetry"): {"syslog"}, ("job", "torque"): {"names"},
+            ("store", "telemetry"): {"syslog"}, ("store", "torque"): {"names"}, ("telemetry", "torque"): {"contract"}}
 """Of these rooms one file alone."""
 
 HEALTH = 20

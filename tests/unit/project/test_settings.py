@@ -1,4 +1,5 @@
 """The role checkpoint_hooks against the table of the hooks' settings: a setting that it lacks, or has otherwise, is found here."""
+import inspect
 import re
 
 import pytest
@@ -6,6 +7,7 @@ import yaml
 
 from paths import TOP
 from torque_ckpt import config, settings
+from torque_ckpt.engines import registry
 
 ROLE = TOP / "roles/checkpoint_hooks"
 SPECS = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
@@ -18,7 +20,7 @@ NO_VARIABLE = {
 }
 """Settings that are not the role's to set, and why."""
 NOT_WRITTEN = {"transfer_ssh_config"}
-COMPUTED = {"stores", "criu_path", "blcr_directory", "torque_directory"}
+COMPUTED = {"stores", "torque_directory"}
 """Settings whose variables get their defaults from other roles."""
 ROWS = [row for row in config.SETTINGS if row.name not in NO_VARIABLE]
 
@@ -50,15 +52,44 @@ def test_variable_is_as_the_row(row):
     assert spec["type"] in wanted_types(row)
     if row.check in (settings.check_texts, settings.check_job_paths):
         assert spec["elements"] == "str"
-    if row.name != "engine":
-        assert tuple(spec.get("choices", ())) == row.choices
+    assert tuple(spec.get("choices", ())) == (tuple(registry.names()) if row.name == "engine" else row.choices)
     if row.name in COMPUTED:
         assert "{{" in DEFAULTS[name]
     else:
         assert (number_of_bytes(DEFAULTS[name]) if row.unit == "bytes" else DEFAULTS[name]) == row.default
 
 
-@pytest.mark.parametrize("row", config.SETTINGS, ids=lambda row: row.name)
+def test_every_engine_has_its_options():
+    assert list(SPECS["checkpoint_hooks_engine_options"]["options"]) == registry.names()
+
+
+@pytest.mark.parametrize("entry", registry.ENGINES, ids=lambda entry: entry.name)
+def test_options_of_an_engine_are_as_its_rows(entry):
+    """What is not set is the hooks' to know, so that no default stands in two places."""
+    specs = SPECS["checkpoint_hooks_engine_options"]["options"][entry.name]["options"]
+    assert list(specs) == [row.name for row in entry.options]
+    for row in entry.options:
+        assert specs[row.name]["type"] in wanted_types(row)
+        assert specs[row.name].get("elements") == ("str" if row.check is settings.check_texts else None)
+        assert "default" not in specs[row.name]
+
+
+@pytest.mark.parametrize("entry", registry.ENGINES, ids=lambda entry: entry.name)
+def test_a_role_of_the_engines_name_installs_it(entry):
+    assert (TOP / "roles" / entry.name / "tasks/main.yml").exists()
+
+
+@pytest.mark.parametrize("entry", registry.ENGINES, ids=lambda entry: entry.name)
+def test_entry_is_whole(entry):
+    assert entry.load().name == entry.name
+    assert set(inspect.signature(entry.load()).parameters) == {row.name for row in entry.options} | {"timeout"}
+    assert not entry.find_fault(entry.with_defaults({}))
+
+
+ROWS_OF_ALL = config.SETTINGS + tuple(row for entry in registry.ENGINES for row in entry.options)
+
+
+@pytest.mark.parametrize("row", ROWS_OF_ALL, ids=lambda row: row.name)
 def test_row_is_whole(row):
     assert row.help.endswith(".")
     assert row.type != "int" or (row.unit and row.least is not None)

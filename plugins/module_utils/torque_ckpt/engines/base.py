@@ -18,6 +18,25 @@ class Engine:
     keeps_ids = True
     """bool: whether what is restored has the process ids that it had."""
 
+    @staticmethod
+    def find_difference(found, here):
+        """Return why an image of this engine cannot go on on a node (str), empty if nothing of the engine's stands against it.
+
+        Architecture and CPU have been compared already.
+
+        :param found: the image's manifest (dict)
+        :param here: the node, from compatibility.node() or of that form (dict)
+        """
+        return ""
+
+    @staticmethod
+    def probe(options):
+        """Return what this node has of the engine (dict), for people and playbooks, with "version" (str), empty if it is not installed.
+
+        :param options: the engine's options (dict); the engine need not be there
+        """
+        raise NotImplementedError
+
     def version(self):
         """Return the engine's version (str)."""
         raise NotImplementedError

@@ -167,6 +167,23 @@ class Blcr(Engine):
         """See Engine. cr_run preloads the library without which BLCR cannot stop a process."""
         return [self._command("cr_run"), "--"] + arguments
 
+    @staticmethod
+    def find_difference(found, here):
+        """See Engine. Addresses of one build of the kernel are in the image, with which it would crash another."""
+        build, mine = [(node["kernel"], node["kernel_version"]) for node in (found, here)]
+        return "was made by BLCR on kernel %s (%s), this node has %s (%s)" % (build + mine) if build != mine else ""
+
+    @classmethod
+    def probe(cls, options):
+        """See Engine; also path, and which of BLCR's kernel modules are loaded."""
+        try:
+            version = cls(**options).version()
+        except HookError:
+            version = ""
+        loaded = [line.split()[0] for line in _lines("/proc/modules")]
+        return {"path": options["path"], "version": version,
+                "modules": [name for name in ("blcr", "blcr_imports") if name.encode("ascii") in loaded]}
+
     def version(self):
         """See Engine."""
         status, output = run([self._command("cr_checkpoint"), "--version"], self.timeout)

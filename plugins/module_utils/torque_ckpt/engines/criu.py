@@ -17,6 +17,7 @@ from .base import Engine
 # --manage-cgroups      pbs_mom owns the job's cgroups
 _COMMON = ["--unprivileged", "--shell-job", "--file-locks", "--ext-unix-sk", "--link-remap", "--manage-cgroups=ignore", "-v1"]
 
+_CAPABILITIES = {"setpcap": CAP_SETPCAP, "sys_ptrace": CAP_SYS_PTRACE, "checkpoint_restore": CAP_CHECKPOINT_RESTORE}
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 _PID_IN_USE = re.compile(r"(?:Can't fork for|Unable to fork|Can't clone).*File exists|Pid \d+ do not match expected", re.IGNORECASE)
 # CRIU's processes talk to each other through abstract sockets, to which whoever is on the node can send. After another failure that
@@ -39,11 +40,15 @@ def _last_capability():
         return int(stream.read())
 
 
+def _read_bounding_set():
+    """Return the capabilities (int, a bit each) that root can have on this node."""
+    with open("/proc/self/status") as stream:
+        return next(int(line.split()[1], 16) for line in stream if line.startswith("CapBnd:"))
+
+
 def _is_cut_down():
     """Whether root's bounding set lacks a capability on this node, as it does in most containers."""
-    with open("/proc/self/status") as stream:
-        bounding = next(int(line.split()[1], 16) for line in stream if line.startswith("CapBnd:"))
-    return bounding != (1 << (_last_capability() + 1)) - 1
+    return _read_bounding_set() != (1 << (_last_capability() + 1)) - 1
 
 
 def _is_restricted():
@@ -111,6 +116,17 @@ class Criu(Engine):
     def restore_capabilities(self):
         """See Engine. CRIU drops the bounding capabilities that a process had lost, for which it needs CAP_SETPCAP."""
         return (CAP_CHECKPOINT_RESTORE,) + ((CAP_SETPCAP,) if _is_cut_down() else ())
+
+    @classmethod
+    def probe(cls, options):
+        """See Engine; also path, the capabilities of root's bounding set that CRIU needs, and whether it may have execmem()."""
+        try:
+            version = cls(**options).version()
+        except HookError:
+            version = ""
+        bounding = _read_bounding_set()
+        return {"path": options["path"], "version": version, "execmem": execmem(),
+                "capabilities": {name: bool(bounding >> number & 1) for name, number in _CAPABILITIES.items()}}
 
     def version(self):
         """See Engine."""

@@ -1,19 +1,99 @@
-"""Which engine the configuration means (engines/base.py says what an engine is)."""
+"""The engines: one entry each. base.py says what an engine is.
+
+A further engine is a file in this directory, its entry here, and a role that installs it. What chooses, configures and tries engines goes
+by the entry; the variables of the role checkpoint_hooks are compared with it by a test, docs/reference/hooks-json.md is generated.
+"""
 from ..errors import HookError, CONFIG
+from ..settings import Setting, check_path, check_texts, find_faults
+
+
+class Entry:
+    """One engine.
+
+    :param name: how configuration, manifest and the role that installs it are called (str)
+    :param title: its name in sentences (str)
+    :param load: called when the engine is used; returns its class, whose parameters are the options and "timeout". It imports the class
+        itself, in a statement: a hook loads no other engine, and Ansible finds by the statement what a module needs
+    :param first, last: the kernels on which it runs, as (major, minor); last is None if there is no end
+    :param options: what a site may set of it (tuple of Setting), engine_options in hooks.json
+    :param mode: how it runs there (str), for sentences, if that is why older kernels do not do
+    :param notes: names of files that it may add to an image when it restores it (tuple of str); it never reads them
+    :param socketless_library: what LD_PRELOAD holds in a job that can have no sockets, as the engine restores none (str), or empty
+    """
+
+    def __init__(self, name, title, load, first, last, options, mode="", notes=(), socketless_library=""):
+        self.name, self.title, self.load = name, title, load
+        self.first, self.last = first, last
+        self.options = options
+        self.mode, self.notes, self.socketless_library = mode, notes, socketless_library
+
+    def runs_on(self, kernel):
+        """Whether it runs on a kernel, a (major, minor)."""
+        return self.first <= kernel and (self.last is None or kernel <= self.last)
+
+    def with_defaults(self, options):
+        """Return options (dict) with the defaults of those that it lacks."""
+        return dict({option.name: option.default for option in self.options}, **options)
+
+    def find_fault(self, options):
+        """Return what is wrong with options (dict), as settings.Setting.find_fault does."""
+        unknown = sorted(set(options) - {option.name for option in self.options})
+        if unknown:
+            return "has unknown settings: %s" % ", ".join("engine_options." + name for name in unknown)
+        return next(find_faults(self.options, self.with_defaults(options), "engine_options."), "")
+
+
+def _load_criu():
+    from .criu import Criu
+    return Criu
+
+
+def _load_blcr():
+    from .blcr import Blcr
+    return Blcr
+
+
+ENGINES = (
+    # As an ordinary user CRIU needs CAP_CHECKPOINT_RESTORE, which is Linux 5.9.
+    Entry("criu", "CRIU", _load_criu, (5, 9), None, (
+        Setting("path", "/usr/sbin/criu", "CRIU, by absolute path: pbs_mom's PATH has no sbin.", check=check_path),
+        Setting("options", [], "Appended to every `criu dump` and `criu restore`.", check=check_texts),
+        Setting("stall", 30, "How long CRIU may neither use a processor nor read or write before it is killed: another user of the node "
+                "may have it wait for something that never comes.", least=1, most=60, unit="seconds"),
+    ), mode="as an ordinary user", notes=("stats-restore",)),
+    # BLCR 0.8.6_b4 ends at 3.17 (0.8.5 at 3.7). It begins at 2.6, but the hooks need what Linux has since 3.5: child subreapers, and the
+    # lists of children in /proc.
+    Entry("blcr", "BLCR", _load_blcr, (3, 5), (3, 17), (
+        Setting("path", "/opt/blcr/current/bin", "The directory of cr_run, cr_checkpoint and cr_restart.", check=check_path),
+        Setting("dump_options", [], "Appended to every `cr_checkpoint`, for instance `--save-private`, which puts programs and libraries "
+                "into the image.", check=check_texts),
+        Setting("restore_options", [], "Appended to every `cr_restart`, for instance `--relocate` and `OLD=NEW`. With `--no-restore-pid` a "
+                "job comes back with other process ids, so that none can be in use; programs that know their own ids break.",
+                check=check_texts),
+    ), socketless_library="libcr_run"),
+)
+"""In the order in which "auto" prefers them."""
+
+
+def names():
+    """Return the names (list of str) of all engines, preferred ones first."""
+    return [entry.name for entry in ENGINES]
+
+
+def find(name):
+    """Return the Entry of an engine, or None if these hooks do not know it."""
+    return next((entry for entry in ENGINES if entry.name == name), None)
 
 
 def get(configuration):
     """Return the configured Engine.
 
-    :param configuration: dict from config.load
-    :raises HookError: CONFIG for an engine these hooks do not know
+    :param configuration: dict with engine, engine_timeout and maybe engine_options, as from config.load
+    :raises HookError: CONFIG for an engine that these hooks do not know, or that is not on this node
     """
-    timeout = configuration["engine_timeout"]
-    if configuration["engine"] == "criu":
-        from .criu import Criu
-        return Criu(configuration["criu_path"], configuration["criu_options"], timeout, configuration["engine_stall"])
-    if configuration["engine"] == "blcr":
-        from .blcr import Blcr
-        return Blcr(configuration["blcr_directory"], configuration["blcr_dump_options"], configuration["blcr_restore_options"], timeout)
-    raise HookError(CONFIG, "engine %s is not known to these hooks (known: blcr, criu); set checkpoint_hooks_engine"
-                    % ascii(configuration["engine"]))
+    entry = find(configuration["engine"])
+    if entry is None:
+        raise HookError(CONFIG, "engine %s is not known to these hooks (known: %s); set checkpoint_hooks_engine"
+                        % (ascii(configuration["engine"]), ", ".join(sorted(names()))))
+    options = entry.with_defaults(configuration.get("engine_options", {}))
+    return entry.load()(timeout=configuration["engine_timeout"], **options)

@@ -2,6 +2,7 @@
 import os
 import re
 
+from ..engines import registry
 from ..errors import HookError, REFUSED
 
 # What programs of x86 use and cannot do without once they have seen it. /proc/cpuinfo lists mitigations and the like as well.
@@ -48,10 +49,8 @@ def lacks(found, here):
     missing = sorted(set(found["cpu"]) - set(here["cpu"]))
     if missing:
         return "was made on a CPU with %s, which this node's CPU lacks" % " ".join(missing)
-    build, mine = [(node["kernel"], node["kernel_version"]) for node in (found, here)]
-    if found["engine"]["name"] == "blcr" and build != mine:  # it would crash the kernel: addresses of one build are in the image
-        return "was made by BLCR on kernel %s (%s), this node has %s (%s)" % (build + mine)
-    return ""
+    engine = registry.find(found["engine"]["name"])  # None for one that no node of these hooks has, which is refused for that
+    return engine.load().find_difference(found, here) if engine else ""
 
 
 def check(found, shown):

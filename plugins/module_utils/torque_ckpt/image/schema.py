@@ -1,6 +1,7 @@
 """What manifest.json holds: formats, fields and their kinds."""
 import os
 
+from ..engines import registry
 from ..system import mounts, strict_json
 from ..system.strict_json import FLAG, NAME, SECONDS, number, text
 
@@ -16,7 +17,8 @@ KNOWN = (1, 2) + READ
 DEFAULTS = {"carried": [], "left": [], "open_files": [], "bound": False, "bound_reason": "", "lost": [], "incarnation": ""}
 """What the manifest says where the facts say nothing."""
 
-NOT_LISTED = {FILE, "stats-restore"}  # the second is CRIU's note of an earlier restart; it reads it never
+NOT_LISTED = {FILE}.union(*(engine.notes for engine in registry.ENGINES))
+"""Files of an image that its manifest does not list."""
 
 OUTPUT = ("stdout", "stderr")
 """What the copies of the job's output are called in an image."""

@@ -1,11 +1,13 @@
 """The program that is frozen and revived, and how its evidence is judged.
 
-Each line it writes has passed through a pipe, a unix socket, an inet socket (with BLCR a second pipe instead),
+Each line it writes has passed through a pipe, a unix socket, an inet socket (a second pipe instead with an engine that restores none),
 a second process and a thread, and carries a secret that exists in its memory only. A
 gap, a repeat, a changed secret or a counter that starts anew cannot hide. It waits for no point in time: Python's own
 sleep and timeouts go by the time since boot, which is another on the next node.
 """
 import re
+
+from ..engines import registry
 
 STATUS = 7
 """The exit status that it is told to end with; anything but 0 and 1, which failures produce by themselves."""
@@ -13,7 +15,7 @@ STATUS = 7
 PROGRAM = '''\
 import ctypes, os, socket, struct, sys, threading
 stop_file, tick, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
-sockets = "libcr_run" not in os.environ.get("LD_PRELOAD", "")  # BLCR brings none back
+sockets = not any(library in os.environ.get("LD_PRELOAD", "") for library in SOCKETLESS)  # these engines restore none
 reader, writer = os.pipe()
 hear, say = [end.detach() for end in socket.socketpair()] if sockets else os.pipe()
 if os.fork() == 0:
@@ -61,7 +63,7 @@ while not os.path.exists(stop_file):
     usleep(int(tick * 1e6))
 os.write(1, ("end %d\\n" % counter).encode())
 os._exit(status)
-'''
+'''.replace("SOCKETLESS", repr([engine.socketless_library for engine in registry.ENGINES if engine.socketless_library]))
 
 
 class Evidence:

@@ -9,7 +9,7 @@ NO_BLCR_NO_CRIU = ("BLCR cannot run on kernel %s: with these hooks it runs on ke
                    "newer for CRIU")
 NO_CRIU = "CRIU cannot run as an ordinary user on kernel %s: it needs 5.9 or newer; set checkpoint_engine to blcr or auto"
 NO_CRIU_NO_BLCR = "CRIU cannot run as an ordinary user on kernel %s: it needs 5.9 or newer; boot a newer kernel"
-NONE = ("no engine can run on kernel %s: BLCR runs on kernels 3.5 to 3.17, CRIU as an ordinary user on 5.9 and newer; "
+NONE = ("no engine can run on kernel %s: BLCR runs on kernels 3.5 to 3.17, CRIU runs as an ordinary user on kernels 5.9 and newer; "
         "boot a kernel in one of these ranges")
 ASKED = "asked for, and kernel %s can run it"
 BLCR = "kernel %s is between 3.5 and 3.17"

@@ -270,7 +270,7 @@ class Site:
 
     def configure(self, **settings):
         """Write the configuration."""
-        values = {"stores": [{"path": self.store, "id": "main"}], "criu_path": self.criu, "engine_timeout": LIMIT,
+        values = {"stores": [{"path": self.store, "id": "main"}], "engine_options": {"path": self.criu}, "engine_timeout": LIMIT,
                   "run_directory": self.run_directory, "key_path": self.key, "restart_backoff": 0, "reserve": 0,
                   "state_directory": self.state_directory}
         with open(self.config, "w") as stream:

@@ -31,9 +31,8 @@ def refusal(path, owner=None):
 
 def test_what_is_not_set_has_its_default(write):
     assert config.load(write({"stores": STORES}), owner=os.geteuid()) == {
-        "engine": "criu", "stores": STORES, "criu_path": "/usr/sbin/criu", "criu_options": [],
-        "blcr_directory": "/usr/bin", "blcr_dump_options": [], "blcr_restore_options": [], "engine_timeout": 3600, "engine_stall": 30,
-        "compression": "none", "compression_level": 0,
+        "engine": "criu", "stores": STORES, "engine_options": {"path": "/usr/sbin/criu", "options": [], "stall": 30},
+        "engine_timeout": 3600, "compression": "none", "compression_level": 0,
         "run_directory": "/run/ckpt-torque", "private_directory": "", "key_path": "/etc/ckpt-torque/manifest.key",
         "restart_attempts": 5, "restart_backoff": 10,
         "depth": 2, "reserve": 1 << 30, "lock_timeout": 120, "state_directory": "/var/lib/ckpt-torque", "metrics_directory": "",
@@ -45,9 +44,9 @@ def test_what_is_not_set_has_its_default(write):
 
 
 def test_what_is_set_counts(write):
-    wanted = {"engine": "blcr", "stores": STORES, "criu_path": "/opt/criu", "criu_options": ["--tcp-close"],
-              "blcr_directory": "/opt/blcr/bin", "blcr_dump_options": ["--save-exe"], "blcr_restore_options": ["--no-restore-pid"],
-              "engine_timeout": 5, "engine_stall": 7, "compression": "lz4", "compression_level": 3,
+    wanted = {"engine": "blcr", "stores": STORES,
+              "engine_options": {"path": "/opt/blcr", "dump_options": ["--save-exe"], "restore_options": ["--no-restore-pid"]},
+              "engine_timeout": 5, "compression": "lz4", "compression_level": 3,
               "run_directory": "/run/elsewhere", "private_directory": "/scratch", "key_path": "/etc/elsewhere",
               "restart_attempts": 1, "restart_backoff": 0,
               "depth": 5, "reserve": 0, "lock_timeout": 1, "state_directory": "/var/elsewhere", "metrics_directory": "/var/metrics",
@@ -63,8 +62,14 @@ def test_what_is_set_counts(write):
 
 def test_loading_leaves_the_defaults_alone(write):
     before = json.dumps(config.DEFAULTS, sort_keys=True)
-    config.load(write({"stores": STORES, "engine": "blcr", "criu_options": ["-v4"]}), owner=os.geteuid())
+    config.load(write({"stores": STORES, "engine": "blcr", "engine_options": {"dump_options": ["-v4"]}}), owner=os.geteuid())
     assert json.dumps(config.DEFAULTS, sort_keys=True) == before
+
+
+def test_options_of_an_unknown_engine_are_left_alone(write):
+    """registry.get() says which engines there are."""
+    wanted = {"stores": STORES, "engine": "dmtcp", "engine_options": {"any": 1}}
+    assert config.load(write(wanted), owner=os.geteuid())["engine_options"] == {"any": 1}
 
 
 def test_text_is_utf8_whatever_the_locale(write):
@@ -131,7 +136,7 @@ def test_unknown_settings_are_all_named_in_order(write):
 @pytest.mark.parametrize("key, value, wanted", [
     ("engine", 1, "str"), ("engine", None, "str"), ("engine", ["criu"], "str"),
     ("stores", "/shared/ckpt", "list"), ("stores", {"path": "/shared/ckpt", "id": "main"}, "list"),
-    ("criu_path", ["/usr/sbin/criu"], "str"), ("criu_options", "--tcp-close", "list"), ("criu_options", None, "list"),
+    ("engine_options", [], "dict"), ("engine_options", None, "dict"),
     ("engine_timeout", "3600", "int"), ("engine_timeout", 1.5, "int"), ("engine_timeout", None, "int"),
     ("compression", None, "str"), ("compression_level", "9", "int"),
     ("run_directory", False, "str"), ("depth", "2", "int"), ("reserve", "1G", "int"), ("lock_timeout", 0.5, "int"),
@@ -150,13 +155,19 @@ def test_no_store(write, content):
     ({"stores": [{"path": "/x"}]}, "names a store that is not a path and an id"),
     ({"stores": [{"path": "/x", "id": 7}]}, "names a store that is not a path and an id"),
     ({"stores": [{"path": "x", "id": "a"}]}, "names 'x', which is not an absolute path"),
-    ({"criu_path": "criu"}, "names 'criu', which is not an absolute path"),
+    ({"engine_options": {"path": "criu"}}, "names 'criu', which is not an absolute path"),
+    ({"engine_options": {"path": ["/criu"]}}, "sets engine_options.path to something that is not a str"),
+    ({"engine_options": {"options": None}}, "sets engine_options.options to something that is not a list"),
+    ({"engine_options": {"dump_options": [], "criu": {}}}, "has unknown settings: engine_options.criu, engine_options.dump_options"),
+    ({"engine": "blcr", "engine_options": {"stall": 5}}, "has unknown settings: engine_options.stall"),
+    ({"engine": "blcr", "engine_options": {"restore_options": [1]}}, "sets engine_options.restore_options to something that is not text"),
     ({"run_directory": "run"}, "names 'run', which is not an absolute path"),
-    ({"criu_options": [1]}, "sets criu_options to something that is not text"),
+    ({"engine_options": {"options": [1]}}, "sets engine_options.options to something that is not text"),
     ({"engine_timeout": True}, "sets engine_timeout to something that is not a number of seconds"),
     ({"engine_timeout": 0}, "sets engine_timeout to something that is not a number of seconds"),
-    ({"engine_stall": 0}, "sets engine_stall to something that is not a number of seconds"),
-    ({"engine_stall": 61}, "sets engine_stall to more than 60 seconds"),
+    ({"engine_options": {"stall": 0}}, "sets engine_options.stall to something that is not a number of seconds"),
+    ({"engine_options": {"stall": True}}, "sets engine_options.stall to something that is not a number of seconds"),
+    ({"engine_options": {"stall": 61}}, "sets engine_options.stall to more than 60 seconds"),
     ({"changed_files": "warn"}, "sets changed_files to 'warn', which these hooks do not know"),
     ({"compression": "xz"}, "sets compression to 'xz', which these hooks do not know"),
     ({"compression": ""}, "sets compression to '', which these hooks do not know"),

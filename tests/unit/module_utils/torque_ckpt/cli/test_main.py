@@ -36,7 +36,7 @@ class Fleet:
         self.config = os.path.join(top, "etc", "hooks.json")
         self.store = os.path.join(top, "store")
         self.settings = {
-            "stores": [{"path": self.store, "id": "main"}], "criu_path": os.path.join(top, "criu"), "engine_timeout": LIMIT,
+            "stores": [{"path": self.store, "id": "main"}], "engine_options": {"path": os.path.join(top, "criu")}, "engine_timeout": LIMIT,
             "run_directory": os.path.join(top, "run"), "key_path": os.path.join(top, "key"),
             "state_directory": os.path.join(top, "state"), "torque_directory": os.path.join(top, "bin"), "depth": 2}
         for name in ("etc", "etc/nodes", "store", "bin"):
@@ -918,12 +918,13 @@ def test_engine_of_root_finds_nothing_in_the_callers_environment(fleet, command)
 
 
 def test_status_of_a_node_that_is_set_up_wrongly(fleet):
-    os.unlink(fleet.settings["criu_path"])
+    criu = fleet.settings["engine_options"]["path"]
+    os.unlink(criu)
     os.unlink(os.path.join(fleet.store, location.MARKER))
     done = fleet.call("status")
     assert done.returncode == 1
     assert "engine  criu NOT USABLE\n" in done.stdout and "store   %s (main), NOT USABLE\n" % fleet.store in done.stdout
-    assert done.stderr.splitlines()[0] == "torque-ckpt: criu is not at %s on this node; run the role criu" % fleet.settings["criu_path"]
+    assert done.stderr.splitlines()[0] == "torque-ckpt: criu is not at %s on this node; run the role criu" % criu
 
 
 def test_status_of_a_node_without_a_key(fleet):
@@ -933,7 +934,7 @@ def test_status_of_a_node_without_a_key(fleet):
 
 
 def test_status_of_a_host_that_is_not_a_node(fleet):
-    os.unlink(fleet.settings["criu_path"])
+    os.unlink(fleet.settings["engine_options"]["path"])
     os.unlink(fleet.settings["key_path"])
     fleet.record("node1", node="node1")
     assert fleet.ask("status")["engine"] == {"name": None, "version": None}

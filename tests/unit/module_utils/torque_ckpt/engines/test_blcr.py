@@ -74,8 +74,8 @@ def failure(work, *arguments, **named):
 # What is there
 
 def test_get_gives_the_configured_blcr(commands):
-    found = registry.get({"engine": "blcr", "blcr_directory": str(commands), "blcr_dump_options": ["--save-exe"],
-                          "blcr_restore_options": ["--relocate", "/a=/b"], "engine_timeout": 5})
+    found = registry.get({"engine": "blcr", "engine_timeout": 5, "engine_options": {
+        "path": str(commands), "dump_options": ["--save-exe"], "restore_options": ["--relocate", "/a=/b"]}})
     assert (found.name, found.path, found.dump_options, found.restore_options, found.timeout) == (
         "blcr", str(commands), ["--save-exe"], ["--relocate", "/a=/b"], 5)
     assert found.keeps_ids and not found.dump_capabilities and not found.restore_capabilities
@@ -384,7 +384,7 @@ def blcr_site(site, open_directory):
             stream.write("#!/usr/bin/python3\n" + DOUBLE.read_text())
         os.chmod(path, 0o755)
     site.commands = place
-    site.configure(engine="blcr", blcr_directory=place)
+    site.configure(engine="blcr", engine_options={"path": place})
     return site
 
 
@@ -440,7 +440,7 @@ def test_kernel_that_stops_the_job_when_everybody_has_given_up(hook, blcr_site, 
     """The record stays, by which the job's leader, or here the test, sets it going again."""
     found = start_job(user=blcr_site.user)
     leader, job = found.leader, found.pids[0]
-    blcr_site.configure(engine="blcr", blcr_directory=blcr_site.commands, engine_timeout=1)
+    blcr_site.configure(engine="blcr", engine_options={"path": blcr_site.commands}, engine_timeout=1)
     path = os.path.join(blcr_site.commands, "cr_checkpoint")
     with open(path, "w") as stream:
         stream.write("#!/bin/sh\n[ $1 != --version ] || exec echo version 0.8.6_b4\nexec sleep 60\n")

@@ -16,8 +16,8 @@ from torque_ckpt.system import processes
 
 def test_get_gives_the_configured_criu(program):
     path = program("exit 0\n")
-    found = registry.get({"engine": "criu", "criu_path": path, "criu_options": ["--tcp-close"], "engine_timeout": 5,
-                          "engine_stall": 3})
+    found = registry.get({"engine": "criu", "engine_timeout": 5,
+                          "engine_options": {"path": path, "options": ["--tcp-close"], "stall": 3}})
     assert isinstance(found, base.Engine)
     assert (found.name, found.path, found.options, found.timeout, found.stall) == ("criu", path, ["--tcp-close"], 5, 3)
 
@@ -25,7 +25,7 @@ def test_get_gives_the_configured_criu(program):
 @pytest.mark.parametrize("name, shown", [("BLCR", "'BLCR'"), ("CRIU", "'CRIU'"), ("", "''"), ("\u00fc", "'\\xfc'")])
 def test_get_does_not_know_other_engines(name, shown):
     with pytest.raises(HookError) as caught:
-        registry.get({"engine": name, "criu_path": "/bin/true", "criu_options": [], "engine_timeout": 5})
+        registry.get({"engine": name, "engine_options": {"path": "/bin/true"}, "engine_timeout": 5})
     assert str(caught.value) == "engine %s is not known to these hooks (known: blcr, criu); set checkpoint_hooks_engine" % shown
     assert caught.value.code == errors.CONFIG
 

@@ -47,9 +47,8 @@ class Healthy:
         self.set(engine=engine)
 
     def set(self, **settings):
-        values = {"stores": [{"path": self.store, "id": "main"}], "criu_path": self.criu, "blcr_directory": self.commands,
-                  "key_path": self.key,
-                  "run_directory": self.run_directory}
+        values = {"stores": [{"path": self.store, "id": "main"}], "key_path": self.key, "run_directory": self.run_directory,
+                  "engine_options": {"path": {"criu": self.criu, "blcr": self.commands}.get(settings.get("engine", "criu"), "/none")}}
         with open(self.config, "w") as stream:
             json.dump(dict(values, **settings), stream)
         os.chmod(self.config, 0o644)

@@ -499,7 +499,7 @@ def blcr_site(site, open_directory):
     with open(os.path.join(place, "memory"), "wb") as stream:
         stream.write(PAGES)
     os.chmod(stream.name, 0o644)
-    site.blcr = {"engine": "blcr", "blcr_directory": place, "blcr_restore_options": ["--no-restore-pid"]}
+    site.blcr = {"engine": "blcr", "engine_options": {"path": place, "restore_options": ["--no-restore-pid"]}}
     return site
 
 
