@@ -54,7 +54,8 @@ def faults(role, specs, defaults):
     options = {}
     for spec in specs.values():
         options.update(spec["options"])
-    for name in sorted(set(options) ^ set(defaults)):
+    given = {name for name, option in options.items() if "default" not in option}  # by the caller
+    for name in sorted((set(options) - given) ^ set(defaults)):
         yield "roles/%s: %s is in %s only" % (role, name, "argument_specs" if name in options else "defaults")
     for name in sorted(set(options) & set(defaults)):
         if options[name].get("default") != defaults[name]:

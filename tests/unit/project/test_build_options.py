@@ -86,7 +86,7 @@ def found(tmp_path_factory):
                           "digest": "{{ __torque_build_digest }}", "configure": "{{ __torque_build_configure }}", "refused": "",
                           "packages": "{{ __torque_build_packages }}", "run_packages": "{{ __torque_build_run_packages }}"}}}],
             "rescue": [{"ansible.builtin.set_fact": {"answer": {"refused": "{{ ansible_failed_result.msg }}"}}}]}
-    return playbooks.answers(top, CASES, [task], {"__torque_build_artifact": {
+    return playbooks.answers(top, CASES, [task], {"torque_build_artifact": {
         "key": "KEY", "family": "Debian", "platform": "{{ platform | default('debian13-x86_64') }}"}})
 
 

@@ -17,7 +17,7 @@ def keys(tmp_path):
     """Return a function: with nodes that hold keys of these ids ({name: list of str, None where it was not reached}) and a list of keys to
     be laid there, it returns the ids that node1 is given (list of str), or what ansible-playbook said (str)."""
     def ask(nodes, given, limit="all"):
-        hosts = {name: {"__site_engine": {"key_ids": ids}} if ids is not None else {} for name, ids in nodes.items()}
+        hosts = {name: {"checkpoint_hooks_engine_info": {"key_ids": ids}} if ids is not None else {} for name, ids in nodes.items()}
         (tmp_path / "hosts.json").write_text(json.dumps({"all": {"children": {"torque_mom": {"hosts": hosts}}}}))
         (tmp_path / "play.yml").write_text(json.dumps([{
             "hosts": "torque_mom", "gather_facts": False, "vars": {"checkpoint_hooks_keys": given},

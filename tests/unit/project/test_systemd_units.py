@@ -3,6 +3,7 @@ import pathlib
 import re
 
 import pytest
+import yaml
 
 TOP = pathlib.Path(__file__).resolve().parents[3]
 UNITS = sorted(TOP.glob("roles/*/templates/*.service.j2"))
@@ -14,11 +15,11 @@ def test_systemd_finds_its_own_programs(path):
     assert not re.search("/usr/s?bin/systemd-", path.read_text())
 
 
-@pytest.mark.parametrize("role", ["torque_mom", "torque_server"])
-def test_environment_of_daemons_ends_its_line(role):
+@pytest.mark.parametrize("daemon", ["mom", "server"])
+def test_environment_of_daemons_ends_its_line(daemon):
     """pbs_mom cuts the last character of what does not, and jobs look for their commands in /usr/bi; systemd-tmpfiles adds no newline."""
-    text = (TOP / "roles" / role / "templates/tmpfiles.conf.j2").read_text()
-    assert re.search(r"/pbs_environment 0644 root root - \S+\\n$", text, re.MULTILINE)
+    paths = yaml.safe_load((TOP / "roles/torque_build/vars/main.yml").read_text())["torque_build_%s_paths" % daemon]
+    assert [argument for _type, path, _mode, argument in paths if path == "/pbs_environment"] == [r"PATH=/bin:/usr/bin\n"]
 
 
 def test_timer_has_twice_the_memory_that_one_users_images_may_take():

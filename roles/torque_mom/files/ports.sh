@@ -1,0 +1,1 @@
+../../torque_build/files/ports.sh
