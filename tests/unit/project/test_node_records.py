@@ -5,7 +5,8 @@ import pathlib
 import playbooks
 
 TEMPLATE = pathlib.Path(__file__).resolve().parents[3] / "roles/checkpoint_hooks/templates/node.json.j2"
-INFO = {"compressors": ["gzip"], "node": {"node": "n1"}, "criu": {"path": "/usr/sbin/criu", "version": "4.1"}, "blcr": {"modules": []}}
+INFO = {"compressors": ["gzip"], "node": {"node": "n1"},
+        "engines": {"criu": {"path": "/usr/sbin/criu", "version": "4.1"}, "blcr": {"modules": []}}}
 CASES = {
     "CRIU that passed the round trip": ("criu", {"criu_selftest": {"engine": {"version": "4.2"}}}, "4.2"),
     "CRIU without a round trip": ("criu", {}, "4.1"),
