@@ -11,8 +11,10 @@ import pytest
 
 from paths import MODULE_UTILS, TOP, WITNESS
 from torque_ckpt import errors
-from torque_ckpt.system import privilege, processes
+from torque_ckpt.selftest import roundtrip
+from torque_ckpt.system import processes
 from torque_ckpt.telemetry import metrics
+from waiting import wait_until
 
 ENTRY = '''
 def _load_toy():
@@ -64,46 +66,49 @@ def toy_site(site, open_directory):
 
 
 class Counter:
-    """A job 12.head that counts: output (str, a path), leader and root (pids)."""
+    """A job 12.head that counts: output (str, a path) and leader (pid)."""
 
-    def __init__(self, hook_directory, site, mom_directory):
-        self.output, self.stop = os.path.join(mom_directory, "out"), os.path.join(mom_directory, "stop")
-        program = os.path.join(mom_directory, "count")
+    def __init__(self, code, site, directory):
+        self.output, self.stop = os.path.join(directory, "out"), os.path.join(directory, "stop")
+        program = os.path.join(directory, "count")
         with open(program, "w") as stream:
             stream.write(COUNTER)
         os.chmod(program, 0o755)
-        code = "import sys; sys.path.insert(0, %r); from torque_ckpt.hooks.run import main; sys.exit(main(['run'] + sys.argv[1:], %r))"
-        with open(self.output, "w") as stream:
-            os.chown(self.output, site.user.uid, site.user.gid)
-            os.chmod(self.output, 0o600)
-            arguments = ["/usr/bin/python3", "-IS", "-c", code % (hook_directory, site.config), program, self.stop, "0"]
-
-            def become():
-                privilege.become(site.user)
-            self.leader = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=stream, start_new_session=True, preexec_fn=become,
-                                           env={"PATH": "/bin:/usr/bin", "PBS_JOBID": "12.head"})
+        start = "import sys; sys.path.insert(0, %r); from torque_ckpt.hooks.run import main; sys.exit(main(sys.argv, %r))"
+        null, output = os.open(os.devnull, os.O_RDONLY), os.open(self.output, os.O_CREAT | os.O_WRONLY, 0o600)
+        os.chown(self.output, site.user.uid, site.user.gid)
+        self.leader = roundtrip.spawn("/usr/bin/python3", ["-IS", "-c", start % (code, site.config), program, self.stop, "0"],
+                                      {"PATH": "/bin:/usr/bin", "PBS_JOBID": "12.head"}, "/", [null, output, output], site.user)
+        os.close(null)
+        os.close(output)
+        self.status = None
 
     def lines(self):
         with open(self.output) as stream:
             return stream.read().split("\n")[:-1]
 
-    @property
-    def root(self):
-        return processes.list_children(self.leader.pid)[0]
-
     def end(self):
         open(self.stop, "w").close()
 
+    def wait(self):
+        """Wait for the leader's end, within LIMIT."""
+        wait_until(lambda: self.status is not None or self._reap())
+
+    def _reap(self):
+        pid, self.status = os.waitpid(self.leader, os.WNOHANG)
+        self.status = self.status if pid else None
+        return pid
+
     def clean(self):
         self.end()
-        if self.leader.poll() is None:
-            for pid in reversed(processes.list_tree(self.leader.pid)):
+        if self.status is None:
+            for pid in reversed(processes.list_tree(self.leader)):
                 os.kill(pid, signal.SIGKILL)
-        self.leader.wait()
+        self.wait()
 
 
 @pytest.fixture
-def counter(installed, toy_site, open_directory, wait_until):
+def counter(installed, toy_site, open_directory):
     """A Counter that counts."""
     place = os.path.join(open_directory, "job")
     os.mkdir(place)
@@ -115,19 +120,18 @@ def counter(installed, toy_site, open_directory, wait_until):
 
 
 def checkpoint(hook, site, counter, signal_number):
-    return hook("checkpoint", site.arguments(session=str(counter.leader.pid)) + [signal_number, "-"], site.config)
+    return hook("checkpoint", site.arguments(session=str(counter.leader)) + [signal_number, "-"], site.config)
 
 
 @pytest.mark.root
-def test_held_job_is_restarted(hook, toy_site, counter, wait_until):
+def test_held_job_is_restarted(hook, toy_site, counter):
     assert checkpoint(hook, toy_site, counter, "15") == (0, "", "")
-    assert counter.leader.wait(20) != 5  # the hook has ended it
+    counter.wait()
     held = counter.lines()
     assert held == [str(number + 1) for number in range(len(held))]
     manifest = json.loads(toy_site.content()["ckpt.12.head.2/manifest.json"].decode())
     assert manifest["engine"] == {"name": "toy", "version": "1"}
     toy_site.set(greeting="hello\n")
-    wait_until(lambda: len(counter.lines()) == len(held))
     counter.end()
     done = hook("restart", toy_site.arguments(), toy_site.config)
     assert (done.code, done.stderr) == (5, "")  # the job's own status
@@ -135,10 +139,10 @@ def test_held_job_is_restarted(hook, toy_site, counter, wait_until):
 
 
 @pytest.mark.root
-def test_restarted_job_counts_on(hook, toy_site, counter, wait_until):
+def test_restarted_job_counts_on(hook, toy_site, counter):
     """Without a gap or a repeat, while the hook is its leader."""
     assert checkpoint(hook, toy_site, counter, "15") == (0, "", "")
-    counter.leader.wait(20)
+    counter.wait()
     held = len(counter.lines())
 
     def stop_later():
@@ -161,7 +165,7 @@ def test_restarted_job_counts_on(hook, toy_site, counter, wait_until):
 
 
 @pytest.mark.root
-def test_checkpoint_leaves_the_job_going(hook, toy_site, counter, wait_until):
+def test_checkpoint_leaves_the_job_going(hook, toy_site, counter):
     assert checkpoint(hook, toy_site, counter, "0") == (0, "", "")
     now = len(counter.lines())
     wait_until(lambda: len(counter.lines()) > now + 2)
@@ -171,8 +175,9 @@ def test_checkpoint_leaves_the_job_going(hook, toy_site, counter, wait_until):
 @pytest.mark.root
 def test_nodes_are_compared_by_the_engine(hook, toy_site, counter, installed):
     assert checkpoint(hook, toy_site, counter, "15") == (0, "", "")
-    code = ("import sys, json; sys.path.insert(0, %r); from torque_ckpt.image import compatibility as c; found = json.loads(sys.stdin.read());"
-            "print(c.lacks(found, found)); print(c.lacks(found, dict(found, node='node7')))" % installed)
+    code = ("import sys, json; sys.path.insert(0, %r); from torque_ckpt.image import compatibility\n"
+            "found = json.loads(sys.stdin.read())\n"
+            "for node in (found['node'], 'node7'): print(compatibility.lacks(found, dict(found, node=node)))" % installed)
     said = subprocess.run([sys.executable, "-IS", "-c", code], input=toy_site.content()["ckpt.12.head.2/manifest.json"],
                           stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
     assert said == ["", "was made on %s, and a toy stays at home" % os.uname().nodename]
