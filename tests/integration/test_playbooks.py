@@ -248,13 +248,13 @@ def test_plan_for_a_kernel_that_no_engine_can_run_on(cluster, node1, tmp_path):
 def test_plan_sees_the_next_boot(cluster, tmp_path):
     """As blcr_info would tell it."""
     told = {"kernel": "3.10.0-514", "findable": True, "outdated": False, "kernels_without": ["3.10.0-957", "3.10.0-123"], "cannot_load": ""}
-    lines, written, _done = plan(cluster, tmp_path, "--limit", "node1", __plan_blcr_info=told)
+    lines, written, _done = plan(cluster, tmp_path, "--limit", "node1", __plan_blcr=told)
     assert lines == ["node1: ready; cannot after the next boot with kernel 3.10.0-957, which has no modules of BLCR", "needed: nothing"]
     assert written["nodes"]["node1"] == {"reached": True, "why": [], "restarts": False, "kernels_without": ["3.10.0-957"]}
     for changed, why in (({"findable": False}, "kernel 3.10.0-514 has no modules of BLCR"),
                          ({"outdated": True}, "other modules of BLCR are loaded than are installed"),
                          ({"cannot_load": "it takes signed modules only"}, "it takes signed modules only")):
-        lines = plan(cluster, tmp_path, "--limit", "node1", __plan_blcr_info=dict(told, kernels_without=[], **changed))[0]
+        lines = plan(cluster, tmp_path, "--limit", "node1", __plan_blcr=dict(told, kernels_without=[], **changed))[0]
         assert lines == ["node1: " + why, "needed: node1"]
 
 

@@ -1,0 +1,137 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What the playbook plan.yml reports of each node."""
+from __future__ import annotations
+
+import os
+import re
+
+from ansible.module_utils.compat.version import LooseVersion
+
+WHO = "^(Task failed|[^ :]+): "
+"""What stands before the sentence in the error of a module or role."""
+
+LOST = {"reached": False, "why": ["it was not looked at; see the output of ansible-playbook"], "restarts": False, "kernels_without": []}
+
+
+def plan_node(engine, health=None, hooks=None, torque=None, mom=None, config=None, daemon=None, blcr=None, fault=None):
+    """Return what a node needs before it can checkpoint and restart (dict).
+
+    reached (bool); why (list of str), empty when the node is ready; restarts (bool), whether site.yml restarts pbs_mom; kernels_without
+    (list of str), newer kernels of the node that have no modules of BLCR. The parameters are registered results, of check mode where the
+    task would change something; what was not run is empty.
+
+    :param engine: of engine_info (dict)
+    :param health: of the hooks' program health (dict)
+    :param hooks: of the role checkpoint_hooks, checkpoint_hooks_installed (dict)
+    :param torque: of the role torque_build, torque_build_artifact (dict)
+    :param mom: of the role torque_mom, torque_mom_written (dict)
+    :param config: of the role torque_mom, torque_mom_config (dict)
+    :param daemon: of the role torque_mom, torque_mom_daemon (dict)
+    :param blcr: of blcr_info (dict)
+    :param fault: the error with which the roles ended (str); None when they did not fail
+    """
+    health, hooks, torque, mom = health or {}, hooks or {}, torque or {}, mom or {}
+    config, daemon, blcr = config or {}, daemon or {}, blcr or {}
+    if "engine" not in engine:
+        why = [re.sub(WHO, "", engine["msg"])]
+    else:
+        why = [] if fault is None else [re.sub(WHO, "", fault)]
+        why += _blcr_faults(blcr) + _hooks_faults(hooks, health) + _torque_faults(torque) + _mom_faults(mom, config, daemon)
+        why += _health_faults(health, engine)
+    action = daemon.get("action", "")
+    restarts = bool(torque.get("current")) and action != "start" and (
+        _is_replaced(torque) or bool(mom.get("changed")) or bool(config.get("restart_required")) or action == "restart")
+    newer = [kernel for kernel in blcr.get("kernels_without", []) if LooseVersion(kernel) > LooseVersion(blcr["kernel"])]
+    return {"reached": not engine.get("unreachable", False), "why": why, "restarts": restarts, "kernels_without": newer}
+
+
+def _blcr_faults(blcr):
+    if blcr.get("cannot_load"):
+        return [blcr["cannot_load"]]
+    if not blcr.get("findable", True):
+        return ["kernel %s has no modules of BLCR" % blcr["kernel"]]
+    return ["other modules of BLCR are loaded than are installed"] if blcr.get("outdated") else []
+
+
+def _hooks_faults(hooks, health):
+    names = [os.path.basename(path) for path in list(hooks.get("written", [])) + list(hooks.get("removed", []))]
+    if "checkpoint" in names and health.get("rc", 0) == 2:
+        return ["the hooks are not installed"]
+    return ["the hooks are not as the collection has them (%s)" % (", ".join(names) or "owners or modes")] if hooks.get("changed") else []
+
+
+def _is_replaced(torque):
+    """Return whether the artifact in use is not the one that is wanted (bool)."""
+    return torque.get("current", "") != torque.get("key", "")
+
+
+def _torque_faults(torque):
+    if not torque.get("installed", True):
+        return ["TORQUE %s is not installed" % torque["key"]]
+    return ["TORQUE %s is not the one in use" % torque["key"]] if _is_replaced(torque) else []
+
+
+def _mom_faults(mom, config, daemon):
+    faults = ["pbs_mom has another unit"] if mom.get("changed") else []
+    if config.get("changed_directives"):
+        faults.append("mom_priv/config has another %s" % ", ".join(config["changed_directives"]))
+    if daemon.get("action", "") == "start":
+        faults.append("pbs_mom does not run")
+    elif daemon.get("newer"):
+        faults.append("pbs_mom runs with an older %s" % ", ".join(map(os.path.basename, daemon["newer"])))
+    return faults
+
+
+def _health_faults(health, engine):
+    error = re.sub("^ERROR ckpt.torque: ", "", health.get("stdout", ""))
+    if error:
+        return [error]
+    if engine["engine"] == "criu" and not engine["engines"]["criu"]["version"]:
+        return ["criu is not at %s on this node; run the role criu" % engine["engines"]["criu"]["path"]]
+    return []
+
+
+def plan_nodes(hostvars, hosts):
+    """Return what plan_node returned for each host: {host: dict}; for a host without, that it was not looked at.
+
+    :param hostvars: the variables of each host (mapping of mappings), among them __plan_node
+    :param hosts: names of the compute nodes of this run (list of str)
+    """
+    return {host: hostvars[host].get("__plan_node", LOST) for host in hosts}
+
+
+def plan_summary(nodes):
+    """Return the names of nodes by what is to be done (dict of lists of str): needed, restarts, not_reached.
+
+    :param nodes: what plan_nodes returned (dict)
+    """
+    return {"needed": [name for name, node in nodes.items() if node["reached"] and node["why"]],
+            "restarts": [name for name, node in nodes.items() if node["restarts"]],
+            "not_reached": [name for name, node in nodes.items() if not node["reached"]]}
+
+
+def plan_lines(nodes, serial):
+    """Return what plan.yml prints (list of str).
+
+    :param nodes: what plan_nodes returned (dict)
+    :param serial: on how many nodes at a time site.yml restarts pbs_mom (str or int)
+    """
+    lines, summary = [], plan_summary(nodes)
+    for name, node in nodes.items():
+        later = ("; cannot after the next boot with kernel %s, which has no modules of BLCR" % " or ".join(node["kernels_without"])
+                 if node["kernels_without"] else "")
+        lines.append("%s: %s%s%s" % (name, "" if node["reached"] else "not reached: ", "; ".join(node["why"]) or "ready", later))
+    lines.append("needed: %s" % (",".join(summary["needed"]) or "nothing"))
+    if summary["restarts"]:
+        lines.append("pbs_mom is restarted on %s, %s of them at a time; jobs run on, and TORQUE reports exit status 0 for those that run "
+                     "now" % (",".join(summary["restarts"]), serial))
+    if summary["not_reached"]:
+        lines.append("not reached: %s" % ",".join(summary["not_reached"]))
+    return lines
+
+
+class FilterModule:
+
+    def filters(self):
+        return {function.__name__: function for function in (plan_node, plan_nodes, plan_summary, plan_lines)}

@@ -1,0 +1,97 @@
+"""The verdict of plan.yml on a node, and what it prints."""
+import pytest
+from ansible_collections.ckpt.torque.plugins.filter import plan
+
+CRIU = {"engine": "criu", "engines": {"criu": {"path": "/usr/sbin/criu", "version": "4.2"}}}
+BLCR = {"engine": "blcr", "engines": {"criu": {"path": "/usr/sbin/criu", "version": ""}}}
+IN_USE = {"installed": True, "key": "6.1.3-x", "current": "6.1.3-x"}
+READY = {"health": {"rc": 0, "stdout": ""}, "hooks": {"changed": False, "written": [], "removed": []}, "torque": IN_USE,
+         "mom": {"changed": False}, "config": {"changed_directives": [], "restart_required": False}, "daemon": {"action": "", "newer": []}}
+MODULES = {"kernel": "3.10.0-514", "findable": True, "outdated": False, "kernels_without": [], "cannot_load": ""}
+
+
+@pytest.mark.parametrize("results, why", [
+    ({}, []),
+    ({"fault": "Task failed: checkpoint_hooks_keys must hold a key"}, ["checkpoint_hooks_keys must hold a key"]),
+    ({"fault": "node1: no key"}, ["no key"]),
+    ({"hooks": {"changed": True, "written": ["/usr/lib/ckpt-torque/checkpoint"], "removed": []}, "health": {"rc": 2}},
+     ["the hooks are not installed"]),
+    ({"hooks": {"changed": True, "written": ["/etc/ckpt-torque/hooks.json"], "removed": ["/usr/lib/ckpt-torque/old"]}},
+     ["the hooks are not as the collection has them (hooks.json, old)"]),
+    ({"hooks": {"changed": True}}, ["the hooks are not as the collection has them (owners or modes)"]),
+    ({"torque": {"installed": False, "key": "6.1.3-x", "current": "6.1.3-y"}}, ["TORQUE 6.1.3-x is not installed"]),
+    ({"torque": {"installed": True, "key": "6.1.3-x", "current": "6.1.3-y"}}, ["TORQUE 6.1.3-x is not the one in use"]),
+    ({"torque": {"skipped": True, "changed": False}}, []),
+    ({"mom": {"changed": True}}, ["pbs_mom has another unit"]),
+    ({"config": {"changed_directives": ["$loglevel", "$usecp"]}}, ["mom_priv/config has another $loglevel, $usecp"]),
+    ({"daemon": {"action": "start", "newer": ["/a"]}}, ["pbs_mom does not run"]),
+    ({"daemon": {"action": "restart", "newer": ["/opt/torque/current", "/x/config"]}}, ["pbs_mom runs with an older current, config"]),
+    ({"health": {"rc": 1, "stdout": "ERROR ckpt.torque: the store is not mounted"}}, ["the store is not mounted"]),
+    ({"blcr": dict(MODULES, findable=False)}, ["kernel 3.10.0-514 has no modules of BLCR"]),
+    ({"blcr": dict(MODULES, outdated=True)}, ["other modules of BLCR are loaded than are installed"]),
+    ({"blcr": dict(MODULES, outdated=True, findable=False, cannot_load="signed modules only")}, ["signed modules only"]),
+    ({"mom": {"changed": True}, "daemon": {"action": "start"}, "fault": "x", "blcr": dict(MODULES, outdated=True)},
+     ["x", "other modules of BLCR are loaded than are installed", "pbs_mom has another unit", "pbs_mom does not run"]),
+])
+def test_why(results, why):
+    assert plan.plan_node(CRIU, **dict(READY, **results))["why"] == why
+
+
+def test_node_without_criu():
+    absent = dict(CRIU, engines={"criu": {"path": "/opt/criu", "version": ""}})
+    assert plan.plan_node(absent, **READY)["why"] == ["criu is not at /opt/criu on this node; run the role criu"]
+    told = dict(READY, health={"stdout": "ERROR ckpt.torque: no CRIU"})
+    assert plan.plan_node(absent, **told)["why"] == ["no CRIU"]
+    assert plan.plan_node(BLCR, **READY)["why"] == []
+
+
+@pytest.mark.parametrize("engine, node", [
+    ({"msg": "Task failed: no route to host", "unreachable": True}, {"reached": False, "why": ["no route to host"]}),
+    ({"msg": "node1: no engine for this kernel", "failed": True}, {"reached": True, "why": ["no engine for this kernel"]}),
+])
+def test_node_without_an_engine(engine, node):
+    assert plan.plan_node(engine) == dict(node, restarts=False, kernels_without=[])
+
+
+@pytest.mark.parametrize("results, restarts", [
+    ({}, False),
+    ({"torque": dict(IN_USE, key="6.1.3-z")}, True),
+    ({"mom": {"changed": True}}, True),
+    ({"config": {"changed_directives": ["$loglevel"], "restart_required": True}}, True),
+    ({"config": {"changed_directives": ["$loglevel"], "restart_required": False}}, False),
+    ({"daemon": {"action": "restart", "newer": ["/a"]}}, True),
+    ({"daemon": {"action": "start"}, "mom": {"changed": True}}, False),
+    ({"torque": {"installed": False, "key": "6.1.3-z", "current": ""}, "mom": {"changed": True}}, False),
+])
+def test_restarts(results, restarts):
+    assert plan.plan_node(CRIU, **dict(READY, **results))["restarts"] is restarts
+
+
+def test_newer_kernels():
+    """Compared as versions are: 3.10.0-1160 is newer than 3.10.0-957."""
+    blcr = dict(MODULES, kernel="3.10.0-957", kernels_without=["3.10.0-1160", "3.10.0-123", "3.10.0-957"])
+    assert plan.plan_node(BLCR, **dict(READY, blcr=blcr))["kernels_without"] == ["3.10.0-1160"]
+
+
+NODES = {"a": {"reached": True, "why": [], "restarts": False, "kernels_without": []},
+         "b": {"reached": True, "why": ["x", "y"], "restarts": True, "kernels_without": ["3.10.0-957", "3.16"]},
+         "c": {"reached": False, "why": ["no route"], "restarts": False, "kernels_without": []}}
+
+
+def test_nodes_that_were_not_looked_at():
+    assert plan.plan_nodes({"a": {"__plan_node": NODES["a"]}, "d": {}}, "ad") == {"a": NODES["a"], "d": plan.LOST}
+
+
+def test_summary():
+    assert plan.plan_summary(NODES) == {"needed": ["b"], "restarts": ["b"], "not_reached": ["c"]}
+
+
+def test_lines():
+    assert plan.plan_lines(NODES, "10%") == [
+        "a: ready",
+        "b: x; y; cannot after the next boot with kernel 3.10.0-957 or 3.16, which has no modules of BLCR",
+        "c: not reached: no route",
+        "needed: b",
+        "pbs_mom is restarted on b, 10% of them at a time; jobs run on, and TORQUE reports exit status 0 for those that run now",
+        "not reached: c"]
+    assert plan.plan_lines({"a": NODES["a"]}, 1) == ["a: ready", "needed: nothing"]

@@ -1,0 +1,98 @@
+"""What validate.yml tries, and which results its report has."""
+import pytest
+from ansible_collections.ckpt.torque.plugins.filter import validation
+
+PASSED = {"level": "L1", "passed": True}
+
+
+def node(engine="criu", kernel="6.12.1", build="#1", **more):
+    return dict({"__validate_node_engine": {"engine": engine, "node": {"kernel": kernel, "kernel_version": build}},
+                 "__validate_engine": PASSED}, **more)
+
+
+CRIU, OLD = node(), node("blcr", "3.10.0")
+
+
+def legs(*path):
+    """There and back."""
+    steps = [["run", "continue", "hold"]] + [["restart", "hold"]] * (len(path) - 2) + [["restart", "finish"]]
+    return [{"node": name, "steps": each} for name, each in zip(path, steps)]
+
+
+def refusal(mine, theirs):
+    return [{"node": mine, "steps": ["run", "hold"]}, {"node": theirs, "steps": ["refused"]},
+            {"node": mine, "steps": ["restart", "finish"]}]
+
+
+def test_stores():
+    hosts = {"a": {}, "b": {"checkpoint_store_path": "/other"}, "c": {"checkpoint_store_id": "third"}, "head": {}}
+    assert validation.validation_stores(hosts, "abc") == {"a": "/shared/ckpt default", "b": "/other default", "c": "/shared/ckpt third"}
+
+
+@pytest.mark.parametrize("hosts, classes", [
+    ({"a": CRIU}, [["a"]]),
+    ({"a": CRIU, "b": node(kernel="5.14.0"), "c": CRIU}, [["a", "b", "c"]]),
+    ({"a": CRIU, "b": OLD, "c": OLD}, [["a"], ["b", "c"]]),
+    ({"a": OLD, "b": node("blcr", "3.10.1"), "c": node("blcr", "3.10.0", "#2"), "d": OLD}, [["a", "d"], ["b"], ["c"]]),
+    ({"a": CRIU, "b": dict(CRIU, checkpoint_store_path="/other"), "c": dict(CRIU, checkpoint_store_id="third")}, [["a"], ["b"], ["c"]]),
+    ({"a": CRIU, "b": dict(OLD, __validate_engine={"failed": True}), "c": {}}, [["a"]]),
+    ({}, []),
+])
+def test_classes(hosts, classes):
+    assert validation.validation_classes(hosts, list(hosts)) == classes
+
+
+def test_paths():
+    assert validation.validation_paths([["a"], ["b", "c", "d"], ["e", "f"]]) == [["a", "a"], ["b", "c", "b", "c"], ["e", "f", "e", "f"]]
+
+
+def test_trips():
+    classes = [["a"], ["b", "c"]]
+    assert validation.validation_trips([["a", "a"], ["b", "c", "b", "c"]], classes) == [
+        legs(*"aa"), legs(*"bcbc"), refusal("a", "b"), refusal("b", "a")]
+    assert validation.validation_trips([["a", "b", "a"]], classes, refusals=False) == [legs(*"aba")]
+    assert validation.validation_trips([], []) == []
+
+
+def test_trip_on_one_node():
+    assert validation.validation_trips([["a"]], [["a"]]) == [[{"node": "a", "steps": ["run", "continue", "finish"]}]]
+
+
+def test_jobs():
+    assert validation.validation_jobs([["a", "b"], ["c"]], ["continue", "move"]) == [
+        {"path": ["a", "b"], "case": "continue"}, {"path": ["a", "b"], "case": "move"},
+        {"path": ["c"], "case": "continue"}, {"path": ["c"], "case": "move"}]
+    assert validation.validation_jobs([], ["continue"]) == [{"path": [], "case": "continue"}]
+
+
+ASTRAY = {"level": "L2", "passed": False, "nodes": ["a", "b"], "cause": "no token"}
+HOOKS = {"level": "L2", "passed": True}
+JOB = {"level": "L3", "passed": True}
+HOSTS = {"a": node(), "b": node(__validate_engine={"failed": True}, __validate_astray=ASTRAY), "c": {}}
+
+
+def lost(level, host):
+    return {"level": level, "passed": False, "nodes": [host], "cause": validation.LOST}
+
+
+def not_run(cause):
+    return {"level": "L3", "passed": None, "nodes": [], "cause": cause}
+
+
+@pytest.mark.parametrize("jobs, planned, options, last", [
+    ([JOB], 1, {}, [JOB]),
+    ([JOB], 2, {}, [JOB, lost("L3", "head")]),
+    ([{"failed": True}], 1, {}, [lost("L3", "head")]),
+    ([{"skipped": True}], 1, {}, [not_run(validation.NOT_TRIED)]),
+    ([], 1, {}, [lost("L3", "head")]),
+    ([JOB], 1, {"enabled": False}, [not_run(validation.DISABLED)]),
+    ([JOB], 1, {"limited": True}, [not_run("--limit leaves out the server head")]),
+])
+def test_results(jobs, planned, options, last):
+    hosts = dict(HOSTS, head={"__validate_jobs": jobs})
+    assert validation.validation_results(hosts, list("abc"), [HOOKS], "head", planned, **options) == [
+        PASSED, lost("L1", "b"), lost("L1", "c"), ASTRAY, HOOKS] + last
+
+
+def test_results_without_a_server():
+    assert validation.validation_results(HOSTS, ["a"], [HOOKS], "", 1) == [PASSED, HOOKS]
