@@ -189,10 +189,9 @@ phases:
 """
 
 import os
-import re
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import Commands
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import CommandError, Commands
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import roundtrip
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import cases
@@ -239,25 +238,18 @@ def main():
         module.fail_json(msg="%s: job_roundtrip: %s has no %s; install TORQUE's commands here or correct torque_directory; nothing was done"
                          % (host, params["torque_directory"], ", ".join(missing)))
 
-    def run(argv, user):
-        if user != "root":  # what root has in its environment is not the user's business: qsub -V would give it to the job
-            argv = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=" + trip.user.home, "USER=" + user,
-                    "LOGNAME=" + user, "runuser", "-u", user, "--"] + argv
-        status, output, error = module.run_command(["timeout", "-k", "5", str(params["timeout"])] + argv, cwd="/",
-                                                   environ_update={"LC_ALL": "C"})
-        if status == 124:
-            error = "it did not answer within %d seconds" % params["timeout"]
-        return status, output, error
-
-    commands = Commands(run, params["torque_directory"])
+    commands = Commands(params["torque_directory"], params["timeout"])
     try:
         trip = JobRoundTrip(params, cases.CASES[params["case"]], commands)
     except HookError as error:
         module.fail_json(msg="%s: job_roundtrip: %s; nothing was done" % (host, error))
     cause = "; ".join(trip.make())
-    version = re.search(r"[Vv]ersion: *(\S+)", " ".join(run([params["torque_directory"] + "/qstat", "--version"], "root")[1:]))
+    try:
+        version = commands.read_version()
+    except CommandError:
+        version = None  # the verdict does not depend on it
     if version:
-        trip.facts["torque"] = version.group(1)
+        trip.facts["torque"] = version
     module.exit_json(changed=False, **roundtrip.result("L3", trip.nodes or params["path"], not cause, cause,
                                                        phases=trip.phases.done, states=commands.states, **trip.facts))
 

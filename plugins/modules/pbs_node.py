@@ -111,10 +111,10 @@ import signal
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import commands
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import nodes as pbs_nodes
-from ansible_collections.ckpt.torque.plugins.module_utils.torque import qmgr
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import CommandError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.nodes import NodeError
-from ansible_collections.ckpt.torque.plugins.module_utils.torque.qmgr import QmgrError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system.waiting import wait_until
 
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
@@ -129,10 +129,10 @@ class Pbsnodes:
 
     :param path: of pbsnodes (str)
     :param name: of the node (str)
-    :param run: like module_utils.qmgr.run
+    :param run: as module_utils.torque.commands.run
     """
 
-    def __init__(self, path, name, run=qmgr.run):
+    def __init__(self, path, name, run=commands.run):
         self.path = path
         self.name = name
         self.run = run
@@ -141,9 +141,9 @@ class Pbsnodes:
         """Return (stdout, stderr as one line), both str. pbsnodes exits 0 also when it has failed."""
         try:
             _status, output, error = self.run([self.path] + arguments)
-        except QmgrError as failure:
+        except CommandError as failure:
             raise NodeError(str(failure))
-        return output, qmgr.complaint(error)
+        return output, commands.join_complaint(error)
 
     def read(self):
         """Return the torque.nodes.Node."""
@@ -152,7 +152,7 @@ class Pbsnodes:
             raise NodeError("the server knows no node %s; pbsnodes shows the names it knows" % self.name)
         node = pbs_nodes.parse(output)
         if node is None:
-            raise NodeError(qmgr.no_answer("pbsnodes", error or "it printed nothing"))
+            raise NodeError(commands.describe_silence("pbsnodes", error or "it printed nothing"))
         return node
 
     def mark(self, note):
@@ -257,9 +257,9 @@ def main():
         signal.signal(number, raise_interrupted)
     try:
         mark = pbs_nodes.note(params["node"], params["reason"])
-        path = qmgr.located("pbsnodes", params["pbsnodes_path"], module.get_bin_path)
+        path = commands.find_command("pbsnodes", params["pbsnodes_path"], module.get_bin_path)
         answer = set_node_state(Pbsnodes(path, params["node"]), mark, params, module.check_mode)
-    except (NodeError, QmgrError) as error:
+    except (NodeError, CommandError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**answer)
 

@@ -127,6 +127,13 @@ after:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import qmgr
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import (
+    CommandError,
+    describe_silence,
+    find_command,
+    join_complaint,
+    run,
+)
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.qmgr import QmgrError
 
 PLURAL = {"server": "server", "queue": "queues", "node": "nodes"}
@@ -137,10 +144,10 @@ class Server:
 
     :param path: of qmgr (str)
     :param timeout: seconds to read (int)
-    :param run: like module_utils.qmgr.run
+    :param run: as module_utils.torque.commands.run
     """
 
-    def __init__(self, path, timeout, run=qmgr.run):
+    def __init__(self, path, timeout, run=run):
         self.path = path
         self.timeout = timeout
         self.run = run
@@ -154,7 +161,7 @@ class Server:
         status, output, error = self.run([self.path], "".join(line + "\n" for line in commands), self.timeout)
         state = qmgr.parse(output)
         if status != 0 or not state["server"]:
-            raise QmgrError(qmgr.no_answer("qmgr", qmgr.complaint(error) or "it printed nothing (status %d)" % status))
+            raise QmgrError(describe_silence("qmgr", join_complaint(error) or "it printed nothing (status %d)" % status))
         return state
 
     def execute(self, commands):
@@ -165,13 +172,13 @@ class Server:
         try:
             status, output, error = self.run([self.path, "-a", "-e"], "".join(line + "\n" for line in commands),
                                              self.timeout + len(commands))
-        except QmgrError as failure:
+        except CommandError as failure:
             return [], "%s; how many of %d commands were done is not known: run again, it does what is left" % (
                 failure, len(commands))
         if status == 0:
             return commands, None
         failed = max(qmgr.echoed(output, commands) - 1, 0)
-        cause = qmgr.complaint(error) or "status %d" % status
+        cause = join_complaint(error) or "status %d" % status
         return commands[:failed], "qmgr refused '%s': %s%s; %d of %d commands had been done; mend the cause and run again" % (
             commands[failed], cause, advice(cause), failed, len(commands))
 
@@ -208,7 +215,7 @@ def main():
                                 % (plural, plural))
         goal = qmgr.wanted(params["server"], params["queues"], params["nodes"])
         purge = [kind for kind in qmgr.KINDS if PLURAL[kind] in params["purge"]]
-        server = Server(qmgr.located("qmgr", params["qmgr_path"], module.get_bin_path), params["timeout"])
+        server = Server(find_command("qmgr", params["qmgr_path"], module.get_bin_path), params["timeout"])
         state = server.read([kind for kind in qmgr.KINDS if goal[kind]])
         changes = qmgr.plan(state, goal, purge)
         commands = [line for change in changes for line in change.lines()]
@@ -229,7 +236,7 @@ def main():
             if left:
                 raise QmgrError("qmgr did all commands, yet TORQUE holds on to another value; this is left to do: %s; "
                                 "write what TORQUE shows in its place" % "; ".join(left))
-    except QmgrError as error:
+    except (CommandError, QmgrError) as error:
         module.fail_json(msg=str(error), changed=bool(told.get("executed")), **told)
     views = [qmgr.managed(each, goal, purge) for each in (state, after)]
     before, after = [{PLURAL[kind]: view[kind] for kind in qmgr.KINDS} for view in views]

@@ -1,34 +1,126 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A job as its owner sees it through TORQUE's commands; all of TORQUE is behind one injected runner."""
+"""TORQUE's commands: one way to run them, and a job as its owner sees it through them."""
 
+import os
+import pwd
 import re
+import signal
+import subprocess
 import time
 
 from ..torque_ckpt.system.waiting import wait_until
 
+USER_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+"""PATH of commands that run as an ordinary user."""
 
-class JobError(Exception):
+PATIENCE = 5
+"""Seconds that a command which is told to end has for it, before it is killed."""
+
+
+class CommandError(Exception):
+    """A command could not be found or run, or did not answer; the text says which, why and what to do."""
+
+
+class JobError(CommandError):
     """A command of TORQUE failed, or a job did not come to the state awaited; the text is the cause."""
 
 
-def attributes(text):
+def run(command, text="", timeout=60, user="root"):
+    """Run a program in the C locale; return (exit status, stdout, stderr).
+
+    As root it has this process's environment, with PBS_DEFAULT for instance. As another user it has that user's and nothing of root's:
+    "qsub -V" would give it to the job.
+
+    :param command: the program by absolute path and its arguments (list of str)
+    :param text: its stdin (str)
+    :param timeout: seconds until it and what it has started are ended (int)
+    :param user: name of the account it runs as (str)
+    :raises CommandError: when it cannot be started or takes too long
+    """
+    environment = dict(os.environ, LC_ALL="C")
+    argv = command
+    if user != "root":
+        environment = {"PATH": USER_PATH, "LC_ALL": "C", "HOME": pwd.getpwnam(user).pw_dir, "USER": user, "LOGNAME": user}
+        argv = ["runuser", "-u", user, "--"] + command
+    try:
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", env=environment,
+                                   start_new_session=True)
+    except OSError as error:
+        raise CommandError("cannot start %s: %s; install TORQUE's commands on this host" % (argv[0], os.strerror(error.errno)))
+    with process:
+        try:
+            output, errors = process.communicate(text.encode("utf-8"), timeout)
+        except subprocess.TimeoutExpired:
+            _end_session(process)
+            raise CommandError("%s got no answer within %d seconds and was killed; look at the log of pbs_server" % (command[0], timeout))
+        except BaseException:
+            _end_session(process)
+            raise
+    return process.returncode, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
+
+
+def _end_session(process):
+    """End a program (subprocess.Popen) that leads a session, and what it has started: runuser's child would outlive it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            pass
+        try:
+            process.communicate(timeout=PATIENCE)
+            return
+        except subprocess.TimeoutExpired:
+            pass
+
+
+def find_command(name, given, find):
+    """Return the path (str) of one of TORQUE's commands.
+
+    :param name: of the command (str); the module's option is called so, with _path
+    :param given: that option's value (str) or None
+    :param find: like AnsibleModule.get_bin_path
+    :raises CommandError: when it is nowhere
+    """
+    path = given or find(name, opt_dirs=["/opt/torque/current/bin"])
+    if not path:
+        raise CommandError("%s is neither in /opt/torque/current/bin nor in PATH; run the role torque_client or set %s_path" % (name, name))
+    return path
+
+
+def describe_silence(name, cause):
+    """Return the sentence for a command (str) that the server did not answer, and what it said instead (str)."""
+    return ("the TORQUE server does not answer %s on this host: %s; see that pbs_server runs, that trqauthd runs here (TORQUE 4 and "
+            "later), and that server_name names the server" % (name, cause))
+
+
+def join_complaint(error):
+    """Return what qmgr or pbsnodes wrote on stderr (str) as one line."""
+    lines = []
+    for line in error.splitlines():
+        text = " ".join(re.sub(r"^\S*(qmgr|pbsnodes)( obj=\S* svr=\S*)?: ", "", line).split()).rstrip(".")
+        if text and text != "^" and text not in lines:
+            lines.append(text)
+    return "; ".join(lines)
+
+
+def parse_attributes(text):
     """Return the attributes (dict of str) that "qstat -f" says of one job; a line that starts with a tab continues the one before."""
-    found, name = {}, None
+    attributes, name = {}, None
     for line in text.split("\n"):
         if line.startswith("\t") and name:
-            found[name] += line[1:]  # cut anywhere, before a space too
+            attributes[name] += line[1:]  # cut anywhere, before a space too
             continue
         parts = re.match(r" {4}(\S+) = (.*)$", line)
         if parts:
             name = parts.group(1)
-            found[name] = parts.group(2)
+            attributes[name] = parts.group(2)
         else:
             name = None
-    return {name: value.rstrip() for name, value in found.items()}  # 4.2 may end them with a space
+    return {name: value.rstrip() for name, value in attributes.items()}  # 4.2 may end them with a space
 
 
-def node_of(exec_host):
+def get_first_node(exec_host):
     """Return the first node (str) of an exec_host value such as "node1/0+node2/0", empty when there is none."""
     return exec_host.split("+")[0].split("/")[0]
 
@@ -36,16 +128,18 @@ def node_of(exec_host):
 class Commands:
     """TORQUE's commands, as root or as the job's owner.
 
-    :param run: run(argv, user) -> (exit status, stdout, stderr); user (str) is whom to be
     :param directory: where the commands are (str)
+    :param timeout: seconds that each may take (int)
+    :param run: as run() above
 
-    states  what job() saw, an entry whenever it changed: list of {"state": str, "substate": int or None, "node": str,
+    states  what read_job() saw, an entry whenever it changed: list of {"state": str, "substate": int or None, "node": str,
             "seconds": float, since the first look}
     """
 
-    def __init__(self, run, directory, clock=time.monotonic):
-        self.run = run
+    def __init__(self, directory, timeout=60, run=run, clock=time.monotonic):
         self.directory = directory
+        self.timeout = timeout
+        self.run = run
         self.clock = clock
         self.states = []
         self.started = None
@@ -55,28 +149,36 @@ class Commands:
 
         :raises JobError: with the command line and what it said
         """
-        status, output, error = self.run(["%s/%s" % (self.directory, name)] + list(arguments), user)
+        status, output, error = self._run(user, name, *arguments)
         if status != 0:
             words = " ".join((error or output).split())
             raise JobError("%s exited %d: %s" % (" ".join((name,) + arguments), status, words or "it said nothing"))
         return output
 
-    def job(self, job_id):
+    def read_job(self, job_id):
         """Return the job's attributes (dict of str), empty when the server does not know it any more."""
-        status, output, error = self.run(["%s/qstat" % self.directory, "-f", job_id], "root")
+        status, output, error = self._run("root", "qstat", "-f", job_id)
         if status == 0:
-            found = attributes(output)
-            self._note(found)
-            return found
+            job = parse_attributes(output)
+            self._note_state(job)
+            return job
         if "Unknown Job Id" in error:
             return {}
         raise JobError("qstat -f %s exited %d: %s" % (job_id, status, " ".join(error.split())))
 
-    def _note(self, job):
-        """Add the state of a job (dict of str) to .states when it is another than before."""
+    def read_version(self):
+        """Return the server's version (str), None when the commands do not say it."""
+        version = re.search(r"[Vv]ersion: *(\S+)", " ".join(self._run("root", "qstat", "--version")[1:]))
+        return version.group(1) if version else None
+
+    def _run(self, user, name, *arguments):
+        return self.run(["%s/%s" % (self.directory, name)] + list(arguments), timeout=self.timeout, user=user)
+
+    def _note_state(self, job):
+        """Add the state of a job (dict of str) to .states when it differs from the one before."""
         substate = job.get("substate", "")
         new = {"state": job.get("job_state", ""), "substate": int(substate) if substate.isdigit() else None,
-               "node": node_of(job.get("exec_host", ""))}
+               "node": get_first_node(job.get("exec_host", ""))}
         if self.states and {key: self.states[-1][key] for key in new} == new:
             return
         now = self.clock()
@@ -94,7 +196,7 @@ def wait_for_state(commands, job_id, states, timeout, clock=time.monotonic, slee
     :raises JobError: when it ended otherwise or the time is over
     """
     def read_job():
-        job = commands.job(job_id)
+        job = commands.read_job(job_id)
         state = job.get("job_state", "C" if not job else "?")
         if state == "C" and "C" not in states:
             raise JobError("job %s ended (exit status %s) instead of coming to state %s: %s"

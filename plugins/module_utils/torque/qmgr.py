@@ -6,13 +6,11 @@ A state is {"server": {"": attributes}, "queue": {name: attributes}, "node":
 {name: attributes}}, attributes {name: value}. In a state that is read every
 value is TORQUE's text; in one that is wanted it is text, a list of texts
 (an attribute that is a list) or None (unset), and instead of its attributes
-an object can be ABSENT. Pure functions, but for run().
+an object can be ABSENT. Pure functions.
 """
 
 import copy
-import os
 import re
-import subprocess
 from collections import namedtuple
 
 ABSENT = "absent"
@@ -62,45 +60,6 @@ TRUE, FALSE = ("true", "t", "y", "1"), ("false", "f", "n", "0")
 
 class QmgrError(Exception):
     """Something cannot be done; the text says what, why and what to do."""
-
-
-def run(command, text="", timeout=60):
-    """Run a program in the C locale; return (exit status, stdout, stderr).
-
-    :param command: the program by absolute path and its arguments (list of str)
-    :param text: its stdin (str)
-    :param timeout: seconds until it is killed (int)
-    :raises QmgrError: when it cannot be started or takes too long
-    """
-    try:
-        done = subprocess.run(command, input=text.encode("utf-8"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
-                              timeout=timeout, env=dict(os.environ, LC_ALL="C"))
-    except OSError as error:
-        raise QmgrError("cannot start %s: %s; install TORQUE's commands on this host" % (command[0], os.strerror(error.errno)))
-    except subprocess.TimeoutExpired:
-        raise QmgrError("%s got no answer within %d seconds and was killed; look at the log of pbs_server"
-                        % (command[0], timeout))
-    return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
-
-
-def located(name, given, find):
-    """Return the path (str) of one of TORQUE's commands.
-
-    :param name: of the command (str); the module's option is called so, with _path
-    :param given: that option's value (str) or None
-    :param find: like AnsibleModule.get_bin_path
-    :raises QmgrError: when it is nowhere
-    """
-    path = given or find(name, opt_dirs=["/opt/torque/current/bin"])
-    if not path:
-        raise QmgrError("%s is neither in /opt/torque/current/bin nor in PATH; run the role torque_client or set %s_path" % (name, name))
-    return path
-
-
-def no_answer(name, cause):
-    """Return the sentence for a command (str) that the server did not answer, and what it said instead (str)."""
-    return ("the TORQUE server does not answer %s on this host: %s; see that pbs_server runs, that trqauthd runs here (TORQUE 4 and "
-            "later), and that server_name names the server" % (name, cause))
 
 
 # -- what qmgr prints ------------------------------------------------------
@@ -406,13 +365,3 @@ def echoed(output, commands):
         if begun < len(commands) and line.strip() == commands[begun]:
             begun += 1
     return begun
-
-
-def complaint(error):
-    """Return what qmgr or pbsnodes wrote on stderr (str) as one line."""
-    lines = []
-    for line in error.splitlines():
-        text = " ".join(re.sub(r"^\S*(qmgr|pbsnodes)( obj=\S* svr=\S*)?: ", "", line).split()).rstrip(".")
-        if text and text != "^" and text not in lines:
-            lines.append(text)
-    return "; ".join(lines)

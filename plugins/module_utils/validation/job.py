@@ -9,7 +9,7 @@ import shlex
 import shutil
 import time
 
-from ..torque.commands import JobError, node_of, wait_for_state
+from ..torque.commands import CommandError, get_first_node, wait_for_state
 from ..torque_ckpt.errors import HookError
 from ..torque_ckpt.selftest import roundtrip, workload
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
@@ -27,7 +27,7 @@ TICK = 0.02
 COMMANDS = ("qsub", "qstat", "qhold", "qrls", "qchkpt", "qalter", "qdel")
 """TORQUE's commands that a round trip uses."""
 
-FAULTS = (RoundTripError, JobError, HookError, OSError)
+FAULTS = (RoundTripError, CommandError, HookError, OSError)
 """What a failed step raises."""
 
 
@@ -96,7 +96,7 @@ class JobRoundTrip:
 
     def read_job(self):
         """Return the job's attributes (dict of str) as the server knows them now."""
-        return self.commands.job(self.job_id)
+        return self.commands.read_job(self.job_id)
 
     def read_manifest(self, image):
         """Return the manifest (dict) of an image (path, str)."""
@@ -134,7 +134,7 @@ class JobRoundTrip:
     def await_start(self, node, counter, written=0, started=None):
         """Wait until the job runs on the node and has come further than counter (int); the rest is as in await_progress."""
         job = wait_for_state(self.commands, self.job_id, "R", self.timeout)
-        first_node = node_of(job.get("exec_host", ""))
+        first_node = get_first_node(job.get("exec_host", ""))
         if first_node != node:
             raise RoundTripError("the job runs on %s, not on %s" % (first_node or "no node", node))
         self.nodes.append(node)

@@ -35,7 +35,7 @@ def calls(version):
 
 
 class Player:
-    """Runs as module_utils.qmgr.run does, and says what was recorded. Whatever else is asked for fails the test.
+    """Runs as module_utils.torque.commands.run does, and says what was recorded. Whatever else is asked for fails the test.
 
     asked  the commands that were asked for (list of str)
     """

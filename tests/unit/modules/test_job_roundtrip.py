@@ -685,8 +685,8 @@ def test_trouble_after_a_good_end(stage):
 
 
 @pytest.mark.parametrize("name, cause", [
-    ("qstat", "node1: submit: qstat -f 12.head {words}; clean: qstat -f 12.head {words}"),
-    ("qhold", "node1: hold: qhold 12.head {words}"),
+    ("qstat", "node1: submit: {words}; clean: {words}"),
+    ("qhold", "node1: hold: {words}"),
 ])
 def test_command_that_hangs(stage, name, cause):
     """A server that answers nobody, as one with a lost lock."""
@@ -694,7 +694,8 @@ def test_command_that_hangs(stage, name, cause):
     answer = stage("node1", "node2", case="move", timeout=1)
     if name == "qstat":
         stage.kill()
-    assert judged(answer) == (False, cause.format(words="exited 124: it did not answer within 1 seconds"))
+    assert judged(answer) == (False, cause.format(
+        words="%s got no answer within 1 seconds and was killed; look at the log of pbs_server" % (stage.bin / name)))
 
 
 def test_language_of_the_commands(stage):

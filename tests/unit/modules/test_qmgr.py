@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.torque.qmgr import QmgrError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import CommandError
 from ansible_collections.ckpt.torque.plugins.modules import qmgr as qmgr_module
 from recorded import NODES, QUEUES, SERVER, VERSIONS, Player, Program
 
@@ -163,7 +163,7 @@ def test_qmgr_that_hangs_in_the_middle():
 
     def hang(command, text, timeout):
         asked.append((command, text, timeout))
-        raise QmgrError("/x/qmgr got no answer")
+        raise CommandError("/x/qmgr got no answer")
 
     server.run = hang
     assert server.execute(["a", "b"]) == (

@@ -1,9 +1,14 @@
 """commands: what "qstat -f" says of a job, and waiting for a state, with TORQUE's commands played."""
 
+import os
+import signal
+import sys
+
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import commands
-from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import Commands, JobError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import CommandError, Commands, JobError
+from recorded import calls
 
 # As qstat of 6.1.3 writes it: cut after 78 columns wherever that is, times and comments with a newline of their own.
 HELD = """\
@@ -38,10 +43,104 @@ Job Id: 16.head
 """
 
 
+# run
+
+@pytest.mark.parametrize("version, name, text", [
+    ("6.1.3", "set-stops", "Undefined attribute nosuch"),
+    ("6.1.3", "set-syntax", "Syntax error - cannot locate attribute; set server nosuch = 1"),
+    ("6.1.3", "set-refused", "Unauthorized Request MSG=error in permissions (PERM_OPorMGR)"),
+    ("2.5.13", "set-refused", "Unauthorized Request"),
+    ("2.5.13", "set-bad-acl", "Bad ACL entry in host list MSG=First bad host: nosuchhost"),
+    ("4.2.10", "create-unresolvable-node", "Unknown node"),
+    ("4.2.10", "delete-busy-queue", "Cannot delete busy queue"),
+    ("2.5.13", "no-server", "Cannot connect to default server host 'head' - check pbs_server daemon; "
+                            "cannot connect to server (errno=111) Connection refused"),
+    ("6.1.3", "no-trqauthd", "socket_connect_unix failed: 15137; "
+                             "cannot connect to server (errno=15137) could not connect to trqauthd"),
+    ("6.1.3", "pbsnodes-unknown", "Unknown node MSG=cannot locate specified node"),
+    ("6.1.3", "drift-mend", ""),
+])
+def test_join_complaint(version, name, text):
+    assert commands.join_complaint(calls(version)[name].error) == text
+
+
+def test_run():
+    script = "import os, sys; print(sys.stdin.read() + os.environ['LC_ALL']); sys.stderr.write('e'); sys.exit(3)"
+    assert commands.run([sys.executable, "-c", script], "h\u00e9\n") == (3, "h\u00e9\nC" + os.linesep, "e")
+
+
+def test_run_what_is_not_there(tmp_path):
+    with pytest.raises(CommandError) as caught:
+        commands.run([str(tmp_path / "qmgr")])
+    assert str(caught.value) == (
+        "cannot start %s/qmgr: No such file or directory; install TORQUE's commands on this host" % tmp_path)
+
+
+def test_run_what_hangs():
+    with pytest.raises(CommandError) as caught:
+        commands.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=1)
+    assert str(caught.value) == "%s got no answer within 1 seconds and was killed; look at the log of pbs_server" % sys.executable
+
+
+@pytest.mark.root
+def test_run_as_another_user(nobody, tmp_path, monkeypatch):
+    """Nothing of root's environment arrives, and root's directory may be closed to the user."""
+    monkeypatch.setenv("SECRET", "root's")
+    monkeypatch.chdir(tmp_path)
+    status, output, error = commands.run(["/bin/sh", "-c", "id -un; pwd; env"], user="nobody")
+    lines = output.splitlines()
+    assert (status, error, lines[:2]) == (0, "", ["nobody", "/"])
+    found = dict(line.split("=", 1) for line in lines[2:])
+    assert {name: value for name, value in found.items() if name not in ("PWD", "OLDPWD", "_", "SHLVL")} == {
+        "HOME": nobody.pw_dir, "LC_ALL": "C", "LOGNAME": "nobody", "PATH": commands.USER_PATH, "USER": "nobody"}
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("user", ["root", "nobody"])
+def test_run_what_hangs_leaves_nothing(user, processes_naming):
+    """What it has started is ended as well."""
+    with pytest.raises(CommandError):
+        commands.run(["/bin/sh", "-c", "sleep 600.25 & wait"], timeout=1, user=user)
+    assert processes_naming("600.25") == []
+
+
+def test_run_that_is_interrupted(processes_naming):
+    """As by the signal that pbs_node waits for."""
+    class Interruption(Exception):
+        pass
+
+    def interrupt(number, _frame):
+        raise Interruption(number)
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(Interruption):
+            commands.run(["/bin/sh", "-c", "sleep 600.75 & wait"])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert processes_naming("600.75") == []
+
+
+def test_find_command():
+    asked = []
+
+    def find(name, opt_dirs):
+        asked.append((name, opt_dirs))
+
+    assert commands.find_command("qmgr", "/x/qmgr", find) == "/x/qmgr"
+    assert asked == []
+    with pytest.raises(CommandError) as caught:
+        commands.find_command("qmgr", None, find)
+    assert str(caught.value) == ("qmgr is neither in /opt/torque/current/bin nor in PATH; run the role torque_client or set qmgr_path")
+    assert asked == [("qmgr", ["/opt/torque/current/bin"])]
+
+
 # attributes
 
 def test_attributes():
-    assert commands.attributes(HELD) == {
+    assert commands.parse_attributes(HELD) == {
         "Job_Name": "validate", "Job_Owner": "alice@head", "resources_used.walltime": "00:00:05", "job_state": "H", "queue": "batch",
         "Checkpoint": "enabled", "ctime": "Sat Nov 21 14:19:28 2026",
         "Error_Path": "head:/shared/ckpt/alice/validate-1795270768-4711/stderr", "exec_host": "node1/0", "Hold_Types": "u",
@@ -74,15 +173,15 @@ def test_attributes():
     ("a = b\n", {}),
 ])
 def test_attributes_in_odd_shapes(text, found):
-    assert commands.attributes(text) == found
+    assert commands.parse_attributes(text) == found
 
 
 @pytest.mark.parametrize("exec_host, node", [
     ("node1/0", "node1"), ("node1/0-3", "node1"), ("node1/0+node1/1+node2/0", "node1"), ("node1", "node1"), ("node1+node2", "node1"),
     ("", ""), ("node1.example.org/0", "node1.example.org"),
 ])
-def test_node_of(exec_host, node):
-    assert commands.node_of(exec_host) == node
+def test_get_first_node(exec_host, node):
+    assert commands.get_first_node(exec_host) == node
 
 
 # commands
@@ -90,14 +189,15 @@ def test_node_of(exec_host, node):
 class Server:
     """A runner that gives these answers (status, stdout, stderr), the last one for ever.
 
-    asked  what was run, as (argv, user)
+    asked  what was run, as (command, user)
     """
 
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), []
 
-    def __call__(self, argv, user):
-        self.asked.append((argv, user))
+    def __call__(self, command, text="", timeout=60, user="root"):
+        assert (text, timeout) == ("", 60)
+        self.asked.append((command, user))
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
@@ -110,7 +210,7 @@ def failure(work, *arguments, **more):
 
 def test_command():
     server = Server((0, "12.head\n", "a warning"))
-    assert Commands(server, "/opt/bin")("alice", "qsub", "-N", "a b") == "12.head\n"
+    assert Commands("/opt/bin", run=server)("alice", "qsub", "-N", "a b") == "12.head\n"
     assert server.asked == [(["/opt/bin/qsub", "-N", "a b"], "alice")]
 
 
@@ -121,23 +221,33 @@ def test_command():
     ((-9, "", ""), "qhold -h u 12.head exited -9: it said nothing"),
 ])
 def test_command_that_fails(answer, cause):
-    assert failure(Commands(Server(answer), "/opt/bin"), "alice", "qhold", "-h", "u", "12.head") == cause
+    assert failure(Commands("/opt/bin", run=Server(answer)), "alice", "qhold", "-h", "u", "12.head") == cause
 
 
 def test_job():
     server = Server((0, HELD, ""))
-    assert Commands(server, "/opt/bin").job("16.head") == commands.attributes(HELD)
+    assert Commands("/opt/bin", run=server).read_job("16.head") == commands.parse_attributes(HELD)
     assert server.asked == [(["/opt/bin/qstat", "-f", "16.head"], "root")]
 
 
 @pytest.mark.parametrize("words", ["qstat: Unknown Job Id Error 16.head\n", "qstat: Unknown Job Id 16.head\n"], ids=["6.1.3", "2.5.13"])
 def test_job_that_the_server_does_not_know(words):
-    assert Commands(Server((153, "", words)), "/opt/bin").job("16.head") == {}
+    assert Commands("/opt/bin", run=Server((153, "", words))).read_job("16.head") == {}
 
 
 def test_job_when_the_server_does_not_answer():
-    assert failure(Commands(Server((171, "", "qstat: cannot connect to server head \n (errno=111)\n")), "/opt/bin").job, "16.head") == \
+    server = Server((171, "", "qstat: cannot connect to server head \n (errno=111)\n"))
+    assert failure(Commands("/opt/bin", run=server).read_job, "16.head") == \
         "qstat -f 16.head exited 171: qstat: cannot connect to server head (errno=111)"
+
+
+@pytest.mark.parametrize("answer, version", [
+    ((0, "Version: 6.1.3.h5\nCommit: 1\n", ""), "6.1.3.h5"), ((0, "", "version: 2.5.13\n"), "2.5.13"), ((1, "", ""), None),
+])
+def test_version(answer, version):
+    server = Server(answer)
+    assert Commands("/opt/bin", run=server).read_version() == version
+    assert server.asked == [(["/opt/bin/qstat", "--version"], "root")]
 
 
 def test_states():
@@ -147,9 +257,9 @@ def test_states():
              {"job_state": "R", "substate": "42", "exec_host": "node1/0", "comment": "new"},
              {"job_state": "R", "substate": "42", "exec_host": "node2/0"}, {"job_state": "R", "substate": "58", "exec_host": "node2/0"}]
     server = Server(*([said(**entry) for entry in shown] + [GONE, said(**shown[-1]), said(job_state="C", substate="odd")]))
-    commands = Commands(server, "/opt/bin", clock=lambda: float(next(times)))
+    commands = Commands("/opt/bin", run=server, clock=lambda: float(next(times)))
     for _number in range(8):
-        commands.job("12.head")
+        commands.read_job("12.head")
     assert [(entry["state"], entry["substate"], entry["node"]) for entry in commands.states] == [
         ("Q", None, ""), ("R", 42, "node1"), ("R", 42, "node2"), ("R", 58, "node2"), ("C", None, "")]
     assert [entry["seconds"] for entry in commands.states] == [0.0, 1.0, 2.0, 3.0, 4.0]
@@ -180,7 +290,7 @@ class Clock:
 def wait(server, states, timeout=1):
     """Wait with a clock of our own; return the attributes and how often it slept."""
     clock = Clock()
-    return commands.wait_for_state(Commands(server, "/bin"), "12.head", states, timeout, clock, clock.sleep), len(clock.slept)
+    return commands.wait_for_state(Commands("/bin", run=server), "12.head", states, timeout, clock, clock.sleep), len(clock.slept)
 
 
 def test_state_that_is_there():

@@ -1,8 +1,6 @@
 """qmgr: what TORQUE prints is read right, and the commands make exactly the difference."""
 
-import os
 import re
-import sys
 
 import pytest
 
@@ -399,45 +397,6 @@ def test_commands_begun(version, name, begun):
 def test_commands_begun_when_readline_echoes_too():
     assert qmgr.echoed("a\na\nout\nb\nb\n", ["a", "b", "c"]) == 2
     assert qmgr.echoed("a\nb\n", ["a"]) == 1
-
-
-@pytest.mark.parametrize("version, name, text", [
-    ("6.1.3", "set-stops", "Undefined attribute nosuch"),
-    ("6.1.3", "set-syntax", "Syntax error - cannot locate attribute; set server nosuch = 1"),
-    ("6.1.3", "set-refused", "Unauthorized Request MSG=error in permissions (PERM_OPorMGR)"),
-    ("2.5.13", "set-refused", "Unauthorized Request"),
-    ("2.5.13", "set-bad-acl", "Bad ACL entry in host list MSG=First bad host: nosuchhost"),
-    ("4.2.10", "create-unresolvable-node", "Unknown node"),
-    ("4.2.10", "delete-busy-queue", "Cannot delete busy queue"),
-    ("2.5.13", "no-server", "Cannot connect to default server host 'head' - check pbs_server daemon; "
-                            "cannot connect to server (errno=111) Connection refused"),
-    ("6.1.3", "no-trqauthd", "socket_connect_unix failed: 15137; "
-                             "cannot connect to server (errno=15137) could not connect to trqauthd"),
-    ("6.1.3", "pbsnodes-unknown", "Unknown node MSG=cannot locate specified node"),
-    ("6.1.3", "drift-mend", ""),
-])
-def test_complaint(version, name, text):
-    assert qmgr.complaint(calls(version)[name].error) == text
-
-
-# -- run --
-
-def test_run():
-    script = "import os, sys; print(sys.stdin.read() + os.environ['LC_ALL']); sys.stderr.write('e'); sys.exit(3)"
-    assert qmgr.run([sys.executable, "-c", script], "h\u00e9\n") == (3, "h\u00e9\nC" + os.linesep, "e")
-
-
-def test_run_what_is_not_there(tmp_path):
-    with pytest.raises(qmgr.QmgrError) as caught:
-        qmgr.run([str(tmp_path / "qmgr")])
-    assert str(caught.value) == (
-        "cannot start %s/qmgr: No such file or directory; install TORQUE's commands on this host" % tmp_path)
-
-
-def test_run_what_hangs():
-    with pytest.raises(qmgr.QmgrError) as caught:
-        qmgr.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=1)
-    assert str(caught.value) == "%s got no answer within 1 seconds and was killed; look at the log of pbs_server" % sys.executable
 
 
 def test_node_that_is_created_offline():
