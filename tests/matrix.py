@@ -21,7 +21,7 @@ VERSIONS = ["2.4.8", "2.5.3", "2.5.13", "4.2.10", "6.0.4", "6.1.3", "6.1.3.h5"]
 LEFT_IN = {"2.4.8": ["job-directory"],  # its stock pbs_mom asks for images in the store's own directory, which the hooks refuse
            "6.1.3.h5": ["mom-answer"]}  # without it there is no qhold, so that nothing else could be seen
 BUILDS = {"ours": "with the patch series", "stock": "without any patch"}
-COLUMNS = ["built", "site twice", "L3", "D10", "other node", "attacks"]
+COLUMNS = ["built", "site twice", "L3", "failed restart", "other node", "attacks"]
 DOCUMENT = TOP / "docs/reference/patches.md"
 BEGIN, END = "<!-- make torque-matrix: begin -->", "<!-- make torque-matrix: end -->"
 KEEP = os.environ.get("CKPT_TORQUE_KEEP")  # start from the hosts that are there, leave them up
@@ -62,7 +62,7 @@ class Trial:
         self.cluster = cluster.Cluster(self.group)
         series = yaml.safe_load((TOP / "roles/torque_build/files/patches/series.yml").read_text())
         self.left_out = [patch["name"] for patch in series if patch["name"] not in LEFT_IN.get(version, [])]
-        # Without held-job a job that comes back to its node never ends there, so that D10 cannot be seen.
+        # Without held-job a job that comes back to its node never ends there, so that no failed restart can be seen.
         self.needs_held_job = any(patch["name"] == "held-job" and patches.choose(patch, version)[0] for patch in series)
 
     def note(self, text):
@@ -137,7 +137,7 @@ class Trial:
     def failed_restarts(self, elsewhere):
         for proof in (self.proofs.damaged_image, self.proofs.taken_pid):
             with self.jobs(elsewhere) as jobs:
-                self.note("== D10: " + proof(jobs))
+                self.note("== failed restart: " + proof(jobs))
         return "H and Q"
 
     def never_ends(self):
@@ -162,11 +162,11 @@ class Trial:
         yield "ours", "built", self.built
         yield "ours", "site twice", self.twice
         yield "ours", "L3", self.level3
-        yield "ours", "D10", lambda: self.failed_restarts("node2")
+        yield "ours", "failed restart", lambda: self.failed_restarts("node2")
         yield "ours", "other node", lambda: self.other_node(refused=False)
         yield "ours", "attacks", lambda: self.attacks(wanted=False)
         yield "stock", "built", lambda: self.site(torque_build_patches_excluded=self.left_out)
-        yield "stock", "D10", self.never_ends if self.needs_held_job else lambda: self.failed_restarts("node1")
+        yield "stock", "failed restart", self.never_ends if self.needs_held_job else lambda: self.failed_restarts("node1")
         yield "stock", "other node", lambda: self.other_node(refused=True)
         yield "stock", "attacks", lambda: self.attacks(wanted=True)
 

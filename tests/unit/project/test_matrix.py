@@ -40,7 +40,7 @@ def test_document_of_this_collection_has_its_place():
 
 def test_failures_stand_beneath_the_table():
     assert matrix.shown({"2.4.8 ours": {"built": "9 s", "L3": "FAILED: no way"}}).splitlines() == [
-        "version     built  site twice  L3      D10  other node  attacks",
+        "version     built  site twice  L3      failed restart  other node  attacks",
         "2.4.8 ours  9 s                FAILED",
         "2.4.8 ours, L3: FAILED: no way"]
 
