@@ -42,8 +42,16 @@ demo-down: ## remove the demo's hosts
 test: guest-tools testing collection ## everything; says at the end what was proven
 	@$(VENV)/bin/python tests/run.py
 
-lint sanity unit integration molecule: tools testing collection ## this part of make test
+lint sanity integration molecule: tools testing collection ## this part of make test
 	@$(VENV)/bin/python tests/run.py $@
+
+ifeq ($(origin T),command line)
+unit: testing ## this part, too; make unit T=tests/unit/PATH runs these tests alone, and needs nothing but Python and pip
+	@$(VENV)/bin/python -m pytest $(T)
+else
+unit: tools testing collection
+	@$(VENV)/bin/python tests/run.py $@
+endif
 
 guests: guest-tools testing collection ## this part, too: the role blcr with small modules of our own, in a virtual machine
 	@$(VENV)/bin/python tests/run.py $@
@@ -107,7 +115,7 @@ $(COLLECTIONS)/ansible_collections/ansible/posix: | runtime
 runtime: $(VENV)/.runtime
 testing: $(VENV)/.testing
 
-$(VENV)/.runtime: requirements.txt | tools
+$(VENV)/.runtime: requirements.txt
 	@echo "==> installing ansible-core into $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/pip install --quiet -r requirements.txt
