@@ -1,4 +1,4 @@
-"""What manifest.json holds: formats, fields and their kinds."""
+"""What manifest.json holds: its formats, and a row of FIELDS for each field. docs/reference/manifest.md is generated from it."""
 import os
 
 from ..engines import registry
@@ -14,31 +14,82 @@ READ = (FORMAT, COMPRESSED)
 KNOWN = (1, 2) + READ
 """Formats whose images are ours to list and to remove."""
 
-DEFAULTS = {"carried": [], "left": [], "open_files": [], "bound": False, "bound_reason": "", "lost": [], "incarnation": ""}
-"""What the manifest says where the facts say nothing."""
-
 NOT_LISTED = {FILE}.union(*(engine.notes for engine in registry.ENGINES))
 """Files of an image that its manifest does not list."""
 
 OUTPUT = ("stdout", "stderr")
 """What the copies of the job's output are called in an image."""
 
+CARRIED = (REGULAR, FIFO, DIRECTORY, TREE) = ("file", "fifo", "directory", "tree")
+"""Kinds of entries of "carried"."""
+
 MOST = 100
 """How many fields a manifest may have."""
 
-_FIELDS = {
-    "job_id": text(NAME), "user": text(NAME), "uid": number(0, 2 ** 32 - 1), "name": text(NAME), "created": text(NAME), "bytes": number(),
-    "generation?": number(), "depth?": number(), "incarnation?": text(NAME), "held?": FLAG,
-    "frozen_seconds": SECONDS, "root": number(1, 2 ** 22), "pids": [number(1, 2 ** 22)],
-    "engine": {"name": text(NAME), "version?": text()}, "lost?": [text()],
-    "node": text(NAME), "kernel": text(NAME), "kernel_version": text(NAME), "arch": text(NAME), "libc": text(NAME), "cpu": [text(NAME)],
-    "files": [{"name": text(NAME), "size": number(), "sha256_tree": text(NAME),
-               "plain?": {"program": text(NAME), "name": text(NAME), "size": number(), "sha256_tree": text(NAME)}}],
-    "spool": [{"name": text(NAME), "path": text(), "mode": number(0, 0o7777)}],
-}
-_FIELDS_COMPRESSED = dict(_FIELDS, compression=text(NAME), plain_bytes=number())
-"""What a manifest says (strict_json.check), beside what check() looks at by itself. Further fields, as newer hooks may write them, are left
-alone."""
+_TEXT = "a text", lambda value: isinstance(value, str)
+_INTEGER = "a whole number", lambda value: isinstance(value, int)
+
+
+class Field:
+    """One field of a manifest, or of an entry in it.
+
+    :param name: its key (str)
+    :param kind: what it is (strict_json's kinds, with their limits), or None for an object with fields of its own
+    :param help: what it means (str)
+    :param fields: those of the object (tuple of Field)
+    :param many: whether it is a list of these
+    :param since: the first format that has it (int)
+    :param optional: whether it may be missing
+    :param default: what is written where the hook says nothing of it, or None
+    :param only: the kinds of entries (tuple of str) that have it, or none for all
+    :param check: a further check, called with this field and a value; raises KeyError, TypeError or ValueError
+    :param strict: whether the kind is compared by strict_json, with its sentences; otherwise by check or, of a seal, by seal.py
+    """
+
+    def __init__(self, name, kind, help, fields=(),  # pylint: disable=redefined-builtin
+                 many=False, since=FORMAT, optional=False, default=None, only=(), check=None, strict=True):
+        self.name, self.kind, self.help, self.fields, self.many = name, kind, help, fields, many
+        self.since, self.optional, self.default, self.only = since, optional, default, only
+        self.check, self.strict = check, strict
+
+    def get_kind(self):
+        """Return the kind that strict_json compares a value with."""
+        kind = _get_kinds(self.fields) if self.fields else self.kind
+        return [kind] if self.many else kind
+
+    def is_needed(self, entry):
+        """Whether an entry (dict) of a list must have it."""
+        return not self.optional and (not self.only or entry["kind"] in self.only)
+
+
+def _get_kinds(fields):
+    return {field.name + ("?" if field.optional else ""): field.get_kind() for field in fields if field.strict}
+
+
+# -- further checks --------------------------------------------------------------------------------------------------
+
+def _check_value(field, value):
+    if not field.kind[1](value):
+        raise TypeError(field.name)
+
+
+def _check_entries(field, entries):
+    for entry in entries:
+        if not all(inner.kind[1](entry[inner.name]) for inner in field.fields if inner.is_needed(entry)):
+            raise TypeError(field.name)
+
+
+def _check_files(_field, entries):
+    for entry in entries:
+        names = [entry["name"]] + ([entry["plain"]["name"]] if "plain" in entry else [])
+        if any("/" in name or name in NOT_LISTED for name in names):
+            raise strict_json.Wrong("files has %s" % ascii(entry["name"]))
+
+
+def _check_output(_field, entries):
+    for entry in entries:
+        if entry["name"] not in OUTPUT:
+            raise strict_json.Wrong("spool has %s" % ascii(entry["name"]))
 
 
 def list_names(entry):
@@ -46,44 +97,120 @@ def list_names(entry):
     return [(entry["path"], entry["beneath"])] + [tuple(link) for link in entry.get("links", [])]
 
 
-def _check_carried(found):
-    """Raise KeyError, TypeError or ValueError when a manifest (dict) says nonsense about what is carried."""
-    named = {"name": str, "state": str}
-    wanted = {"file": dict(named, size=int, mtime_ns=int), "fifo": {"state": str}, "directory": {}, "tree": named}
-    for entry in found["carried"]:
-        if not all(isinstance(entry[key], kind) for key, kind in dict(wanted[entry["kind"]], mode=int, gid=int).items()):
-            raise TypeError("carried")
+def _check_carried(field, entries):
+    for entry in entries:
+        if entry["kind"] not in CARRIED:
+            raise KeyError(entry["kind"])
+    _check_entries(field, entries)
+    for entry in entries:
         if "/" in entry.get("name", ""):
             raise ValueError(entry["name"])
         for path, place in list_names(entry):
             if os.path.normpath(path) != path or not os.path.isabs(path) or not (mounts.is_beneath(path, place) or path == place):
                 raise ValueError(path)
-    for entry in found["left"]:
-        if not all(isinstance(entry[key], str) for key in ("node", "path", "state")):
-            raise TypeError("left")
-    if not isinstance(found["bound"], bool) or not isinstance(found["bound_reason"], str):
-        raise TypeError("bound")
 
 
-def _check_open_files(found):
-    """Raise KeyError or TypeError when a manifest (dict) says nonsense about open files."""
-    kinds = {"path": str, "size": int, "writable": bool, "append": bool, "inode": int}
-    for entry in found["open_files"]:
-        if not all(isinstance(entry[key], kind) for key, kind in kinds.items()):
-            raise TypeError("open_files")
+def _check_open_files(field, entries):
+    _check_entries(field, entries)
+    for entry in entries:
         if "filesystem" in entry and not (isinstance(entry["filesystem"], str) and isinstance(entry["mtime_ns"], int)):
-            raise TypeError("open_files")
+            raise TypeError(field.name)
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+FIELDS = (
+    Field("format", number(), "The format, %s." % " or ".join(map(str, READ))),
+    Field("job_id", text(NAME), "The job, as TORQUE names it."),
+    Field("user", text(NAME), "The job's owner."),
+    Field("uid", number(0, 2 ** 32 - 1), "The owner's uid."),
+    Field("name", text(NAME), "The image's name, that of its directory."),
+    Field("created", text(NAME), "When the manifest was written, in UTC."),
+    Field("bytes", number(), "The size of all files of the image."),
+    Field("generation", number(), "Its number among the job's images.", optional=True),
+    Field("depth", number(), "How many generations the job wants to keep, if TORQUE named a number.", optional=True),
+    Field("incarnation", text(NAME), "The id of the run of the job in which it was written (store/incarnation.py).", optional=True,
+          default=""),
+    Field("held", FLAG, "Whether the job was held, so that it has not run since.", optional=True),
+    Field("frozen_seconds", SECONDS, "How long the engine held the job."),
+    Field("root", number(1, 2 ** 22), "The process id of the job's root process."),
+    Field("pids", number(1, 2 ** 22), "The ids of all processes and threads in the image.", many=True),
+    Field("engine", None, "The engine that wrote it.", (
+        Field("name", text(NAME), "Its name in the registry of engines."),
+        Field("version", text(), "Its version.", optional=True))),
+    Field("lost", text(), "What processes had and will not have after a restart.", many=True, optional=True, default=[]),
+    Field("node", text(NAME), "The node on which it was written."),
+    Field("kernel", text(NAME), "Its kernel's release."),
+    Field("kernel_version", text(NAME), "Its kernel's build."),
+    Field("arch", text(NAME), "Its architecture."),
+    Field("libc", text(NAME), "Its C library."),
+    Field("cpu", text(NAME), "The features of its CPU that programs may rely on.", many=True),
+    Field("files", None, "The files of the image.", (
+        Field("name", text(NAME), "The file's name."),
+        Field("size", number(), "Its size in bytes."),
+        Field("sha256_tree", text(NAME), "Its hash, of chunks (image/digest.py)."),
+        Field("plain", None, "What it is when it has been decompressed; missing if it is not compressed.", (
+            Field("program", text(NAME), "The program that compressed it."),
+            Field("name", text(NAME), "The file's name."),
+            Field("size", number(), "Its size in bytes."),
+            Field("sha256_tree", text(NAME), "Its hash.")), since=COMPRESSED, optional=True)),
+          many=True, check=_check_files),
+    Field("spool", None, "The job's output, copied into the image.", (
+        Field("name", text(NAME), "Which: %s." % " or ".join(OUTPUT)),
+        Field("path", text(), "The file on the node."),
+        Field("mode", number(0, 0o7777), "Its mode.")), many=True, check=_check_output),
+    Field("carried", None, "What travels with the image, of the node's own file systems (files/capture.py).", (
+        Field("kind", _TEXT, "One of %s." % ", ".join(CARRIED)),
+        Field("name", _TEXT, "The file in the image.", only=(REGULAR, TREE)),
+        Field("state", _TEXT, "What tells whether it was changed since.", only=(REGULAR, FIFO, TREE)),
+        Field("size", _INTEGER, "Its size in bytes.", only=(REGULAR,)),
+        Field("mtime_ns", _INTEGER, "Its time of change, in nanoseconds.", only=(REGULAR,)),
+        Field("mode", _INTEGER, "Its mode."),
+        Field("gid", _INTEGER, "Its group."),
+        Field("path", _TEXT, "Where it is on the node, by absolute path."),
+        Field("beneath", _TEXT, "The directory of checkpoint_hooks_node_local_directories that it is in, or the tree itself."),
+        Field("links", _TEXT, "Its other names, each with its directory.", many=True, optional=True, only=(REGULAR, FIFO)),
+        Field("opened", _TEXT, "For what the job had it open: read, write or append.", optional=True, only=(REGULAR, FIFO))),
+          many=True, default=[], check=_check_carried, strict=False),
+    Field("left", None, "What the job left on nodes that it has run on.", (
+        Field("node", _TEXT, "The node."), Field("path", _TEXT, "Where it is there."),
+        Field("state", _TEXT, "What tells whether it was changed since.")), many=True, default=[], check=_check_entries, strict=False),
+    Field("bound", FLAG, "Whether the image restarts on its own node only.", default=False, check=_check_value, strict=False),
+    Field("bound_reason", _TEXT, "Why, or empty.", default="", check=_check_value, strict=False),
+    Field("open_files", None, "The files that the job had open and that do not travel (files/consistency.py).", (
+        Field("path", _TEXT, "The file."),
+        Field("size", _INTEGER, "Its size in bytes."),
+        Field("writable", FLAG, "Whether it was open for writing."),
+        Field("append", FLAG, "Whether it was open for appending only."),
+        Field("inode", _INTEGER, "Its inode's number."),
+        Field("filesystem", _TEXT, "What tells its file system on all nodes; empty if its times tell nothing.", optional=True),
+        Field("mtime_ns", _INTEGER, "Its time of change, in nanoseconds; there when filesystem is.", optional=True),
+        Field("ctime_ns", _INTEGER, "The same of its inode.", optional=True)),
+          many=True, default=[], check=_check_open_files, strict=False),
+    Field("compression", text(NAME), "The program that compressed files.", since=COMPRESSED),
+    Field("plain_bytes", number(), "The size of all files when they have been decompressed.", since=COMPRESSED),
+    Field("key", text(NAME), "The id of the key that seals the manifest.", optional=True, strict=False),
+    Field("mac", text(NAME), "The seal: HMAC-SHA256 of everything else, by that key (image/seal.py).", optional=True, strict=False),
+)
+"""What a manifest says. Further fields, as newer hooks may write them, are left alone."""
+
+DEFAULTS = {field.name: field.default for field in FIELDS if field.default is not None}
+"""What the manifest says where the facts say nothing."""
+
+_KINDS = {version: _get_kinds(field for field in FIELDS if field.since <= version) for version in READ}
+
+
+def check_fields(found, *names):
+    """Have these fields of a manifest (dict) checked by their own checks (FIELDS).
+
+    :raises KeyError, TypeError, ValueError: when one is missing or says nonsense
+    """
+    for field in FIELDS:
+        if field.name in names:
+            field.check(field, found[field.name])
 
 
 def check(found):
     """Raise KeyError, TypeError, ValueError or AttributeError when a manifest (dict) lacks a field or has one of another kind."""
-    strict_json.check(found, _FIELDS_COMPRESSED if found["format"] == COMPRESSED else _FIELDS)
-    for entry in found["files"]:
-        names = [entry["name"]] + ([entry["plain"]["name"]] if "plain" in entry else [])
-        if any("/" in name or name in NOT_LISTED for name in names):
-            raise strict_json.Wrong("files has %s" % ascii(entry["name"]))
-    for entry in found["spool"]:
-        if entry["name"] not in OUTPUT:
-            raise strict_json.Wrong("spool has %s" % ascii(entry["name"]))
-    _check_carried(found)
-    _check_open_files(found)
+    strict_json.check(found, _KINDS[found["format"]])
+    check_fields(found, *[field.name for field in FIELDS if field.check])

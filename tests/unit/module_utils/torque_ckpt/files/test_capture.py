@@ -13,6 +13,8 @@ from torque_ckpt.system import mounts, processes
 
 ME = os.getuid()
 NODE = os.uname().nodename
+CARRIED = ("carried", "left", "bound", "bound_reason")
+"""Fields of the manifest that capture writes."""
 
 
 class Trip:
@@ -146,7 +148,7 @@ def test_files_come_back(trip):
     found = trip.save(lambda: [os.open(trip.path(name), how) for name, how in flags.items()])
     assert {os.path.relpath(entry["path"], trip.top): entry["opened"] for entry in found["carried"]} == {
         "data": "write", "deep/log": "append", "constant": "read"}
-    schema._check_carried(found)
+    schema.check_fields(found, *CARRIED)
     before = trip.listing()
     trip.empty()
     trip.put_back(found)
@@ -454,9 +456,9 @@ def test_nonsense(change):
     entry = {"kind": "file", "path": "/tmp/x", "beneath": "/tmp", "name": "carried-1", "size": 5, "mode": 0o600, "gid": 0, "mtime_ns": 1,
              "state": "", "links": []}
     rest = {"left": [], "bound": False, "bound_reason": ""}
-    schema._check_carried(dict(rest, carried=[entry]))
+    schema.check_fields(dict(rest, carried=[entry]), *CARRIED)
     with pytest.raises((KeyError, TypeError, ValueError)):
-        schema._check_carried(dict(rest, carried=[dict(entry, **change)]))
+        schema.check_fields(dict(rest, carried=[dict(entry, **change)]), *CARRIED)
     for bad in ({"left": [{"node": 1, "path": "", "state": ""}]}, {"bound": 1}, {"bound_reason": None}):
         with pytest.raises(TypeError):
-            schema._check_carried(dict(dict(rest, carried=[]), **bad))
+            schema.check_fields(dict(dict(rest, carried=[]), **bad), *CARRIED)

@@ -151,9 +151,9 @@ def test_cut_back_in_vain(entry, spoil, reason):
 @pytest.mark.parametrize("key, value", [("path", 1), ("size", "5"), ("writable", 1), ("append", None), ("inode", "x"),
                                         ("mtime_ns", 1.5), ("filesystem", None)])
 def test_nonsense(entry, key, value):
-    schema._check_open_files({"open_files": [entry]})
+    schema.check_fields({"open_files": [entry]}, "open_files")
     with pytest.raises(TypeError):
-        schema._check_open_files({"open_files": [dict(entry, **{key: value})]})
+        schema.check_fields({"open_files": [dict(entry, **{key: value})]}, "open_files")
 
 
 def test_status_of_the_file_not_what_the_node_remembers_of_it(entry, monkeypatch):
@@ -270,7 +270,7 @@ def test_image_of_older_hooks(entry):
     write(entry["path"])
     entry["append"] = False
     del entry["mtime_ns"], entry["ctime_ns"], entry["filesystem"]
-    schema._check_open_files({"open_files": [entry]})
+    schema.check_fields({"open_files": [entry]}, "open_files")
     assert consistency.check([entry], False) == ([], [])
 
 
