@@ -8,6 +8,7 @@ import yaml
 from paths import TOP
 from torque_ckpt import config, settings
 from torque_ckpt.engines import registry
+from torque_ckpt.image import compatibility
 
 ROLE = TOP / "roles/checkpoint_hooks"
 SPECS = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
@@ -107,3 +108,9 @@ def test_row_is_whole(row):
 ])
 def test_faults(row, value, fault):
     assert row.find_fault(value, "x.") == fault
+
+
+def test_record_of_a_node_is_as_its_rows():
+    """The template adds these to what engine_info says a node is."""
+    added = re.findall(r"'(\w+)': ", (ROLE / "templates/node.json.j2").read_text().rpartition("combine(")[2])
+    assert set(added) - {"name", "version"} == {field.name for field in compatibility.RECORD} - set(compatibility.NODE)

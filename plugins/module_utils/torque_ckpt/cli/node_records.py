@@ -1,19 +1,14 @@
 """The nodes of the cluster, as the role checkpoint_hooks has noted them, and which of them can restart an image.
 
-nodes.json, beside the hooks' configuration, names them: {"nodes": [str, ...]}; nodes/NAME.json is the record of one:
-  node            str, its name
-  kernel, kernel_version, arch, libc   str
-  cpu             list of str, the CPU's features
-  engine          {"name": str, "version": str}, the version empty where it is not known
-  stores          list of str, the ids of its stores
-  compressors     list of str, the programs by which it can decompress an image; not in older records
+nodes.json, beside the hooks' configuration, names them: {"nodes": [str, ...]}; nodes/NAME.json is the record of one, whose fields are those
+of compatibility.RECORD.
 """
 import json
 import os
 
 from ..image import compatibility
 
-KINDS = {"node": str, "kernel": str, "kernel_version": str, "arch": str, "libc": str, "cpu": list, "engine": dict, "stores": list}
+KINDS = compatibility.RECORD_TYPES
 
 
 def _read(path):

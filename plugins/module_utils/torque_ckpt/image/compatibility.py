@@ -4,6 +4,8 @@ import re
 
 from ..engines import registry
 from ..errors import HookError, REFUSED
+from . import schema
+from .schema import Field
 
 # What programs of x86 use and cannot do without once they have seen it. /proc/cpuinfo lists mitigations and the like as well.
 _X86 = frozenset(re.findall(r"\S+", """
@@ -25,6 +27,22 @@ def cpu_features(path="/proc/cpuinfo"):
             if name.strip() == "Features":  # ARM lists nothing else
                 return sorted(words.split())
     return []
+
+
+NODE = ("node", "kernel", "kernel_version", "arch", "libc", "cpu")
+"""The fields of a manifest that say on what node the image was written: what node() returns."""
+
+RECORD = tuple(field for field in schema.FIELDS if field.name in NODE) + (
+    Field("engine", None, "The engine of the node.", (
+        Field("name", schema.TEXT, "Its name in the registry of engines."),
+        Field("version", schema.TEXT, "The version that passed the round trip of level L1, or is installed; empty if none is known."))),
+    Field("stores", schema.TEXT, "The ids of its stores.", many=True),
+    Field("compressors", schema.TEXT, "The programs by which it can decompress an image; not in older records.", many=True, optional=True),
+)
+"""What the role checkpoint_hooks notes of a node, for torque-ckpt (cli/node_records.py)."""
+
+RECORD_TYPES = {field.name: list if field.many else dict if field.fields else str for field in RECORD if not field.optional}
+"""What a record must have, as JSON has it."""
 
 
 def node():

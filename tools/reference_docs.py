@@ -1,0 +1,143 @@
+"""The reference pages of the hooks' formats, out of the tables that the hooks check them by.
+
+  reference_docs.py --write   write docs/reference/{hooks-json,manifest,node-records}.md
+  reference_docs.py --check   fail when one is stale
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+TOP = pathlib.Path(__file__).resolve().parent.parent
+PAGES = TOP / "docs/reference"
+sys.path.insert(0, str(TOP / "plugins/module_utils"))
+
+from torque_ckpt import config, settings  # noqa: E402
+from torque_ckpt.engines import registry  # noqa: E402
+from torque_ckpt.image import compatibility, schema  # noqa: E402
+
+MADE = "<!-- generated from %s by `make docs`; edit that file -->"
+HOOKS_JSON = """\
+The configuration of the hooks of one host, by default `/etc/ckpt-torque/hooks.json`. The role checkpoint_hooks writes it; its variables are
+called like the settings, with `checkpoint_hooks_` in front ([its README](../../roles/checkpoint_hooks/README.md)). The file must be root's
+and writable by nobody else. A setting that is unknown or wrong is refused, and the hook says which one. A path may be empty where it is so
+by default.
+"""
+MANIFEST = """\
+Each image is a directory with the engine's files, what travels with them, and `%s`, which is written last and sealed with root's
+key. The hooks restart images of the formats %s; those of older formats are only listed and removed. Format %d is format %d with
+compressed files.
+
+An image is refused if a field is missing or of another type. Fields that are not in this list, as newer hooks may write them, are left
+alone. A manifest has at most %d fields.
+"""
+NODE_RECORDS = """\
+`torque-ckpt show` prints on which nodes an image can be restarted. It knows them by what the role checkpoint_hooks writes beside
+`hooks.json`: `nodes.json`, `{"nodes": [str, ...]}`, names the compute nodes in the inventory's order; `nodes/NAME.json` is the record of
+one. A compute node has its own record, login nodes and the server have all of them. A record is written when `site.yml` has looked at the
+node; that of a host beyond `--limit` stays as it is. A record that lacks a field counts as none.
+"""
+LISTS = {settings.check_texts: "list of str", settings.check_job_paths: "list of paths", settings.check_path: "path"}
+
+
+def table(heading, rows):
+    """Return a table's lines (list of str); rows yields tuples of cells (str)."""
+    return ["| %s |" % " | ".join(heading), "|" + "---|" * len(heading)] + [
+        "| %s |" % " | ".join(cell.replace("|", "\\|") for cell in row) for row in rows] + [""]
+
+
+# -- hooks.json ------------------------------------------------------------------------------------------------------
+
+def describe_default(row):
+    """Return the default of a setting (str); of bytes with their unit."""
+    if row.unit == "bytes" and row.default:
+        return "`%d` (%d GiB)" % (row.default, row.default >> 30)
+    return "required" if row.name == "stores" else "`%s`" % json.dumps(row.default)
+
+
+def describe_limits(row):
+    """Return which values a setting may have (str), beside its type."""
+    if row.choices:
+        return "one of " + ", ".join("`%s`" % choice for choice in row.choices)
+    if row.least is None:
+        return ""
+    return "%d %s %s" % (row.least, "or more" if row.most is None else "to %d" % row.most, row.unit)
+
+
+def setting_rows(rows):
+    for row in rows:
+        yield ("`%s`" % row.name, LISTS.get(row.check, row.type), describe_default(row), describe_limits(row), row.help)
+
+
+def describe_kernels(entry):
+    """Return on which kernels an engine runs (str)."""
+    first, last = [version and ".".join(map(str, version)) for version in (entry.first, entry.last)]
+    return "kernels %s to %s" % (first, last) if last else "kernels from %s on%s" % (first, entry.mode and ", " + entry.mode)
+
+
+def hooks_json():
+    heading = ("setting", "type", "default", "values", "meaning")
+    lines = [MADE % "torque_ckpt/config.py and torque_ckpt/engines/registry.py", "", "# hooks.json", "", HOOKS_JSON]
+    lines += table(heading, setting_rows(config.SETTINGS))
+    for entry in registry.ENGINES:
+        lines += ["## engine_options of `%s`" % entry.name, "", "%s runs on %s." % (entry.title, describe_kernels(entry)), ""]
+        lines += table(heading, setting_rows(entry.options))
+    return "\n".join(lines)
+
+
+# -- JSON with fields ------------------------------------------------------------------------------------------------
+
+def describe_kind(field):
+    """Return what a field is (str)."""
+    kind = "an object" if field.fields else field.kind[0].replace(" from 0 to %d" % (2 ** 63 - 1), ", 0 or more")
+    return "list; each %s" % kind if field.many else kind
+
+
+def describe_presence(field):
+    """Return when a field is there (str)."""
+    found = ["of %s" % ", ".join(field.only)] if field.only else []
+    if field.since > schema.FORMAT:
+        found.append("format %d" % field.since)
+    if field.optional:
+        found.append("optional")
+    return ", ".join(found) or "always"
+
+
+def field_rows(fields, prefix=""):
+    """Yield a row for each field and those inside of it."""
+    for field in fields:
+        yield "`%s%s`" % (prefix, field.name), describe_kind(field), describe_presence(field), field.help
+        yield from field_rows(field.fields, prefix + field.name + ("[]." if field.many else "."))
+
+
+def manifest():
+    about = MANIFEST % (schema.FILE, " and ".join(map(str, schema.READ)), schema.COMPRESSED, schema.FORMAT, schema.MOST)
+    lines = [MADE % "torque_ckpt/image/schema.py", "", "# manifest.json", "", about]
+    return "\n".join(lines + table(("field", "type", "present", "meaning"), field_rows(schema.FIELDS)))
+
+
+def node_records():
+    lines = [MADE % "torque_ckpt/image/compatibility.py", "", "# Records of the nodes", "", NODE_RECORDS]
+    return "\n".join(lines + table(("field", "type", "present", "meaning"), field_rows(compatibility.RECORD)))
+
+
+WANTED = {PAGES / "hooks-json.md": hooks_json, PAGES / "manifest.md": manifest, PAGES / "node-records.md": node_records}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", action="store_true")
+    what.add_argument("--check", action="store_true")
+    write, stale = parser.parse_args().write, []
+    for path, make in WANTED.items():
+        if write:
+            path.write_text(make())
+        elif not path.exists() or path.read_text() != make():
+            stale.append("%s is stale; run make docs" % path.relative_to(TOP))
+    print("\n".join(stale) or "docs/reference: the pages of the formats agree with their tables")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
