@@ -9,6 +9,7 @@ import tempfile
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible_collections.ckpt.torque.plugins.plugin_utils import artifact_cache
 
 
 class ActionModule(ActionBase):
@@ -18,19 +19,19 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args, archive=None, checksum=None)
-        name = arguments.get("name", "torque")
-        found = self._execute_module(module_args=arguments, task_vars=task_vars)
-        if not found.get("failed"):
-            found["path"] = os.path.join(os.path.expanduser(arguments["cache"]), "%s-%s.tar.gz" % (name, found["key"]))
-            found["available"] = os.path.isfile(found["path"])
-            checksum = self._checksum(found["path"]) if found["available"] and not self._task.check_mode else None
-            if not found["installed"] and arguments.get("state") != "asked" and not self._task.check_mode:
-                found = dict(self._send(dict(arguments, checksum=checksum), found, task_vars), path=found["path"], available=True)
-        result.update(found)
+        answer = self._execute_module(module_args=arguments, task_vars=task_vars)
+        if not answer.get("failed"):
+            answer.update(artifact_cache.locate(arguments, answer["key"]))
+            if not self._task.check_mode:
+                checksum = self._read_checksum(answer["path"]) if answer["available"] else None
+                if not answer["installed"]:
+                    installed = self._send_artifact(dict(arguments, checksum=checksum), answer, task_vars)
+                    answer = dict(installed, path=answer["path"], available=True)
+        result.update(answer)
         return result
 
     @staticmethod
-    def _checksum(path):
+    def _read_checksum(path):
         """Return the sha256 (str) of an artifact when it was new, from the file beside it, which is written when there is none."""
         try:
             with open(path + ".sha256", encoding="ascii") as stream:
@@ -54,14 +55,14 @@ class ActionModule(ActionBase):
                                     % (path, error.strerror)) from error
         return digest.hexdigest()
 
-    def _send(self, arguments, found, task_vars):
+    def _send_artifact(self, arguments, answer, task_vars):
         """Unpack the artifact on the host; return the module's answer (dict)."""
-        if not found["available"]:
+        if not answer["available"]:
             raise AnsibleActionFail(
                 "there is no %s %s for %s with these patches and options (%s); %s; nothing was changed"
-                % (arguments.get("name", "torque").upper(), arguments["version"], found["platform"], found["path"],
+                % (arguments.get("name", "torque").upper(), arguments["version"], answer["platform"], answer["path"],
                    "run site.yml with the node that builds it" if arguments.get("name") == "blcr" else
                    "put a host with that system into the group torque_builder and run site.yml without --limit"))
         archive = self._connection._shell.join_path(self._connection._shell.tmpdir or self._make_tmp_path(), "artifact.tar.gz")
-        self._transfer_file(found["path"], archive)
+        self._transfer_file(answer["path"], archive)
         return self._execute_module(module_args=dict(arguments, archive=archive), task_vars=task_vars)

@@ -1,4 +1,4 @@
-"""The action plugin torque_artifact, in a real play: the artifact goes from the controller's cache to a host that has it not."""
+"""The action plugins of artifacts, in a real play: an artifact goes from the controller's cache to a host that has it not."""
 
 import hashlib
 import io
@@ -10,9 +10,10 @@ import tarfile
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.modules import torque_artifact
+from ansible_collections.ckpt.torque.plugins.module_utils.build.artifact import identify_system
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system.textfile import read_text
 
-SYSTEM = torque_artifact.system(torque_artifact.read("/etc/os-release"), torque_artifact.read("/etc/redhat-release"))[0]
+SYSTEM = identify_system(read_text("/etc/os-release"), read_text("/etc/redhat-release"))[0]
 PLATFORM = "%s-%s" % (SYSTEM, os.uname().machine)
 KEY, OTHER = ["%s-%s-0123456789ab" % (version, PLATFORM) for version in ("6.1.3", "6.1.2")]
 
@@ -20,15 +21,17 @@ PLAY = """\
 - hosts: localhost
   gather_facts: false
   module_defaults:
-    ckpt.torque.torque_artifact: {{version: 6.1.3, digest: 0123456789ab, prefix: {prefix}, cache: ~/cache}}
+    ckpt.torque.torque_artifact: &artifact {{version: 6.1.3, digest: 0123456789ab, prefix: {prefix}, cache: ~/cache}}
+    ckpt.torque.torque_artifact_info: *artifact
   tasks:
-    - {{name: asked, register: asked, ckpt.torque.torque_artifact: {{state: asked}}}}
+    - {{name: asked, register: asked, ckpt.torque.torque_artifact_info: {{}}}}
+    - {{name: noted, register: noted, ansible.builtin.find: {{paths: [{cache}], patterns: "torque-6.1.[13]-*.sha256"}}}}
     - {{name: planned, register: planned, check_mode: true, ckpt.torque.torque_artifact: {{}}}}
     - {{name: installed, register: installed, ckpt.torque.torque_artifact: {{archive: /nonexistent}}}}
     - {{name: again, register: again, ckpt.torque.torque_artifact: {{}}}}
-    - {{name: asked_again, register: asked_again, ckpt.torque.torque_artifact: {{state: asked}}}}
+    - {{name: asked_again, register: asked_again, ckpt.torque.torque_artifact_info: {{}}}}
     - {{name: planned_other, register: planned_other, check_mode: true, ckpt.torque.torque_artifact: {{version: 6.1.2}}}}
-    - {{name: asked_other, register: asked_other, ckpt.torque.torque_artifact: {{version: 6.1.2, state: asked}}}}
+    - {{name: asked_other, register: asked_other, ckpt.torque.torque_artifact_info: {{version: 6.1.2}}}}
     - {{name: missing, register: missing, ignore_errors: true, ckpt.torque.torque_artifact: {{version: 6.1.2}}}}
     - {{name: damaged, register: damaged, ignore_errors: true, ckpt.torque.torque_artifact: {{version: 6.1.1}}}}
     - {{name: changed, register: changed, ignore_errors: true, ckpt.torque.torque_artifact: {{version: 6.1.0}}}}
@@ -38,7 +41,7 @@ PLAY = """\
         dest: {answers}
         mode: "0600"
       vars:
-        names: [asked, planned, installed, again, asked_again, planned_other, asked_other, missing, damaged, changed, refused]
+        names: [asked, noted, planned, installed, again, asked_again, planned_other, asked_other, missing, damaged, changed, refused]
 """
 
 
@@ -65,7 +68,7 @@ def played(request, tmp_path_factory, repository):
     changed = "6.1.0-%s-0123456789ab" % PLATFORM
     pack(cache / ("torque-%s.tar.gz" % changed), changed, top / "opt")
     (cache / ("torque-%s.tar.gz.sha256" % changed)).write_text("0" * 64 + "  torque-%s.tar.gz\n" % changed)
-    (top / "play.yml").write_text(PLAY.format(prefix=top / "opt", answers=top / "answers.json"))
+    (top / "play.yml").write_text(PLAY.format(prefix=top / "opt", cache=cache, answers=top / "answers.json"))
     (top / "ansible.cfg").write_text("")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
     environment.update(ANSIBLE_CONFIG=str(top / "ansible.cfg"), ANSIBLE_HOME=str(top / "ansible"), ANSIBLE_LOCALHOST_WARNING="false",
@@ -138,6 +141,10 @@ def test_artifact_that_is_damaged(played):
         "and build it again"
         % (os.uname().nodename, key))
     assert answers["damaged"]["path"] == "%s/home/cache/torque-%s.tar.gz" % (top, key)
+
+
+def test_query_writes_nothing(played):
+    assert played[1]["noted"]["files"] == []
 
 
 def test_sha256_lies_beside_it(played):

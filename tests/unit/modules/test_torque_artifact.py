@@ -11,37 +11,12 @@ import tarfile
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.modules import torque_artifact
+from ansible_collections.ckpt.torque.plugins.module_utils.build import artifact
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system.textfile import read_text
 
 NODE, MACHINE = os.uname().nodename, os.uname().machine
 REBUILD = "remove it, and the .sha256 beside it, from the controller's cache and build it again"
-MEND = "mend that and run it again"
-
-
-# the platform
-
-@pytest.mark.parametrize("release, redhat, found", [
-    ('PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nNAME="Debian GNU/Linux"\nVERSION_ID="13"\nID=debian\n', "", ("debian13", "Debian")),
-    ('ID=ubuntu\nID_LIKE=debian\nVERSION_ID="22.04"\n', "", ("ubuntu22", "Debian")),
-    ('ID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.4"\n', "Rocky Linux release 9.4\n", ("rocky9", "RedHat")),
-    ('ID="centos"\nID_LIKE="rhel fedora"\nVERSION_ID="7"\n', "CentOS Linux release 7.9.2009 (Core)\n", ("centos7", "RedHat")),
-    ("ID=fedora\nVERSION_ID=40\n", "", ("fedora40", "RedHat")),
-    ("ID='rhel'\nVERSION_ID='8.10'\n", "", ("rhel8", "RedHat")),
-    ('ID="sles"\nID_LIKE="suse"\nVERSION_ID="15.5"\n', "", ("sles15", "")),
-    ("ID=debian\n", "", ("debian", "Debian")),
-    ("", "CentOS release 6.10 (Final)\n", ("rhel6", "RedHat")),
-    ("", "something else\n", ("rhel", "RedHat")),
-    ("", "", ("linux", "")),
-    ("# nothing\n", "", ("linux", "")),
-])
-def test_system(release, redhat, found):
-    assert torque_artifact.system(release, redhat) == found
-
-
-def test_read(tmp_path):
-    (tmp_path / "file").write_bytes(b"a\xff\n")
-    assert torque_artifact.read(str(tmp_path / "file")) == "a\ufffd\n"
-    assert torque_artifact.read(str(tmp_path / "none")) == ""
+FIX = "fix that and run it again"
 
 
 # the module
@@ -67,8 +42,8 @@ class Host:
     def __init__(self, module, top):
         self.module, self.top = module, top
         self.prefix, self.archive = top / "opt" / "torque", top / "artifact.tar.gz"
-        asked = self("asked")
-        self.platform, self.key = asked["platform"], asked["key"]
+        info = self.ask()
+        self.platform, self.key = info["platform"], info["key"]
         self.place, self.link = self.prefix / self.key, self.prefix / "current"
         self.draft = self.prefix / (".%s.%s" % (self.key, NODE))
         self.inside = str(self.place)[1:]
@@ -94,9 +69,16 @@ class Host:
             for member, content in other:
                 tar.addfile(member, io.BytesIO(content))
 
-    def __call__(self, state="installed", check=False, umask=0o022, archive=True, **changed):
-        arguments = {"version": "6.1.3", "digest": "0123456789ab", "state": state, "prefix": str(self.prefix), "cache": "/cache"}
-        if state == "installed" and archive:
+    def arguments(self):
+        return {"version": "6.1.3", "digest": "0123456789ab", "prefix": str(self.prefix), "cache": "/cache"}
+
+    def ask(self):
+        """Call torque_artifact_info."""
+        return self.module("torque_artifact_info", self.arguments())
+
+    def __call__(self, check=False, umask=0o022, archive=True, **changed):
+        arguments = self.arguments()
+        if archive:
             arguments["archive"] = str(self.archive)
         arguments.update(changed)
         return self.module("torque_artifact", arguments, check=check, umask=umask)
@@ -143,20 +125,20 @@ def installed(host):
     return host
 
 
-def test_asked(host):
-    answer = host("asked")
+def test_info(host):
+    answer = host.ask()
     for name in ("invocation", "platform", "family"):
         answer.pop(name)
     formats = [kind for kind, program in (("deb", "dpkg-deb"), ("rpm", "rpmbuild")) if shutil.which(program)]
     assert answer == {"changed": False, "key": host.key, "installed": False, "current": "", "package_formats": formats}
     assert host.platform.endswith("-" + MACHINE)
-    assert host.platform[:-len(MACHINE) - 1] == torque_artifact.system(torque_artifact.read("/etc/os-release"), "")[0]
+    assert host.platform[:-len(MACHINE) - 1] == artifact.identify_system(read_text("/etc/os-release"), "")[0]
     assert host.key == "6.1.3-%s-0123456789ab" % host.platform
     assert not host.prefix.exists()
 
 
-def test_asked_of_a_host_that_has_it(installed):
-    answer = installed("asked")
+def test_info_of_a_host_that_has_it(installed):
+    answer = installed.ask()
     assert (answer["changed"], answer["installed"], answer["current"]) == (False, True, installed.key)
 
 
@@ -205,7 +187,7 @@ def test_filter_of_later_pythons(host, monkeypatch, recwarn, refuse):
     """Their own would drop setuid, or warn."""
     if refuse and hasattr(tarfile, "data_filter"):
         monkeypatch.setattr(tarfile.TarFile, "extraction_filter", staticmethod(tarfile.data_filter), raising=False)
-    torque_artifact.unpack(str(host.archive), host.inside, str(host.top / "new"))
+    artifact.unpack(str(host.archive), host.inside, str(host.top / "new"))
     assert oct(os.stat(host.top / "new" / "sbin" / "pbs_iff").st_mode) == "0o104755"
     assert os.readlink(host.top / "new" / "lib") == "/usr/lib"
     assert [str(warning.message) for warning in recwarn] == []
@@ -298,7 +280,7 @@ def test_part_of_an_artifact(host, kind):
 def test_place_of_the_draft_is_taken(host):
     host.prefix.mkdir(parents=True)
     host.draft.write_text("")
-    host.fails("[Errno 17] File exists: '%s'" % host.draft, MEND)
+    host.fails("[Errno 17] File exists: '%s'" % host.draft, FIX)
 
 
 # what is refused
@@ -311,7 +293,7 @@ def test_link_that_is_none(host):
         answer = host(check=check)
         assert (answer.get("failed"), answer["msg"]) == (True, sentence)
     assert snapshot(host.top) == before
-    assert host("asked")["current"] == ""
+    assert host.ask()["current"] == ""
 
 
 @pytest.mark.parametrize("prefix", ["opt/torque", "", "."])
@@ -454,13 +436,13 @@ def test_archive_that_is_not_the_one_that_was_built(host):
 
 def test_archive_that_is_missing(host):
     host.archive.unlink()
-    host.fails("[Errno 2] No such file or directory: '%s'" % host.archive, MEND)
+    host.fails("[Errno 2] No such file or directory: '%s'" % host.archive, FIX)
 
 
 def test_prefix_beneath_a_file(host):
     host.prefix.parent.write_text("")
     answer = host()
-    assert answer["msg"] == "%s: cannot install the artifact %s: [Errno 20] Not a directory: '%s'; %s" % (NODE, host.key, host.prefix, MEND)
+    assert answer["msg"] == "%s: cannot install the artifact %s: [Errno 20] Not a directory: '%s'; %s" % (NODE, host.key, host.prefix, FIX)
 
 
 def test_owner_that_cannot_be_set(host, monkeypatch):
@@ -472,8 +454,8 @@ def test_owner_that_cannot_be_set(host, monkeypatch):
     for name in ("chown", "lchown"):
         monkeypatch.setattr(os, name, refuse)
     with pytest.raises((tarfile.ExtractError, OSError)) as caught:
-        torque_artifact.install(None, str(host.archive), host.key, str(host.prefix))
-    assert torque_artifact.cure(caught.value) == MEND
+        artifact.install(str(host.archive), host.key, str(host.prefix), lambda draft, place: None)
+    assert artifact.advise(caught.value) == FIX
     assert os.listdir(host.prefix) == []
 
 
@@ -488,5 +470,6 @@ def test_installed_stays_when_the_next_one_is_damaged(installed):
 
 
 def test_arguments(module):
-    answer = module("torque_artifact", {"version": "6.1.3"})
-    assert (answer["failed"], answer["msg"]) == (True, "missing required arguments: cache, digest")
+    for name in ("torque_artifact", "torque_artifact_info"):
+        answer = module(name, {"version": "6.1.3"})
+        assert (answer["failed"], answer["msg"]) == (True, "missing required arguments: cache, digest")

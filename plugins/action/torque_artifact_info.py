@@ -1,0 +1,19 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Ask the host which artifact it needs; look for it in the controller's cache."""
+from __future__ import annotations
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.ckpt.torque.plugins.plugin_utils import artifact_cache
+
+
+class ActionModule(ActionBase):
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        result.update(self._execute_module(module_args=self._task.args, task_vars=task_vars))
+        if not result.get("failed"):
+            result.update(artifact_cache.locate(self._task.args, result["key"]))
+        return result

@@ -1,0 +1,133 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What a build yields, as an artifact: which one a host needs, and how it gets onto the host."""
+
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+
+from ..torque_ckpt.system.textfile import read_text
+
+MANIFEST = "ckpt-torque.json"
+PACKAGERS = (("deb", "dpkg-deb"), ("rpm", "rpmbuild"))
+LINK = "current"
+
+
+def identify_system(release, redhat):
+    """Return (name and major version, family), both str, of a system.
+
+    :param release: text of /etc/os-release
+    :param redhat: text of /etc/redhat-release, for EL6, which has no other
+    """
+    fields = dict(re.findall(r"""^(\w+)=["']?([^"'\n]*)["']?$""", release, re.MULTILINE))
+    if not fields and redhat:
+        fields = {"ID": "rhel", "VERSION_ID": (re.findall(r"release (\d+)", redhat) or [""])[0]}
+    names = [fields.get("ID", "linux")] + fields.get("ID_LIKE", "").split()
+    family = "Debian" if "debian" in names else "RedHat" if {"rhel", "fedora", "centos"} & set(names) else ""
+    return names[0] + fields.get("VERSION_ID", "").split(".")[0], family
+
+
+def select_members(members, inside):
+    """Return the members beneath the directory inside (str), from now on named from there: {name: TarInfo}.
+
+    :raises ValueError: when one would be put elsewhere, by its name or through a link, or is no file, directory or link
+    """
+    selected = {}
+    for member in members:
+        if not (member.name + "/").startswith(inside + "/"):
+            continue
+        parts = os.path.relpath(member.name, inside).split(os.sep)
+        above = [selected.get(os.sep.join(parts[:end])) for end in range(1, len(parts))]
+        if parts[0] == os.pardir or any(each and each.issym() for each in above):  # a link may lead anywhere
+            raise ValueError("it would put %s elsewhere" % member.name)
+        if os.sep.join(parts) in selected:
+            raise ValueError("it holds %s twice" % member.name)
+        member.name = os.sep.join(parts)
+        if member.islnk():
+            member.linkname = os.path.relpath(member.linkname, inside)
+            if member.linkname not in selected or not selected[member.linkname].isfile():
+                raise ValueError("%s is a link to no file of it" % member.name)
+        elif not (member.isfile() or member.isdir() or member.issym()):
+            raise ValueError("%s is no file, directory or link" % member.name)
+        selected[member.name] = member
+    return selected
+
+
+def unpack(archive, inside, place):
+    """Unpack the directory inside (str) of the archive to a new directory, with owners and modes: pbs_iff is setuid root.
+
+    :raises ValueError: when the archive does not hold it whole
+    """
+    with tarfile.open(archive, "r:gz", errorlevel=2) as tar:  # 2: an owner or mode that cannot be set is an error
+        tar.extraction_filter = lambda member, path: member  # Python 3.14's own takes setuid away
+        members = select_members(tar.getmembers(), inside)
+        tar.fileobj.read()  # to its end, where gzip has the checksum
+        if MANIFEST not in members:
+            raise ValueError("it holds no %s/%s" % (inside, MANIFEST))
+        os.mkdir(place, 0o755)
+        tar.extractall(place, members.values(), numeric_owner=True)
+
+
+def install(archive, key, prefix, label):
+    """Unpack the archive (str, None when that was done) beside the other artifacts and let the link lead to it.
+
+    Both appear when they are whole.
+
+    :param key: the artifact's name (str)
+    :param prefix: the directory of artifacts (str)
+    :param label: called with the directory that was unpacked and the path it will have (str), to give it SELinux contexts
+    """
+    place, draft = os.path.join(prefix, key), os.path.join(prefix, ".%s.%s" % (key, os.uname().nodename))  # hosts may share it
+    shutil.rmtree(draft, ignore_errors=True)  # left by a run that was killed
+    os.makedirs(draft)
+    try:
+        if archive:
+            unpack(archive, os.path.join(prefix.strip("/"), key), os.path.join(draft, "new"))
+            label(os.path.join(draft, "new"), place)
+            if os.path.lexists(place):  # a part of one: it has no manifest
+                os.rename(place, os.path.join(draft, "old"))
+            os.rename(os.path.join(draft, "new"), place)
+        os.symlink(key, os.path.join(draft, "link"))
+        os.rename(os.path.join(draft, "link"), os.path.join(prefix, LINK))
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def check_archive(archive, checksum):
+    """Compare an archive (path, str) with its sha256 (str, None when nobody knows it).
+
+    :raises ValueError: when it differs
+    """
+    digest = hashlib.sha256()
+    with open(archive, "rb") as stream:
+        for piece in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(piece)
+    if checksum not in (None, digest.hexdigest()):
+        raise ValueError("it is not the file that was built: its sha256 is %s, the file beside it in the controller's cache says %s"
+                         % (digest.hexdigest(), checksum))
+
+
+def advise(error):
+    """Return what to do (str) about an error of install: the host's, or else the archive's."""
+    if getattr(error, "errno", None) or isinstance(error, tarfile.ExtractError):
+        return "fix that and run it again"
+    return "remove it, and the .sha256 beside it, from the controller's cache and build it again"
+
+
+def describe(version, digest, prefix, find_program):
+    """Return which artifact this host needs and which it has (dict), as the modules return it.
+
+    :param version: of the program (str)
+    :param digest: what tells its builds apart (str)
+    :param prefix: the directory of artifacts (str)
+    :param find_program: like AnsibleModule.get_bin_path
+    """
+    name, family = identify_system(read_text("/etc/os-release"), read_text("/etc/redhat-release"))
+    platform = "%s-%s" % (name, os.uname().machine)
+    key = "%s-%s-%s" % (version, platform, digest)
+    link = os.path.join(prefix, LINK)
+    return {"platform": platform, "family": family, "key": key, "installed": os.path.isfile(os.path.join(prefix, key, MANIFEST)),
+            "current": os.readlink(link) if os.path.islink(link) else "",
+            "package_formats": [kind for kind, program in PACKAGERS if find_program(program)]}

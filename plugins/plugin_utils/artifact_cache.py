@@ -1,0 +1,15 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""The controller's cache of artifacts, for the action plugins."""
+from __future__ import annotations
+
+import os
+
+
+def locate(arguments, key):
+    """Return where the artifact of this key (str) is in the cache, or would be: path (str), available (bool), as a dict.
+
+    :param arguments: of the module (dict)
+    """
+    path = os.path.join(os.path.expanduser(arguments["cache"]), "%s-%s.tar.gz" % (arguments.get("name", "torque"), key))
+    return {"path": path, "available": os.path.isfile(path)}
