@@ -1,4 +1,4 @@
-"""The action plugin files, in a real play: what it reads on the controller and hands to the module."""
+"""The action plugin installed_files, in a real play: what it reads on the controller and hands to the module."""
 
 import json
 import os
@@ -12,7 +12,7 @@ PLAY = """\
 - hosts: localhost
   gather_facts: false
   tasks:
-    - ckpt.torque.files:
+    - ckpt.torque.installed_files:
         path: {root}
         package: torque_ckpt
         python: "{{{{ ansible_playbook_python }}}}"
@@ -20,10 +20,10 @@ PLAY = """\
         executables: [run]
         contents: {{intruder.py: "not from the collection"}}
       register: installed
-    - ckpt.torque.files:
+    - ckpt.torque.installed_files:
         files: {{"{unit}": "[Unit]\\n"}}
       register: plain
-    - ckpt.torque.files:
+    - ckpt.torque.installed_files:
         path: {root}
         package: torque_other
       register: missing
@@ -99,4 +99,4 @@ def test_files_without_a_package(played):
 def test_package_is_not_there(played):
     _top, (_installed, _plain, missing) = played
     assert (missing["failed"], missing["msg"]) == (
-        True, "files: torque_other is not a Python package of this collection's module_utils")
+        True, "installed_files: torque_other is not a Python package of this collection's module_utils")

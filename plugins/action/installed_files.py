@@ -18,16 +18,16 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args)
         package = arguments.get("package")
         if package:
-            arguments["contents"] = self._read(package)
+            arguments["contents"] = self._read_package(package)
         result.update(self._execute_module(module_args=arguments, task_vars=task_vars))
         return result
 
     @staticmethod
-    def _read(package):
+    def _read_package(package):
         """Return the package's texts by relative path (dict of str)."""
         top = os.path.join(os.path.dirname(__file__), os.pardir, "module_utils", package)
         if not package.isidentifier() or not os.path.isfile(os.path.join(top, "__init__.py")):
-            raise AnsibleActionFail("files: %s is not a Python package of this collection's module_utils" % package)
+            raise AnsibleActionFail("installed_files: %s is not a Python package of this collection's module_utils" % package)
         contents = {}
         for directory, subdirectories, names in os.walk(top):
             subdirectories[:] = sorted(name for name in subdirectories if name != "__pycache__")

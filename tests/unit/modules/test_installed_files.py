@@ -1,4 +1,4 @@
-"""files: a directory that holds exactly the named files, and a module that says exactly what it does."""
+"""installed_files: a directory that holds exactly the named files, and a module that says exactly what it does."""
 
 import importlib.util
 import os
@@ -7,8 +7,6 @@ import stat
 import sys
 
 import pytest
-
-from ansible_collections.ckpt.torque.plugins.modules import files as files_module
 
 REFUSAL = ("path %s would be emptied of everything else; name a directory of its own, at least two levels deep; "
            "nothing was changed")
@@ -32,180 +30,6 @@ def everything(root):
     return found
 
 
-# difference
-
-@pytest.mark.root
-@pytest.mark.parametrize("present, file_mode, owner, wanted", [
-    ("text\n", 0o644, (0, 0), None),
-    ("text", 0o644, (0, 0), "text"),
-    ("", 0o644, (0, 0), ""),
-    ("text\n", 0o755, (0, 0), "text\n"),
-    ("text\n", 0o646, (0, 0), "text\n"),
-    ("text\n", 0o4644, (0, 0), "text\n"),
-    ("text\n", 0o644, (1, 0), "text\n"),
-    ("text\n", 0o644, (0, 1), "text\n"),
-], ids=["same", "content", "empty", "executable", "writable", "setuid", "owner", "group"])
-def test_difference(tmp_path, present, file_mode, owner, wanted):
-    path = tmp_path / "file"
-    path.write_text(present)
-    os.chown(path, *owner)
-    path.chmod(file_mode)
-    assert files_module.difference(str(path), "text\n", 0o644) == wanted
-
-
-def test_difference_of_what_is_no_file(tmp_path):
-    (tmp_path / "target").write_text("text\n")
-    (tmp_path / "link").symlink_to("target")
-    (tmp_path / "dangling").symlink_to("nothing")
-    os.mkfifo(tmp_path / "fifo")
-    assert files_module.difference(str(tmp_path / "missing"), "text\n", 0o644) == ""
-    assert files_module.difference(str(tmp_path / "target" / "beneath"), "text\n", 0o644) == ""
-    for name in ("link", "dangling", "fifo", "."):
-        assert files_module.difference(str(tmp_path / name), "text\n", 0o644) == "(not a regular file)", name
-
-
-def test_difference_of_bytes_that_are_no_text(tmp_path):
-    (tmp_path / "file").write_bytes(b"a\xffz")
-    assert files_module.difference(str(tmp_path / "file"), "text\n", 0o644) == "a\ufffdz"
-
-
-@pytest.mark.root
-def test_difference_is_of_utf8(tmp_path):
-    (tmp_path / "file").write_bytes(b"\xc3\xbc\n")
-    (tmp_path / "file").chmod(0o644)
-    assert files_module.difference(str(tmp_path / "file"), "\u00fc\n", 0o644) is None
-
-
-# write
-
-@pytest.mark.root
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_write(tmp_path, umask):
-    path = tmp_path / "new" / "file"
-    previous = os.umask(umask)
-    try:
-        files_module.write(str(path), "\u00fc\n", 0o755)
-    finally:
-        os.umask(previous)
-    assert path.read_bytes() == b"\xc3\xbc\n"
-    assert (mode(path), path.stat().st_uid, path.stat().st_gid) == (0o755, 0, 0)
-    assert os.listdir(path.parent) == ["file"]
-
-
-@pytest.mark.root
-def test_write_into_a_directory_that_hands_on_its_group(tmp_path):
-    os.chown(tmp_path, 0, 1)
-    tmp_path.chmod(0o2775)
-    files_module.write(str(tmp_path / "file"), "text\n", 0o644)
-    assert ((tmp_path / "file").stat().st_gid, mode(tmp_path / "file")) == (0, 0o644)
-
-
-@pytest.mark.root
-def test_write_replaces_the_file_and_leaves_the_old_one_to_its_readers(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old\n")
-    with open(path) as reader:
-        files_module.write(str(path), "new\n", 0o644)
-        assert reader.read() == "old\n"
-    assert path.read_text() == "new\n"
-    assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.root
-def test_write_replaces_a_link_and_not_its_target(tmp_path):
-    (tmp_path / "target").write_text("other\n")
-    (tmp_path / "directory").mkdir()
-    for name, target in (("file", "target"), ("second", "directory")):
-        (tmp_path / name).symlink_to(target)
-        files_module.write(str(tmp_path / name), "new\n", 0o644)
-        assert not (tmp_path / name).is_symlink()
-        assert (tmp_path / name).read_text() == "new\n"
-    assert (tmp_path / "target").read_text() == "other\n"
-    assert os.listdir(tmp_path / "directory") == []
-
-
-@pytest.mark.root
-def test_write_replaces_a_directory(tmp_path):
-    (tmp_path / "file" / "deep").mkdir(parents=True)
-    (tmp_path / "file" / "deep" / "more").write_text("gone\n")
-    files_module.write(str(tmp_path / "file"), "new\n", 0o644)
-    assert (tmp_path / "file").read_text() == "new\n"
-
-
-# strays
-
-@pytest.fixture
-def tree(tmp_path):
-    """Make a tree: tree(files, links) returns its root (str)."""
-    def make(files=(), links=(), directories=()):
-        for name in directories:
-            (tmp_path / name).mkdir(parents=True)
-        for name in files:
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text("")
-        for name, target in links:
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).symlink_to(target)
-        return str(tmp_path)
-    return make
-
-
-WANTED = ("run", "package/__init__.py", "package/engines/criu.py")
-
-
-@pytest.mark.parametrize("files, links, directories, found", [
-    (WANTED, [], [], []),
-    (WANTED + ("package/__pycache__/__init__.cpython-311.pyc", "package/engines/__pycache__/criu.cpython-36.opt-1.pyc"), [], [], []),
-    (WANTED + ("notes", "package/old.py"), [], [], ["notes", "package/old.py"]),
-    (WANTED + ("other/deep/file",), [], [], ["other"]),
-    (WANTED, [], ["empty"], ["empty"]),
-    (WANTED + ("package/__pycache__/old.cpython-311.pyc",), [], [], ["package/__pycache__/old.cpython-311.pyc"]),
-    (WANTED + ("__pycache__/run.cpython-311.pyc",), [], [], ["__pycache__/run.cpython-311.pyc"]),
-    (WANTED + ("package/__pycache__/deep/__init__.pyc",), [], [], ["package/__pycache__/deep"]),
-    (WANTED, [("package/link.py", "__init__.py"), ("etc", "/etc")], [], ["etc", "package/link.py"]),
-    (("run", "package/__init__.py"), [("package/engines", "/etc")], [], ["package/engines"]),
-    (WANTED, [("package/__pycache__", "/etc")], [], ["package/__pycache__"]),
-    (("package/__init__.py", "package/engines/criu.py", "run/deep"), [], [], ["run"]),
-    (WANTED + (".ckpt-torque-abc", "package/.hidden.py"), [], [], [".ckpt-torque-abc", "package/.hidden.py"]),
-    (WANTED + ("packages/file", "package/engines2"), [], [], ["package/engines2", "packages"]),
-], ids=["none", "compiled", "files", "directory", "empty directory", "compiled of none", "compiled of no module", "beneath compiled",
-        "links", "link for a directory", "link for compiled", "directory for a file", "hidden", "same beginning"])
-def test_strays(tree, files, links, directories, found):
-    root = tree(files, links, directories)
-    assert files_module.strays(root, {os.path.join(root, name) for name in WANTED}) == [os.path.join(root, name) for name in found]
-
-
-def test_strays_of_a_missing_directory(tmp_path):
-    assert files_module.strays(str(tmp_path / "missing"), set()) == []
-
-
-# directories
-
-@pytest.mark.root
-def test_directories(tree):
-    root = tree(WANTED + ("elsewhere/file",))
-    os.makedirs(os.path.join(root, "lib", "package", "engines"))
-    lib = os.path.join(root, "lib")
-    for path in (lib, lib + "/package", lib + "/package/engines"):
-        os.chmod(path, 0o755)
-    os.chmod(root, 0o700)
-    os.chmod(os.path.join(root, "elsewhere"), 0o700)
-    assert files_module.directories(lib) == []
-    os.chmod(lib, 0o775)
-    os.chmod(lib + "/package/engines", 0o1755)
-    assert files_module.directories(lib) == [lib, lib + "/package/engines"]
-    os.chmod(lib, 0o755)
-    os.chmod(lib + "/package/engines", 0o755)
-    os.chown(lib + "/package", 1, 0)
-    assert files_module.directories(lib) == [lib + "/package"]
-    os.chown(lib + "/package", 0, 1)
-    assert files_module.directories(lib) == [lib + "/package"]
-
-
-def test_directories_that_are_missing_are_not_wrong(tmp_path):
-    assert files_module.directories(str(tmp_path / "lib")) == []
-
-
 # the module
 
 RUN = "#!/bin/sh\nexec \"$@\"\n"
@@ -225,7 +49,7 @@ class Hooks:
             "path": str(self.root), "package": "package", "contents": PACKAGE, "python": sys.executable, "executables": ["run"],
             "files": {"run": RUN, "README": "read me\n", str(self.config): "{}\n"},
         }
-        return self.module("files", dict(arguments, **changed), check=check, diff=diff, umask=umask)
+        return self.module("installed_files", dict(arguments, **changed), check=check, diff=diff, umask=umask)
 
 
 @pytest.fixture
@@ -510,7 +334,7 @@ def plain(tmp_path, module):
     """The module without a path: plain(files, **arguments) returns its answer."""
     def call(files, check=False, diff=False, **more):
         arguments = dict(more, files={str(tmp_path / name): text for name, text in files.items()})
-        return module("files", arguments, check=check, diff=diff)
+        return module("installed_files", arguments, check=check, diff=diff)
     return call
 
 
@@ -550,7 +374,7 @@ def test_one_of_several_files_is_repaired(plain, tmp_path):
 
 @pytest.mark.root
 def test_relative_files_need_a_path(module, tmp_path):
-    answer = module("files", {"files": {"run": "", "./etc/config": "", str(tmp_path / "file"): ""}})
+    answer = module("installed_files", {"files": {"run": "", "./etc/config": "", str(tmp_path / "file"): ""}})
     assert answer["failed"] is True
     assert answer["msg"] == "./etc/config, run is not an absolute path; name it in full or name a path; nothing was changed"
     assert os.listdir(tmp_path) == []
@@ -558,7 +382,7 @@ def test_relative_files_need_a_path(module, tmp_path):
 
 @pytest.mark.parametrize("arguments", [{"path": "/srv/a/b"}, {"package": "package"}], ids=["path", "package"])
 def test_path_and_package_go_together(module, arguments):
-    answer = module("files", arguments, check=True)
+    answer = module("installed_files", arguments, check=True)
     assert answer["failed"] is True
     assert answer["msg"] == "parameters are required together: path, package"
 

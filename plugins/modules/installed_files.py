@@ -3,7 +3,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 
 DOCUMENTATION = r"""
-module: files
+module: installed_files
 short_description: Install text files and a Python package of this collection, in one remote execution
 version_added: 0.1.0
 description:
@@ -58,12 +58,12 @@ options:
 
 EXAMPLES = r"""
 - name: Install a unit
-  ckpt.torque.files:
+  ckpt.torque.installed_files:
     files:
       /etc/systemd/system/example.service: "{{ lookup('ansible.builtin.template', 'example.service.j2') }}"
 
 - name: Install the hooks
-  ckpt.torque.files:
+  ckpt.torque.installed_files:
     path: /usr/lib/ckpt-torque
     package: torque_ckpt
     files:
@@ -85,97 +85,13 @@ removed:
   elements: str
 """
 
-import glob
 import os
-import shutil
-import stat
-import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.ckpt.torque.plugins.module_utils.install import Installation
 
 
-def difference(path, text, mode):
-    """Return the file's present text (str) if it must be written, else None."""
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return ""
-    if not stat.S_ISREG(status.st_mode):
-        return "(not a regular file)"
-    present = read(path)
-    if present == text and stat.S_IMODE(status.st_mode) == mode and (status.st_uid, status.st_gid) == (0, 0):
-        return None
-    return present
-
-
-def read(path):
-    """Return a file's text (str)."""
-    with open(path, "rb") as stream:
-        return stream.read().decode("utf-8", "replace")
-
-
-def write(path, text, mode):
-    """Put the file in its place in one step."""
-    directory = os.path.dirname(path)
-    os.makedirs(directory, mode=0o755, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(prefix=".ckpt-torque-", dir=directory)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(text.encode("utf-8"))
-        os.fchmod(stream.fileno(), mode)
-        os.fchown(stream.fileno(), 0, 0)
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    os.rename(draft, path)
-
-
-def remove(path):
-    """Remove a file or a directory with all that is in it; never what a link leads to."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
-
-
-def is_roots(path, mode):
-    """Whether path itself is root's with this mode (int)."""
-    status = os.lstat(path)
-    return (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (0, 0, mode)
-
-
-def strays(root, wanted):
-    """Return what is in root but not among the wanted paths (set of str), sorted.
-
-    Compiled files of wanted ones may stay if nobody but root could have written them.
-    """
-    found = []
-    for directory, subdirectories, names in os.walk(root):
-        for name in list(subdirectories):
-            path = os.path.join(directory, name)
-            needed = name == "__pycache__" or any(entry.startswith(path + "/") for entry in wanted)
-            if os.path.islink(path) or not needed:
-                found.append(path)
-                subdirectories.remove(name)
-        for name in names:
-            path = os.path.join(directory, name)
-            source = os.path.join(os.path.dirname(directory), name.split(".")[0] + ".py")
-            compiled = os.path.basename(directory) == "__pycache__" and source in wanted
-            if path not in wanted and not (compiled and not os.path.islink(path) and is_roots(path, 0o644)):
-                found.append(path)
-    return sorted(found)
-
-
-def directories(root):
-    """Return the directories (list of str) at and beneath root whose owner or mode is wrong."""
-    return sorted(path for path, _subdirectories, _names in os.walk(root) if not is_roots(path, 0o755))
-
-
-def uncompiled(package):
-    """Return the sources (list of str) of a package that have no compiled file."""
-    return [path for path in glob.glob(package + "/**/*.py", recursive=True)
-            if not glob.glob("%s/__pycache__/%s.*.pyc" % (os.path.dirname(path), os.path.basename(path)[:-3]))]
-
-
-def refuse(module, root, package):
+def refuse_harm(module, root, package):
     """End with a sentence when the parameters would do harm."""
     params = module.params
     lost = sorted([name for name in params["files"] if params["path"] is None and not os.path.isabs(name)]
@@ -213,40 +129,24 @@ def main():
     whole = params["path"] is not None
     root = "/" + os.path.normpath(params["path"]).lstrip("/") if whole else "/"
     package = os.path.join(root, params["package"]) if whole else ""
-    refuse(module, root, package)
+    refuse_harm(module, root, package)
     wanted = {os.path.join(package, name): (text, 0o644) for name, text in params["contents"].items()}
     for name, text in params["files"].items():
         wanted[os.path.join(root, name)] = (text, 0o755 if name in params["executables"] else 0o644)
     for name, text in params["secrets"].items():
         wanted[name] = (text, 0o600)
 
-    removed = strays(root, set(wanted)) if whole and os.path.isdir(root) else []
-    diffs = [{"before_header": path, "after_header": path, "after": "",
-              "before": read(path) if os.path.isfile(path) and not os.path.islink(path) else "(not a regular file)"} for path in removed]
-    written = []
-    for path, (text, mode) in sorted(wanted.items()):
-        gone = any(path.startswith(stray + "/") for stray in removed)
-        present = "" if gone else difference(path, text, mode)
-        if present is not None:
-            written.append(path)
-            shown = ("(secret)\n", "(another secret)\n") if path in params["secrets"] else (present, text)
-            diffs.append({"before_header": path, "after_header": path, "before": shown[0], "after": shown[1]})
-    wrong = directories(root) if whole else []
-    compiling = whole and bool(written or removed or uncompiled(package))
+    installation = Installation(wanted, root if whole else None, package if whole else None)
+    answer = {"changed": installation.changed, "written": installation.written, "removed": installation.removed,
+              "diff": installation.list_differences(params["secrets"])}
     if not module.check_mode:
         try:
-            for path in removed:
-                remove(path)
-            for path in written:
-                write(path, *wanted[path])
-            for path in directories(root) if whole else []:
-                os.chown(path, 0, 0)
-                os.chmod(path, 0o755)
+            installation.install()
         except OSError as error:
             module.fail_json(msg="cannot install the files: %s" % error)
-        if compiling:
+        if installation.compiling:
             module.run_command([params["python"], "-I", "-m", "compileall", "-q", package], check_rc=True)
-    module.exit_json(changed=bool(written or removed or wrong or compiling), written=written, removed=removed, diff=diffs)
+    module.exit_json(**answer)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,141 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Putting files on a host: each in one step, and a directory that holds nothing else."""
+
+import glob
+import os
+import shutil
+import stat
+import tempfile
+
+
+def find_difference(path, text, mode):
+    """Return the file's present text (str) if it must be written, else None."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return ""
+    if not stat.S_ISREG(status.st_mode):
+        return "(not a regular file)"
+    present = read_file(path)
+    if present == text and stat.S_IMODE(status.st_mode) == mode and (status.st_uid, status.st_gid) == (0, 0):
+        return None
+    return present
+
+
+def read_file(path):
+    """Return a file's text (str)."""
+    with open(path, "rb") as stream:
+        return stream.read().decode("utf-8", "replace")
+
+
+def write_file(path, text, mode):
+    """Put the file in its place in one step."""
+    directory = os.path.dirname(path)
+    os.makedirs(directory, mode=0o755, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(prefix=".ckpt-torque-", dir=directory)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(text.encode("utf-8"))
+        os.fchmod(stream.fileno(), mode)
+        os.fchown(stream.fileno(), 0, 0)
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    os.rename(draft, path)
+
+
+def remove_path(path):
+    """Remove a file or a directory with all that is in it; never what a link leads to."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+
+
+def is_owned_by_root(path, mode):
+    """Whether path itself is root's with this mode (int)."""
+    status = os.lstat(path)
+    return (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (0, 0, mode)
+
+
+def list_strays(root, wanted):
+    """Return what is in root but not among the wanted paths (set of str), sorted.
+
+    Compiled files of wanted ones may stay if nobody but root could have written them.
+    """
+    strays = []
+    for directory, subdirectories, names in os.walk(root):
+        for name in list(subdirectories):
+            path = os.path.join(directory, name)
+            needed = name == "__pycache__" or any(entry.startswith(path + "/") for entry in wanted)
+            if os.path.islink(path) or not needed:
+                strays.append(path)
+                subdirectories.remove(name)
+        for name in names:
+            path = os.path.join(directory, name)
+            source = os.path.join(os.path.dirname(directory), name.split(".")[0] + ".py")
+            compiled = os.path.basename(directory) == "__pycache__" and source in wanted
+            if path not in wanted and not (compiled and not os.path.islink(path) and is_owned_by_root(path, 0o644)):
+                strays.append(path)
+    return sorted(strays)
+
+
+def list_wrong_directories(root):
+    """Return the directories (list of str) at and beneath root whose owner or mode is wrong."""
+    return sorted(path for path, _subdirectories, _names in os.walk(root) if not is_owned_by_root(path, 0o755))
+
+
+def list_uncompiled(package):
+    """Return the sources (list of str) of a package that have no compiled file."""
+    return [path for path in glob.glob(package + "/**/*.py", recursive=True)
+            if not glob.glob("%s/__pycache__/%s.*.pyc" % (os.path.dirname(path), os.path.basename(path)[:-3]))]
+
+
+class Installation:
+    """Files that a host is to have, and how it differs from that.
+
+    :param wanted: {path: (text, mode)} (dict)
+    :param root: the directory that is to hold nothing else (str), None without one
+    :param package: a Python package in it, to be compiled (str), None without root
+
+    removed      what is in root but does not belong there (sorted list of str)
+    written      files that differ (sorted list of str)
+    compiling    whether the package must be compiled (bool)
+    changed      whether anything is to be done (bool)
+    """
+
+    def __init__(self, wanted, root=None, package=None):
+        self.wanted, self.root = wanted, root
+        self.removed = list_strays(root, set(wanted)) if root and os.path.isdir(root) else []
+        self._present = {}
+        for path, (text, mode) in sorted(wanted.items()):
+            is_gone = any(path.startswith(stray + "/") for stray in self.removed)
+            present = "" if is_gone else find_difference(path, text, mode)
+            if present is not None:
+                self._present[path] = present
+        self.written = list(self._present)
+        self.compiling = bool(root and (self.written or self.removed or list_uncompiled(package)))
+        self.changed = bool(self.removed or self.written or self.compiling or root and list_wrong_directories(root))
+
+    def list_differences(self, secrets):
+        """Return the differences (list of dict, as Ansible shows them); of secrets (paths) only that there is one."""
+        removed = [{"before_header": path, "after_header": path, "after": "",
+                    "before": read_file(path) if os.path.isfile(path) and not os.path.islink(path) else "(not a regular file)"}
+                   for path in self.removed]
+        written = []
+        for path, present in self._present.items():
+            before, after = ("(secret)\n", "(another secret)\n") if path in secrets else (present, self.wanted[path][0])
+            written.append({"before_header": path, "after_header": path, "before": before, "after": after})
+        return removed + written
+
+    def install(self):
+        """Remove and write what differs.
+
+        :raises OSError: when that cannot be done
+        """
+        for path in self.removed:
+            remove_path(path)
+        for path in self.written:
+            write_file(path, *self.wanted[path])
+        for path in list_wrong_directories(self.root) if self.root else []:
+            os.chown(path, 0, 0)
+            os.chmod(path, 0o755)
