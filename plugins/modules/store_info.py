@@ -9,7 +9,7 @@ version_added: 0.3.0
 description:
   - Finds on which mount the store lies, whether root is squashed there, whether the user can make, rename and flush what an image needs,
     what is free, and how far the store's clock is from the node's. What it makes for that it removes again.
-  - A token that one node writes and others look for proves that they have the same storage, and tells after how long a new file is seen.
+  - Whether nodes have the same storage is for M(ckpt.torque.store_token) and M(ckpt.torque.store_token_info) to prove.
   - What makes the store unfit is a result, not a failure of the module; look at RV(faults).
 author:
   - ckpt.torque contributors (@ckpt-torque)
@@ -21,7 +21,7 @@ attributes:
     details: Says what can be seen without making anything; RV(root) and RV(user) are empty, RV(would) tells what would be tried.
   diff_mode:
     support: N/A
-    details: It leaves nothing behind that could differ, except for a token.
+    details: It leaves nothing behind that could differ.
   idempotent:
     support: full
     details: It never reports a change.
@@ -31,7 +31,7 @@ options:
     type: path
     required: true
   user:
-    description: An ordinary user, whose directory in the store is tried. Without one RV(user) is empty, and there can be no token.
+    description: An ordinary user, whose directory in the store is tried. Without one RV(user) is empty.
     type: str
   directory:
     description: Where that user's images are made. The default is the directory of O(user) in O(path).
@@ -65,20 +65,6 @@ options:
         description: Name of a directory in the server's checkpoint directory that is the user's.
         type: str
         required: true
-  token:
-    description: The name of a token, letters and digits; one for each proof.
-    type: str
-  token_state:
-    description:
-      - V(written) leaves the token in the store, V(seen) waits for it, V(removed) takes it away.
-      - Let the other nodes look for it once, with O(token_timeout=0), before it is written; some file systems remember for a while that a
-        file was not there.
-    type: str
-    choices: [written, seen, removed]
-  token_timeout:
-    description: How long V(seen) waits, in seconds.
-    type: int
-    default: 60
 """
 
 EXAMPLES = r"""
@@ -87,21 +73,6 @@ EXAMPLES = r"""
     path: /shared/ckpt
     user: alice
   register: store
-
-- name: Leave a token on one of them
-  ckpt.torque.store_info:
-    path: /shared/ckpt
-    user: alice
-    token: "{{ token }}"
-    token_state: written
-  run_once: true
-
-- name: See it on all others
-  ckpt.torque.store_info:
-    path: /shared/ckpt
-    user: alice
-    token: "{{ token }}"
-    token_state: seen
 """
 
 RETURN = r"""
@@ -174,11 +145,6 @@ copies:
   returned: with O(copies), where the user can make images
   type: dict
   sample: {refusal: "", bytes: 131072, seconds: 0.41}
-token:
-  description: Which node wrote the token (C(writer)), and how many seconds after that it was seen; empty when it was not.
-  returned: with O(token_state=seen)
-  type: dict
-  sample: {writer: node1, seconds: 0.4}
 would:
   description: What would be tried.
   returned: in check mode
@@ -187,8 +153,6 @@ would:
 """
 
 import os
-import re
-import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.store import probe
@@ -197,21 +161,17 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.store impo
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import mounts, privilege
 
 
-def refusal(params):
+def find_fault(params):
     """Return why the store cannot be looked at (str), empty when it can."""
     path = params["path"]
     if not os.path.isabs(path) or path == "/":
         return "path %s is %s; name the store's directory in full" % (path, "the root of everything" if path == "/" else "not absolute")
-    if (params["token"] is None) != (params["token_state"] is None):
-        return "token and token_state go together; give both"
-    if params["token"] is not None and not re.match(r"[A-Za-z0-9]{1,64}\Z", params["token"]):
-        return "token must be 1 to 64 letters and digits"
-    if params["user"] is None and (params["token"] or params["directory"] or params["copies"]):
-        return "directory, copies and token are tried as a user; name one"
+    if params["user"] is None and (params["directory"] or params["copies"]):
+        return "directory and copies are tried as a user; name one"
     return ""
 
 
-def look(path, directory, user, made):
+def inspect_store(path, directory, user, made):
     """Return what can be seen without making anything (dict)."""
     found = {"store": path, "real_path": os.path.realpath(path), "id": "", "directory": directory, "mode": "", "exposed": "", "mount": {},
              "room": {}, "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
@@ -227,29 +187,13 @@ def look(path, directory, user, made):
     return found
 
 
-def copied(user, asked, directory):
+def try_transfer(user, asked, directory):
     """Return what came of copying an image to the server and back (dict as the module returns it)."""
-    way = transfer.place(asked["directory"], asked["ssh_config"], "%s@%s" % (user.name, asked["server"]))
+    server = transfer.place(asked["directory"], asked["ssh_config"], "%s@%s" % (user.name, asked["server"]))
     try:
-        return dict(privilege.as_user(user, lambda: transfer.attempt(way, directory, asked["job"])), refusal="")
+        return dict(privilege.as_user(user, lambda: transfer.attempt(server, directory, asked["job"])), refusal="")
     except HookError as error:
         return {"refusal": error.sentence}
-
-
-def with_token(user, params, found):
-    """Do with the token what is asked; return what the module adds to its answer (dict)."""
-    directory, name, state = found["directory"], params["token"], params["token_state"]
-    if state == "written":
-        privilege.as_user(user, lambda: probe.write_token(directory, name, os.uname().nodename))
-    elif state == "removed":
-        privilege.as_user(user, lambda: probe.remove_token(directory, name))
-    elif state == "seen":
-        seen = privilege.as_user(user, lambda: probe.see_token(directory, name, params["token_timeout"]))
-        if seen:
-            seconds = time.time() + found["user"]["skew"] - seen["written"]
-            return {"token": {"writer": seen["writer"], "seconds": round(max(0, seconds), 1)}}
-        return {"token": {}}
-    return {}
 
 
 def main():
@@ -263,20 +207,17 @@ def main():
             "copies": {"type": "dict", "options": {
                 "server": {"type": "str", "required": True}, "directory": {"type": "str", "default": ""},
                 "ssh_config": {"type": "path", "default": "/etc/ckpt-torque/copies/ssh_config"}, "job": {"type": "str", "required": True}}},
-            "token": {"type": "str", "no_log": False},  # it proves nothing but that it was seen
-            "token_state": {"type": "str", "choices": ["written", "seen", "removed"]},
-            "token_timeout": {"type": "int", "default": 60},
         },
         supports_check_mode=True,
     )
     params, node = module.params, os.uname().nodename
-    why = refusal(params)
-    if why:
-        module.fail_json(msg="%s: store_info: %s; nothing was done" % (node, why))
+    fault = find_fault(params)
+    if fault:
+        module.fail_json(msg="%s: store_info: %s; nothing was done" % (node, fault))
     path = params["path"].rstrip("/")
     try:
         user = privilege.account(params["user"]) if params["user"] else None
-        found = look(path, (params["directory"] or os.path.join(path, user.name)) if user else None, user,
+        found = inspect_store(path, (params["directory"] or os.path.join(path, user.name)) if user else None, user,
                      params["made"])
         more = {}
         if module.check_mode:
@@ -285,8 +226,6 @@ def main():
                 tried.append("as %s, directories, renames and flushes in %s" % (user.name, found["directory"]))
             if params["copies"]:
                 tried.append("as %s, an image to %s and back" % (user.name, params["copies"]["server"]))
-            if params["token_state"]:
-                tried.append("as %s, the token %s %s" % (user.name, params["token"], params["token_state"]))
             more["would"] = tried
         elif os.geteuid() != 0:
             module.fail_json(msg="%s: store_info must run as root to try what root and the user may do; use become" % node)
@@ -294,10 +233,8 @@ def main():
             found["root"] = probe.as_root(path)
             if user:
                 found["user"] = privilege.as_user(user, lambda: probe.as_user(found["directory"]))
-                if not found["user"]["refusal"]:
-                    more = with_token(user, params, found)
-                    if params["copies"]:
-                        more["copies"] = copied(user, params["copies"], found["directory"])
+                if params["copies"] and not found["user"]["refusal"]:
+                    more["copies"] = try_transfer(user, params["copies"], found["directory"])
     except (HookError, OSError) as error:
         module.fail_json(msg="%s: store_info: %s" % (node, error))
     found.update(more)

@@ -144,17 +144,34 @@ def as_user(directory):
     this node's.
     """
     place = os.path.join(directory, _hidden("user"))
-    before = time.time()
-    refusal = attempt(lambda: os.mkdir(place, 0o700))
+    skews = []
+    refusal = attempt(lambda: skews.append(_make_directory(place)))
     if refusal:
         return {"refusal": refusal}
     try:
-        after, made = time.time(), os.lstat(place)
-        # Within the call's own time the two cannot be told apart.
-        skew = made.st_mtime - after if made.st_mtime > after else min(0.0, made.st_mtime - before)
-        return {"refusal": "", "uid": made.st_uid, "renames": _renames(place), "seconds": _flushes(place), "skew": round(skew, 3)}
+        return {"refusal": "", "uid": os.lstat(place).st_uid, "renames": _renames(place), "seconds": _flushes(place), "skew": skews[0]}
     finally:
         _remove(place)
+
+
+def _make_directory(path):
+    """Make a directory; return by how many seconds (float) the store's clock is ahead of this node's."""
+    before = time.time()
+    os.mkdir(path, 0o700)
+    after, written = time.time(), os.lstat(path).st_mtime
+    # Within the call's own time the two cannot be told apart.
+    return round(written - after if written > after else min(0.0, written - before), 3)
+
+
+def measure_skew(directory):
+    """As the user: return by how many seconds (float) the clock of the store that a directory lies in is ahead of this node's.
+
+    :raises OSError: when the user cannot make a directory there
+    """
+    place = os.path.join(directory, _hidden("clock"))
+    skew = _make_directory(place)
+    os.rmdir(place)
+    return skew
 
 
 def room(path):
@@ -216,49 +233,6 @@ def quota(mount, directory, uid):
         return None
     return {"bytes": found.bytes, "bytes_limit": found.block_limit * 1024 or None, "files": found.files,
             "files_limit": found.file_limit or None}
-
-
-# -- the same storage on all nodes ---------------------------------------------
-
-def token(directory, name):
-    """Return the path (str) of a token, which one node writes for others to see."""
-    return os.path.join(directory, ".ckpt-torque-token.%s" % name)
-
-
-def write_token(directory, name, node):
-    """As the user: leave a token (str) that says who wrote it (node, str)."""
-    path = token(directory, name)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(node)
-        stream.flush()
-        os.fsync(descriptor)
-
-
-def see_token(directory, name, seconds):
-    """As the user: wait until another node's token is there; return {"writer": str, "written": float, when, by the store's clock}, empty
-    when it does not appear within seconds (float)."""
-    late = time.monotonic() + seconds
-    while True:
-        try:
-            with open(os.open(token(directory, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as stream:
-                written = os.fstat(stream.fileno()).st_mtime
-                writer = stream.read(256)
-            if writer:
-                return {"writer": writer, "written": written}
-        except OSError:
-            pass
-        if time.monotonic() > late:
-            return {}
-        time.sleep(0.1)
-
-
-def remove_token(directory, name):
-    """As the user: take the token away again."""
-    try:
-        os.unlink(token(directory, name))
-    except FileNotFoundError:
-        pass
 
 
 # -- what of it breaks a promise ---------------------------------------------------

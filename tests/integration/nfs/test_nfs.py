@@ -148,14 +148,15 @@ def test_apparmor_is_active(cluster, node):
 
 
 def test_token_shows_that_nodes_have_the_same_storage(cluster):
-    assert store_info(cluster, "node2", token="t1", token_state="seen", token_timeout=0)["token"] == {}
-    store_info(cluster, "node1", token="t1", token_state="written")
+    token = {"path": STORE, "user": "alice", "name": "t1"}
+    assert answer(cluster.module("node2", "store_token_info", timeout=0, **token))["seen"] is False
+    assert answer(cluster.module("node1", "store_token", **token))["changed"] is True
     try:
-        seen = store_info(cluster, "node2", token="t1", token_state="seen")["token"]
-        assert seen["writer"] == "node1"
+        seen = answer(cluster.module("node2", "store_token_info", **token))
+        assert (seen["seen"], seen["writer"]) == (True, "node1")
         print("a new file is seen after %s seconds" % seen["seconds"])
     finally:
-        store_info(cluster, "node1", token="t1", token_state="removed")
+        answer(cluster.module("node1", "store_token", state="absent", **token))
 
 
 def test_export(server):

@@ -111,26 +111,6 @@ def test_store_in_memory(ask, nobody):
             "store %s is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system" % place]
 
 
-@pytest.mark.root
-def test_token(ask, store):
-    first = ask(store, token="abc1", token_state="seen", token_timeout=0)
-    assert first["token"] == {}
-    assert "token" not in ask(store, token="abc1", token_state="written")
-    assert everything(store / "nobody") == [".ckpt-torque-token.abc1"]
-    seen = ask(store, token="abc1", token_state="seen")["token"]
-    assert seen["writer"] == NODE and 0 <= seen["seconds"] < 60
-    ask(store, token="abc1", token_state="removed")
-    ask(store, token="abc1", token_state="removed")
-    assert everything(store / "nobody") == []
-
-
-@pytest.mark.root
-def test_token_that_is_a_link_is_none(ask, store):
-    (store / "nobody/.ckpt-torque-token.abc1").symlink_to("/etc/passwd")
-    assert ask(store, token="abc1", token_state="seen", token_timeout=0)["token"] == {}
-    assert ask(store, token="abc1", token_state="written")["msg"].startswith("%s: store_info: FileExistsError" % NODE)
-
-
 @pytest.mark.parametrize("name", ["none", "file"])
 def test_store_that_is_not_there(ask, place, name):
     (place / "file").touch()
@@ -178,20 +158,16 @@ def test_without_a_user(ask, store):
 
 
 def test_check_mode_makes_nothing(ask, store):
-    found = ask(store, check=True, token="abc1", token_state="written")
-    assert found["would"] == ["as root, a directory in %s" % store, "as nobody, directories, renames and flushes in %s/nobody" % store,
-                              "as nobody, the token abc1 written"]
+    found = ask(store, check=True)
+    assert found["would"] == ["as root, a directory in %s" % store, "as nobody, directories, renames and flushes in %s/nobody" % store]
     assert (found["root"], found["user"]) == ({}, {})
     assert everything(store) == ["nobody"] and everything(store / "nobody") == []
 
 
 @pytest.mark.parametrize("path, options, sentence", [
     ("/", {}, "path / is the root of everything; name the store's directory in full"),
-    ("{0}", {"user": None, "directory": "/x"}, "directory, copies and token are tried as a user; name one"),
-    ("{0}", {"user": None, "token": "a", "token_state": "seen"}, "directory, copies and token are tried as a user; name one"),
-    ("{0}", {"token": "abc"}, "token and token_state go together; give both"),
-    ("{0}", {"token_state": "seen"}, "token and token_state go together; give both"),
-    ("{0}", {"token": "../x", "token_state": "seen"}, "token must be 1 to 64 letters and digits"),
+    ("{0}", {"user": None, "directory": "/x"}, "directory and copies are tried as a user; name one"),
+    ("{0}", {"user": None, "copies": {"server": "head", "job": "x"}}, "directory and copies are tried as a user; name one"),
 ])
 def test_bad_input(ask, place, path, options, sentence):
     (place / "file").touch()
