@@ -4,11 +4,11 @@
 
 DOCUMENTATION = r"""
 module: mom_config
-short_description: The whole of mom_priv/config as data, or a judgement of one written by hand
+short_description: The whole of mom_priv/config as data
 version_added: 0.2.0
 description:
   - Writes C(mom_priv/config) from data, owned by root and with mode 0644, by a rename. What is not in the data is not in the
-    file.
+    file. M(ckpt.torque.mom_config_info) checks one that somebody wrote by hand.
   - Refuses what C(pbs_mom) would ignore with a line in its log at most. That is an unknown directive, a hook that is missing
     or cannot be executed, a line of more than 118 bytes, more entries than it has room for, and a value it cannot take.
   - A SIGHUP makes TORQUE 2.x and 4.x read the file again on top of what they have, so that new values of most single-valued
@@ -32,14 +32,6 @@ options:
     description: The configuration.
     type: path
     default: /var/spool/torque/mom_priv/config
-  state:
-    description:
-      - V(present) writes the file from the options below.
-      - V(checked) judges the file that is there, whoever wrote it, and fails with line numbers when C(pbs_mom) would not take
-        it as it stands. Nothing is written.
-    type: str
-    choices: [present, checked]
-    default: present
   version:
     description:
       - TORQUE's version, such as V(6.1.3). Directives this version does not know are refused.
@@ -160,11 +152,6 @@ EXAMPLES = r"""
       node_check_interval: 10,jobstart
       varattr: [60 /usr/local/sbin/room]
   register: config
-
-- name: Judge what somebody wrote by hand
-  ckpt.torque.mom_config:
-    state: checked
-    version: 6.1.3
 """
 
 RETURN = r"""
@@ -186,11 +173,6 @@ backup_file:
   description: The former file.
   returned: when O(backup) and there was one that differed
   type: str
-traps:
-  description: What works, but stands for more than it seems to.
-  returned: O(state=checked)
-  type: list
-  elements: str
 faults:
   description: What C(pbs_mom) would ignore, misread or choke on.
   returned: failure
@@ -200,7 +182,6 @@ faults:
 
 import os
 import stat
-import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import mom_config
@@ -210,64 +191,12 @@ TYPED = ("pbsserver", "checkpoint_run_exe", "checkpoint_script", "restart_script
          "usecp", "tmpdir", "spool_as_final_name", "job_starter", "loglevel", "logevent", "log_keep_days", "cputmult", "wallmult",
          "ideal_load", "max_load", "ignwalltime", "ignmem", "ignvmem", "igncput")
 
-TRUSTED = 10
-"""pbs_mom takes a configuration of the users 0 to 10."""
-
-
-def present(path):
-    """Return text and lstat (os.stat_result) of a file, ("", None) when there is none."""
-    try:
-        status = os.lstat(path)
-        with open(path, "rb") as stream:
-            return stream.read().decode("utf-8", "surrogateescape"), status
-    except FileNotFoundError:
-        return "", None
-
-
-def printable(text):
-    """Return a text without what JSON cannot hold."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-def write(path, text):
-    """Put the file in its place in one step."""
-    descriptor, draft = tempfile.mkstemp(prefix=".ckpt-torque-", dir=os.path.dirname(path))
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(text.encode("utf-8", "surrogateescape"))
-            os.fchown(stream.fileno(), 0, 0)
-            os.fchmod(stream.fileno(), 0o644)
-        os.rename(draft, path)
-    except OSError:
-        os.unlink(draft)
-        raise
-
-
-def check(module, path, text, status):
-    """End with a judgement of the file that is there."""
-    version, allowed = module.params["version"], module.params["allowed"]
-    if status is None:
-        module.fail_json(msg="there is no file %s; correct path or write it with state present; nothing was changed" % path, faults=[])
-    found = []
-    target = os.stat(path)
-    if target.st_uid > TRUSTED or target.st_mode & 0o022:
-        found.append("it belongs to user %d with mode %04o, and pbs_mom takes only what is root's and writable by nobody else"
-                     % (target.st_uid, stat.S_IMODE(target.st_mode)))
-    found += ["line %d: %s" % fault for fault in mom_config.faults(text, version, allowed=[name.lower() for name in allowed])]
-    if found:
-        module.fail_json(msg="pbs_mom would not go by %s as it stands: %s; correct it by hand or write it with state present; "
-                         "nothing was changed" % (path, printable("; ".join(found))), faults=[printable(line) for line in found])
-    module.exit_json(changed=False, changed_directives=[], restart_required=False, reload_sufficient=False,
-                     traps=mom_config.traps(text, version))
-
-
 def main():
     flag, number, factor, path_ = {"type": "bool"}, {"type": "int"}, {"type": "float"}, {"type": "path"}
     texts = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "default": "/var/spool/torque/mom_priv/config"},
-            "state": {"type": "str", "choices": ["present", "checked"], "default": "present"},
             "version": {"type": "str"},
             "pbsserver": texts,
             "checkpoint_run_exe": path_,
@@ -299,7 +228,7 @@ def main():
     )
     params, path, version = module.params, module.params["path"], module.params["version"]
 
-    def look(name):
+    def read_status(name):
         try:
             return os.stat(name)
         except FileNotFoundError:
@@ -309,24 +238,22 @@ def main():
             return None
 
     try:
-        before, status = present(path)
-        if params["state"] == "checked":
-            check(module, path, before, status)
+        before, status = mom_config.read_config(path)
         directives = {name: params[name] for name in TYPED}
         both = sorted(name for name in (key.lstrip("$").lower() for key in params["directives"]) if directives.get(name) not in (None, []))
         if both:
             raise mom_config.ConfigError("%s is an option and in directives too" % ", ".join(both))
         directives.update(params["directives"])
         after = mom_config.render(directives, params["resources"], version)
-        found = [fault.text for fault in mom_config.faults(after, version, look, [name.lower() for name in params["allowed"]])]
+        faults = [fault.text for fault in mom_config.faults(after, version, read_status, [name.lower() for name in params["allowed"]])]
         restart = mom_config.restart_needed(before, after, version)
     except (mom_config.ConfigError, SourceError) as error:
         module.fail_json(msg="cannot write %s: %s; correct it; nothing was changed" % (path, error), faults=[str(error)])
     except OSError as error:
         module.fail_json(msg="cannot read %s: %s; correct path and become root; nothing was changed" % (path, error.strerror), faults=[])
-    if found:
-        module.fail_json(msg="pbs_mom would not go by this configuration: %s; correct it; nothing was changed" % "; ".join(found),
-                         faults=found)
+    if faults:
+        module.fail_json(msg="pbs_mom would not go by this configuration: %s; correct it; nothing was changed" % "; ".join(faults),
+                         faults=faults)
     directory = os.path.dirname(path)
     if not os.path.isdir(directory) and not module.check_mode:
         module.fail_json(msg="there is no directory %s; install TORQUE's MOM first or correct path; nothing was changed" % directory,
@@ -337,12 +264,12 @@ def main():
     directives_changed = mom_config.changes(before, after)
     result = {"changed": changed, "changed_directives": directives_changed, "restart_required": restart,
               "reload_sufficient": bool(directives_changed) and not restart,
-              "diff": {"before_header": path, "after_header": path, "before": printable(before), "after": after}}
+              "diff": {"before_header": path, "after_header": path, "before": mom_config.make_printable(before), "after": after}}
     if changed and not module.check_mode:
         try:
             if params["backup"] and status is not None:
                 result["backup_file"] = module.backup_local(path)
-            write(path, after)
+            mom_config.write_config(path, after)
         except OSError as error:
             module.fail_json(msg="cannot write %s: %s; become root, or make room; nothing was changed" % (path, error.strerror), faults=[])
     module.exit_json(**result)

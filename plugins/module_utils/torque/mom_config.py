@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 import stat
+import tempfile
 
 from ..build.source import order
 
@@ -310,3 +311,54 @@ def restart_needed(before, after, version=None):
         return True
     left = contents(after)
     return any(name.startswith("$") and (name[1:] not in RELOADED or name not in left) for name in changed)
+
+
+# -- the file -------------------------------------------------------------
+
+TRUSTED = 10
+"""pbs_mom takes a configuration of the users 0 to 10."""
+
+
+def read_config(path):
+    """Return text and lstat (os.stat_result) of a file, ("", None) when there is none."""
+    try:
+        status = os.lstat(path)
+        with open(path, "rb") as stream:
+            return stream.read().decode("utf-8", "surrogateescape"), status
+    except FileNotFoundError:
+        return "", None
+
+
+def make_printable(text):
+    """Return a text without what JSON cannot hold."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def write_config(path, text):
+    """Put the file in its place in one step."""
+    descriptor, draft = tempfile.mkstemp(prefix=".ckpt-torque-", dir=os.path.dirname(path))
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(text.encode("utf-8", "surrogateescape"))
+            os.fchown(stream.fileno(), 0, 0)
+            os.fchmod(stream.fileno(), 0o644)
+        os.rename(draft, path)
+    except OSError:
+        os.unlink(draft)
+        raise
+
+
+def find_file_faults(path, text, version, allowed):
+    """Return what pbs_mom would ignore, misread or refuse of a configuration that is there (list of sentences).
+
+    :param path: the file (str)
+    :param text: what is in it (str)
+    :param version: TORQUE's (str) or None
+    :param allowed: names of directives that a changed pbs_mom knows (list of str)
+    """
+    status, sentences = os.stat(path), []
+    if status.st_uid > TRUSTED or status.st_mode & 0o022:
+        sentences.append("it belongs to user %d with mode %04o, and pbs_mom takes only what is root's and writable by nobody else"
+                         % (status.st_uid, stat.S_IMODE(status.st_mode)))
+    sentences += ["line %d: %s" % fault for fault in faults(text, version, allowed=[name.lower() for name in allowed])]
+    return [make_printable(sentence) for sentence in sentences]

@@ -1,4 +1,4 @@
-"""mom_config: writes mom_priv/config whole, says what pbs_mom must do to go by it, and judges one written by hand."""
+"""mom_config and mom_config_info: mom_priv/config is written whole, what pbs_mom must do to go by it, and one written by hand."""
 
 import json
 import os
@@ -17,13 +17,17 @@ FIRST = "# Written by ckpt.torque.mom_config; changes made here are lost.\n"
 
 @pytest.fixture
 def mom(module, tmp_path, program):
-    """The module for a MOM's home: mom(**arguments) returns its answer."""
+    """The module for a MOM's home: mom(**arguments) returns its answer, mom.ask(**arguments) that of mom_config_info."""
     (tmp_path / "mom_priv").mkdir()
     for name in ("run", "checkpoint", "restart"):
         program(tmp_path / name, "#!/bin/sh\n")
 
     def call(check=False, diff=False, **arguments):
         return module("mom_config", dict({"path": str(call.path)}, **arguments), check=check, diff=diff)
+
+    def ask(check=False, **arguments):
+        return module("mom_config_info", dict({"path": str(call.path)}, **arguments), check=check)
+    call.ask = ask
     call.path = tmp_path / "mom_priv" / "config"
     call.hooks = {"checkpoint_run_exe": str(tmp_path / "run"), "checkpoint_script": str(tmp_path / "checkpoint"),
                   "restart_script": str(tmp_path / "restart")}
@@ -98,7 +102,7 @@ gpus 2
     del second["invocation"]
     assert second == {"changed": False, "changed_directives": [], "restart_required": False, "reload_sufficient": False,
                       "diff": {"before_header": str(mom.path), "after_header": str(mom.path), "before": text, "after": text}}
-    assert mom(state="checked", version="6.1.3", allowed=["own"])["traps"] == []
+    assert mom.ask(version="6.1.3", allowed=["own"])["traps"] == []
 
 
 @pytest.mark.parametrize("version, before, after, names, restart, reload_", [
@@ -258,16 +262,13 @@ def test_ordinary_user(module, place, nobody, everyones_python):
 
 # a file by hand
 
-AS_IT_STANDS = "pbs_mom would not go by %s as it stands: %s; correct it by hand or write it with state present; nothing was changed"
-
-
-def test_checked(mom):
+def test_file_without_faults(mom):
     mom.path.write_text("$loglevel 7 # all\n$remote_checkpoint_dirs /shared/ckpt\ngpus 2\n")
     before = everything(mom.path.parent)
     for check in (True, False):
-        answer = mom(state="checked", check=check)
+        answer = mom.ask(check=check)
         del answer["invocation"]
-        assert answer == {"changed": False, "changed_directives": [], "restart_required": False, "reload_sufficient": False, "traps": [
+        assert answer == {"changed": False, "faults": [], "traps": [
             "/shared/ckpt also stands for every path that begins so, such as /shared/ckpt-old; write /shared/ckpt/"]}
     assert everything(mom.path.parent) == before
 
@@ -275,50 +276,52 @@ def test_checked(mom):
 def test_malformed(mom):
     mom.path.write_text("$loglevel 7\nusecp *:/home /home\n\n$bogus 1\n$checkpoint_script /nonexistent\n")
     before = everything(mom.path.parent)
-    faults = ["line 2: usecp lacks its $",
-              "line 4: $bogus is no directive of pbs_mom, which ignores the line",
-              "line 5: $checkpoint_script /nonexistent cannot be used: No such file or directory; pbs_mom would ignore the line and go on "
-              "without it"]
     for check in (True, False):
-        answer = mom(state="checked", check=check)
-        assert (answer["failed"], answer["msg"], answer["faults"]) == (True, AS_IT_STANDS % (mom.path, "; ".join(faults)), faults)
+        assert mom.ask(check=check)["faults"] == [
+            "line 2: usecp lacks its $",
+            "line 4: $bogus is no directive of pbs_mom, which ignores the line",
+            "line 5: $checkpoint_script /nonexistent cannot be used: No such file or directory; pbs_mom would ignore the line and go on "
+            "without it"]
     assert everything(mom.path.parent) == before
 
 
 def test_recorded_file(mom):
     mom.path.write_text((HERE / "by_hand.config").read_text())
-    assert len(mom(state="checked", version="6.1.3")["faults"]) == 31
+    assert len(mom.ask(version="6.1.3")["faults"]) == 31
     mom.path.write_text("$own 1\n")
-    assert mom(state="checked", allowed=["OWN"])["changed"] is False
+    assert len(mom.ask()["faults"]) == 1
+    assert mom.ask(allowed=["OWN"])["faults"] == []
 
 
 def test_bytes_that_are_no_text(mom):
     mom.path.write_bytes(b"$bogus\xff 1\n")
-    assert mom(state="checked")["faults"] == ["line 1: $bogus is no directive of pbs_mom, which ignores the line"]
+    assert mom.ask()["faults"] == ["line 1: $bogus is no directive of pbs_mom, which ignores the line"]
     mom.path.write_bytes(b"$loglevel \xff\n")
-    assert mom(state="checked")["faults"] == ["line 1: $loglevel \ufffd is not a whole number"]
+    assert mom.ask()["faults"] == ["line 1: $loglevel \ufffd is not a whole number"]
 
 
-@pytest.mark.parametrize("mode, owner, fault", [
-    (0o664, 0, "it belongs to user 0 with mode 0664, and pbs_mom takes only what is root's and writable by nobody else"),
-    (0o646, 0, "it belongs to user 0 with mode 0646, and pbs_mom takes only what is root's and writable by nobody else"),
-    (0o644, 11, "it belongs to user 11 with mode 0644, and pbs_mom takes only what is root's and writable by nobody else"),
-    (0o600, 10, None),
-    (0o755, 10, None),
+@pytest.mark.parametrize("mode, owner, faults", [
+    (0o664, 0, ["it belongs to user 0 with mode 0664, and pbs_mom takes only what is root's and writable by nobody else"]),
+    (0o646, 0, ["it belongs to user 0 with mode 0646, and pbs_mom takes only what is root's and writable by nobody else"]),
+    (0o644, 11, ["it belongs to user 11 with mode 0644, and pbs_mom takes only what is root's and writable by nobody else"]),
+    (0o600, 10, []),
+    (0o755, 10, []),
 ])
-def test_file_that_pbs_mom_refuses(mom, mode, owner, fault):
+def test_file_that_pbs_mom_refuses(mom, mode, owner, faults):
     mom.path.write_text("$loglevel 7\n")
     os.chown(str(mom.path), owner, 0)
     mom.path.chmod(mode)
-    answer = mom(state="checked")
-    if fault is None:
-        assert answer["changed"] is False
-    else:
-        assert (answer["failed"], answer["msg"]) == (True, AS_IT_STANDS % (mom.path, fault))
+    assert mom.ask()["faults"] == faults
 
 
 def test_nothing_to_check(mom):
-    answer = mom(state="checked")
+    answer = mom.ask()
     assert answer["failed"] is True
-    assert answer["faults"] == []
-    assert answer["msg"] == "there is no file %s; correct path or write it with state present; nothing was changed" % mom.path
+    assert answer["msg"] == "there is no file %s; correct path or write it with mom_config" % mom.path
+
+
+def test_version_that_is_none(mom):
+    mom.path.write_text("$loglevel 7\n")
+    answer = mom.ask(version="six")
+    assert answer["failed"] is True
+    assert answer["msg"].startswith("cannot check %s: " % mom.path)
