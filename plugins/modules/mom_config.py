@@ -191,6 +191,7 @@ TYPED = ("pbsserver", "checkpoint_run_exe", "checkpoint_script", "restart_script
          "usecp", "tmpdir", "spool_as_final_name", "job_starter", "loglevel", "logevent", "log_keep_days", "cputmult", "wallmult",
          "ideal_load", "max_load", "ignwalltime", "ignmem", "ignvmem", "igncput")
 
+
 def main():
     flag, number, factor, path_ = {"type": "bool"}, {"type": "int"}, {"type": "float"}, {"type": "path"}
     texts = {"type": "list", "elements": "str", "default": []}

@@ -218,7 +218,7 @@ def main():
     try:
         user = privilege.account(params["user"]) if params["user"] else None
         found = inspect_store(path, (params["directory"] or os.path.join(path, user.name)) if user else None, user,
-                     params["made"])
+                              params["made"])
         more = {}
         if module.check_mode:
             tried = ["as root, a directory in %s" % path]
