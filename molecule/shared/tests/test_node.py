@@ -49,7 +49,7 @@ def test_process_ids_start_at_random(host, settings):
 
 def test_hooks_are_roots_and_complete(host, settings):
     top = settings["checkpoint_hooks_directory"]
-    wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart", "copy", "health", "torque-ckpt", "witness")}
+    wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart", "copy", "health", "torque-ckpt", "action-script")}
     wanted.update({"%s/%s" % (top, name): "644" for name in FILES})
     listing = host.check_output("find %s -type f -not -path '*/__pycache__/*' -printf '%%p %%m %%u:%%g\\n'", top)
     found = {}

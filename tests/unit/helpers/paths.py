@@ -3,5 +3,5 @@ import pathlib
 
 TOP = pathlib.Path(__file__).resolve().parents[3]
 MODULE_UTILS = TOP / "plugins/module_utils"
-WITNESS = TOP / "roles/checkpoint_hooks/files/witness"
+ACTION_SCRIPT = TOP / "roles/checkpoint_hooks/files/action-script"
 DATA = TOP / "tests/unit/data"

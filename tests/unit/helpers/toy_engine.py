@@ -50,7 +50,7 @@ class Toy(Engine):
     def check(self):
         """See Engine."""
 
-    def dump(self, root, directory, stop, witness=None, meanwhile=None, memory=None):
+    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None):
         """See Engine."""
         tree = processes.list_tree(root)
         if meanwhile:
@@ -67,15 +67,15 @@ class Toy(Engine):
                 number = stream.read().split()[-1]
             with open(os.path.join(directory, IMAGE), "x") as stream:
                 json.dump({"pids": tree, "command": command, "output": output, "number": number}, stream)
-            self._call_witness(witness)
+            self._run_action_script(action_script)
         finally:
             if not stop:
                 for pid in tree:
                     os.kill(pid, signal.SIGCONT)
 
-    def _call_witness(self, witness):
-        if witness and run([witness], self.timeout)[0] != 0:
-            raise HookError(ENGINE, "%s failed; the job runs on" % witness)
+    def _run_action_script(self, action_script):
+        if action_script and run([action_script], self.timeout)[0] != 0:
+            raise HookError(ENGINE, "%s failed; the job runs on" % action_script)
 
     def process_ids(self, directory):
         """See Engine."""
@@ -86,7 +86,7 @@ class Toy(Engine):
         """See Engine."""
         return False
 
-    def restore(self, directory, witness=None):
+    def restore(self, directory, action_script=None):
         """See Engine."""
         with open(os.path.join(directory, IMAGE)) as stream:
             image = json.load(stream)
@@ -100,7 +100,7 @@ class Toy(Engine):
         came = [pid for pid in processes.list_children(os.getppid()) if pid not in before]
         while any(processes.read_process(pid).state != "T" for pid in came):
             time.sleep(0.001)
-        self._call_witness(witness)
+        self._run_action_script(action_script)
         for pid in came:
             os.kill(pid, signal.SIGCONT)
 

@@ -52,13 +52,13 @@ class Engine:
         """Return with what (list of str) a program is started, so that the engine can dump it; arguments: list of str."""
         return arguments
 
-    def dump(self, root, directory, stop, witness=None, meanwhile=None, memory=None):
+    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None):
         """Write the tree under root (pid) into directory (path, str).
 
         :param stop: leave the tree stopped (True) or running (False)
         :param memory: where what holds memory goes (path, str), or None for directory: it is as large as the job. What is more than was
             to be expected may be in directory all the same
-        :param witness: program (path, str) to run when the image is written and the tree stands still, or None; if it fails, so does this
+        :param action_script: program (path, str) to run when the image is written and the tree is frozen, or None; it fails as that does
         :param meanwhile: called while the engine works, or None; what it raises this raises when the engine has ended well
         :raises HookError: ENGINE; the tree runs on then
         """
@@ -84,10 +84,10 @@ class Engine:
         """Whether memory is in the image's file name (str), beside other things maybe: it is as large as the job, and worth compressing."""
         return self.is_memory(name)
 
-    def restore(self, directory, witness=None):
+    def restore(self, directory, action_script=None):
         """Bring the tree in directory (path, str) back; its root becomes an orphan of this process.
 
-        :param witness: program (path, str) to run when the tree is there and stands still, or None; if it fails, so does this
+        :param action_script: program (path, str) to run when the tree is there and stands still, or None; if it fails, so does this
         :raises HookError: ENGINE or TEMPORARY; nothing of the tree is left then
         """
         raise NotImplementedError

@@ -198,15 +198,15 @@ class Blcr(Engine):
             raise HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (kernel %s; there is no %s); run the role blcr"
                             % (os.uname().release, _CONTROL))
 
-    def dump(self, root, directory, stop, witness=None, meanwhile=None, memory=None):
+    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None):
         """See Engine. The processes are stopped in any case: with --kill or --term BLCR ends them even when it fails."""
         suspended = processes.list_stopped(root)
         try:
             self._write(root, memory or directory, meanwhile)
             _wait_until_stopped(root)
             pids = processes.list_tree(root)
-            if witness:
-                self._call_witness(witness, "the job runs on")
+            if action_script:
+                self._run_action_script(action_script, "the job runs on")
         except BaseException:
             _go_on(root, suspended)
             raise
@@ -255,10 +255,10 @@ class Blcr(Engine):
             raise HookError(REFUSED, "user %d may not use BLCR on this node: %s is for its group only (blcr_ctrl_group); make the user a "
                             "member of it; %s" % (os.getuid(), _CONTROL, otherwise))
 
-    def _call_witness(self, witness, otherwise):
-        status, output = run([witness], self.timeout)
+    def _run_action_script(self, action_script, otherwise):
+        status, output = run([action_script], self.timeout)
         if status != 0:
-            raise HookError(ENGINE, "%s failed with status %d: %s; %s" % (witness, status, reason(output), otherwise))
+            raise HookError(ENGINE, "%s failed with status %d: %s; %s" % (action_script, status, reason(output), otherwise))
 
     def process_ids(self, directory):
         """See Engine."""
@@ -279,7 +279,7 @@ class Blcr(Engine):
         """See Engine."""
         return name == CONTEXT
 
-    def restore(self, directory, witness=None):
+    def restore(self, directory, action_script=None):
         """See Engine."""
         with open(os.path.join(directory, ABOUT)) as stream:
             about = json.load(stream)
@@ -298,8 +298,8 @@ class Blcr(Engine):
             raise self._failure(status, output)
         for root in self._came(before):
             _wait_until_stopped(root)
-            if witness:
-                self._call_witness(witness, "image kept")
+            if action_script:
+                self._run_action_script(action_script, "image kept")
             _go_on(root, about["suspended"])
 
     def _came(self, before):

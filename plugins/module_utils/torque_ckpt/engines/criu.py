@@ -145,7 +145,7 @@ class Criu(Engine):
             raise HookError(CONFIG, "SELinux refuses memory that is writable and executable on this node, so that CRIU can restore no job; "
                             "allow it: setsebool -P allow_execmem on, or where the policy has deny_execmem: setsebool -P deny_execmem off")
 
-    def dump(self, root, directory, stop, witness=None, meanwhile=None, memory=None):
+    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None):
         """See Engine. CRIU has one directory; links in it lead to the files of memory, which it opens as they are."""
         links = []
         if memory:
@@ -157,14 +157,14 @@ class Criu(Engine):
                 raise HookError(CANNOT_WRITE, "cannot write to the private place of this node: %s; the job runs on; free room there"
                                 % error.strerror)
         status, output = self._call(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
-                                    witness, meanwhile, "the job runs on; try again")
+                                    action_script, meanwhile, "the job runs on; try again")
         if status != 0:
             raise HookError(TEMPORARY if _DISTURBED.match(reason(output)) else ENGINE,
                             "criu dump failed with status %d: %s; the job runs on" % (status, reason(output)))
         for name in links:
             os.unlink(os.path.join(directory, name))
 
-    def _call(self, arguments, witness, meanwhile, otherwise):
+    def _call(self, arguments, action_script, meanwhile, otherwise):
         """Run CRIU; otherwise: what becomes of the job when it stands still, the end of the sentence (str)."""
         strangers = []
 
@@ -173,7 +173,7 @@ class Criu(Engine):
             strangers.extend([uid] if uid is not None else [])
             return "was kept from the job by a process of uid %d" % uid if strangers else None
         try:
-            return run([self.path] + arguments + (["--action-script", witness] if witness else []) + _COMMON + self.options,
+            return run([self.path] + arguments + (["--action-script", action_script] if action_script else []) + _COMMON + self.options,
                        self.timeout, meanwhile, stall=self.stall, look=look)
         except HookError as error:
             if error.code != TEMPORARY:
@@ -207,9 +207,10 @@ class Criu(Engine):
         """See Engine. CRIU copies these into the processes and reads nothing in them."""
         return _MEMORY.fullmatch(name) is not None
 
-    def restore(self, directory, witness=None):
+    def restore(self, directory, action_script=None):
         """See Engine."""
-        status, output = self._call(["restore", "-d", "-D", directory], witness, None, "try again later or on another node; image kept")
+        status, output = self._call(["restore", "-d", "-D", directory], action_script, None,
+                                    "try again later or on another node; image kept")
         if status != 0:
             if _PID_IN_USE.search(output):
                 raise HookError(TEMPORARY, "a process id of the image is in use on this node (criu: %s); "

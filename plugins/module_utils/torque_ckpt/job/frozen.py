@@ -15,7 +15,7 @@ from collections import namedtuple
 from ..errors import HookError, SYSTEM
 from .records import ANSWER, CALL
 
-VARIABLE = "CKPT_TORQUE_WITNESS"
+VARIABLE = "CKPT_TORQUE_CHANNEL"
 """By it the program finds the pipes: of the hook's descriptors the engine leaves it none."""
 
 _KINDS = (CALL, ANSWER)
@@ -42,7 +42,7 @@ def open_channel(hook, records, user, consequence):
     :param consequence: what becomes of the job if there can be none, the end of the sentence (str)
     :raises HookError: SYSTEM then
     """
-    channel = Channel(os.path.join(os.path.dirname(hook), "witness"), records.stem)
+    channel = Channel(os.path.join(os.path.dirname(hook), "action-script"), records.stem)
     records.make_directory()
     try:
         for kind, path in zip(_KINDS, channel.pipes):

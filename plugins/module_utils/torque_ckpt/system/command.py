@@ -117,7 +117,7 @@ def run(arguments, timeout, meanwhile=None, kept=None, streams=None, confine=Non
             meanwhile()
     except (HookError, OSError) as error:
         failure = error
-    # It may wait for another child, the witness, and longer for an NFS server that is started again: nobody else makes it wait that way.
+    # It may wait for another child (frozen.Worker), or longer for an NFS server that is started again: nobody else makes it wait so.
     watch = progress.Watch(pid, stall, lambda: processes.list_tree(os.getpid())[1:], look, store=True)
     status, kept = listen(pid, reader, timeout, watch)
     if status is None and watch.fault():

@@ -76,7 +76,7 @@ class Lab:
             with open(path, "w") as stream:
                 stream.write(ENTRY % (HOOKS, hook, self.config))
             os.chmod(path, 0o755)
-        shutil.copy(os.path.join(HOOKS, "witness"), self.hooks)
+        shutil.copy(os.path.join(HOOKS, "action-script"), self.hooks)
         self.jobs = []
 
     def configure(self, **settings):

@@ -12,7 +12,7 @@ import traceback
 from collections import namedtuple
 
 import pytest
-from paths import MODULE_UTILS, WITNESS
+from paths import MODULE_UTILS, ACTION_SCRIPT
 from torque_ckpt.image import manifest, seal
 from torque_ckpt.job import supervisor
 from torque_ckpt.store import location
@@ -201,7 +201,7 @@ def installed():
     path = tempfile.mkdtemp(prefix="ckpt-torque-code-")
     os.chmod(path, 0o755)
     shutil.copytree(os.path.join(str(MODULE_UTILS), "torque_ckpt"), os.path.join(path, "torque_ckpt"))
-    shutil.copy(str(WITNESS), path)
+    shutil.copy(str(ACTION_SCRIPT), path)
     yield path
     shutil.rmtree(path)
 

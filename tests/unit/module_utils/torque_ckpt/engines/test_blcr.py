@@ -281,11 +281,11 @@ def command_of(pid):
         return stream.read().split("\0")[0]
 
 
-def restored(in_child, wait_until, engine, image, witness=None):
+def restored(in_child, wait_until, engine, image, action_script=None):
     """Restore in a child that adopts the tree; return how many processes came, and the state of the one that runs what it ran."""
     def work():
         privilege.become_subreaper()
-        privilege.as_user(privilege.User("me", os.geteuid(), os.getegid(), "/"), lambda: engine.restore(str(image), witness))
+        privilege.as_user(privilege.User("me", os.geteuid(), os.getegid(), "/"), lambda: engine.restore(str(image), action_script))
         found = processes.list_children(os.getpid())
         wait_until(lambda: command_of(found[0]) == "/bin/sleep")  # the double starts it anew
         answer = [len(found), processes.read_process(found[0]).state]

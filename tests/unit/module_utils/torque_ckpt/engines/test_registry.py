@@ -253,7 +253,7 @@ def test_criu_that_gets_on_may_take_longer(program, hurried, text):
 
 
 def test_criu_that_waits_for_the_hooks_own_child(program, hurried):
-    """The witness copies files while CRIU waits for it."""
+    """The worker copies files while CRIU waits for it."""
     path = program("sleep 1\n")
     pid = os.fork()
     if pid == 0:

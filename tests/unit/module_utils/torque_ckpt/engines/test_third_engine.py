@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-from paths import MODULE_UTILS, TOP, WITNESS
+from paths import MODULE_UTILS, TOP, ACTION_SCRIPT
 from torque_ckpt import errors
 from torque_ckpt.selftest import roundtrip
 from torque_ckpt.system import processes
@@ -47,7 +47,7 @@ def installed():
     path = tempfile.mkdtemp(prefix="ckpt-torque-code-")
     os.chmod(path, 0o755)
     shutil.copytree(str(MODULE_UTILS / "torque_ckpt"), os.path.join(path, "torque_ckpt"))
-    shutil.copy(str(WITNESS), path)
+    shutil.copy(str(ACTION_SCRIPT), path)
     shutil.copy(str(TOP / "tests/unit/helpers/toy_engine.py"), os.path.join(path, "torque_ckpt/engines/toy.py"))
     with open(os.path.join(path, "torque_ckpt/engines/registry.py"), "a") as stream:
         stream.write(ENTRY)

@@ -15,7 +15,7 @@ from torque_ckpt.system import processes
 
 ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1", "15", "-"]
 
-WITNESSED = """
+SCRIPTED = """
 case $1 in
 dump)
     echo memory > $5/pages.img
@@ -228,7 +228,7 @@ def test_output_elsewhere_stays_where_it_is(hook, site, mom, program, start_job)
 def test_job_that_goes_on_leaves_what_it_wrote_after_the_image(hook, site, mom, program, start_job):
     output = mom + "/spool/12.head.OU"
     job = start_job(user=site.user, output=output)
-    program(WITNESSED % output)
+    program(SCRIPTED % output)
     assert checkpoint(hook, site, job.leader, "0", cwd=mom + "/mom_priv") == (0, "", "")
     assert site.content()["ckpt.12.head.2/stdout"] == b"line 1\n"
     with open(output) as stream:
@@ -238,7 +238,7 @@ def test_job_that_goes_on_leaves_what_it_wrote_after_the_image(hook, site, mom, 
 @pytest.mark.root
 def test_engine_that_does_not_call_the_witness(hook, site, program, start_job, state_of):
     job = start_job(user=site.user)
-    program(WITNESSED.replace("post-dump", "other") % "/dev/null")
+    program(SCRIPTED.replace("post-dump", "other") % "/dev/null")
     assert checkpoint(hook, site, job.leader, "0") == (
         errors.SYSTEM, "", "the engine did not call the hook while the job stood still, or the part of the hook it called died\n")
     assert state_of(job.pids[0]) == "S"

@@ -5,7 +5,7 @@ import stat
 import subprocess
 
 import pytest
-from paths import WITNESS
+from paths import ACTION_SCRIPT
 
 from torque_ckpt import errors
 from torque_ckpt.errors import HookError
@@ -18,7 +18,7 @@ ME = privilege.User("me", os.getuid(), os.getgid(), "/")
 
 
 def make(run_directory):
-    hook = os.path.join(os.path.dirname(WITNESS), "checkpoint")
+    hook = os.path.join(os.path.dirname(ACTION_SCRIPT), "checkpoint")
     return frozen.open_channel(hook, Records(run_directory, "12.head"), ME, "the job runs on")
 
 

@@ -12,7 +12,7 @@ from torque_ckpt import errors
 from torque_ckpt.system import environment
 from torque_ckpt.torque import contract
 
-PROGRAMS = ["run", "checkpoint", "restart", "copy", "health", "torque-ckpt", "witness"]
+PROGRAMS = ["run", "checkpoint", "restart", "copy", "health", "torque-ckpt", "action-script"]
 """What is installed beside the package."""
 ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1"]
 
