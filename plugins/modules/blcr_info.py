@@ -132,7 +132,7 @@ import hashlib
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.engine import blcr_kernel as blcr
+from ansible_collections.ckpt.torque.plugins.module_utils.engine import blcr_kernel
 
 
 def main():
@@ -146,15 +146,27 @@ def main():
         supports_check_mode=True,
     )
     params, machine = module.params, os.uname()
-    found = blcr.look(machine.release, params["kernel_tree"] or "", params["system_map"] or "")
-    files = blcr.module_files(machine.release)
+    build = blcr_kernel.read_kernel_build(machine.release, params["kernel_tree"] or "", params["system_map"] or "")
+    files = blcr_kernel.list_module_files(machine.release)
     module.exit_json(
-        changed=False, kernel=machine.release, tree=found["tree"], system_map=found["system_map"], loaded=found["loaded"],
+        changed=False,
+        kernel=machine.release,
         build="%s-%s" % (machine.release, hashlib.sha256(machine.version.encode()).hexdigest()[:8]),
-        cannot_load=blcr.cannot_load(found, params["version"], params["signed"]), cannot_build=blcr.cannot_build(found),
-        last_kernel=list(blcr.LAST.get(params["version"], ())), findable=len(files) == len(blcr.MODULES), outdated=blcr.outdated(files),
-        kernels_without=blcr.kernels_without(machine.release), users=blcr.users(), ctrl=blcr.ctrl(), common=blcr.common(),
-        prelinks=blcr.prelinks(), dkms=blcr.dkms(), boot_file=blcr.boot_file())
+        tree=build["tree"],
+        system_map=build["system_map"],
+        loaded=build["loaded"],
+        cannot_load=blcr_kernel.find_load_fault(build, params["version"], params["signed"]),
+        cannot_build=blcr_kernel.find_build_fault(build),
+        last_kernel=list(blcr_kernel.LAST.get(params["version"], ())),
+        findable=len(files) == len(blcr_kernel.MODULES),
+        outdated=blcr_kernel.is_outdated(files),
+        kernels_without=blcr_kernel.list_kernels_without_modules(machine.release),
+        users=blcr_kernel.list_users(),
+        ctrl=blcr_kernel.read_ctrl(),
+        common=blcr_kernel.read_common_facts(),
+        prelinks=blcr_kernel.uses_prelink(),
+        dkms=blcr_kernel.list_dkms_versions(),
+        boot_file=blcr_kernel.get_boot_file())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 
-from .source import SourceError, order
+from .source import SourceError, parse_version
 
 APPLIED, BEFORE, UPSTREAM, NOT_FOR = "applied", "already applied", "already upstream", "not applicable"
 
@@ -36,7 +36,8 @@ class Rejected(Exception):
 def within(version, limits):
     """Return whether version (str) is in limits (dict with from, inclusive, and below, exclusive; either may be missing)."""
     first, end = limits.get("from"), limits.get("below")
-    return (first is None or order(first) <= order(version)) and (end is None or order(version) < order(end))
+    number = parse_version(version) if limits else None
+    return (first is None or parse_version(first) <= number) and (end is None or number < parse_version(end))
 
 
 def choose(entry, version):
@@ -199,7 +200,7 @@ def plan(tree, version, directory, series, applier):
     :raises PatchError: when a patch for this version cannot be put in
     :raises SourceError: when version is none
     """
-    order(version)
+    parse_version(version)
     result, patches = [], []
     names = [entry["name"] for entry in series]
     twice = sorted(name for name in set(names) if names.count(name) > 1)

@@ -7,6 +7,8 @@ import os
 import re
 import stat
 
+from ..torque_ckpt.system.textfile import read_text
+
 KNOWN = {
     "2.4.8": "9b0f63630ea5d4c0e6a746e8c6f90f95855c4b2486db0bc302f93baff56f1790",
     "2.5.3": "d62f566c5685208441105b483967d8677cc7027cb8c49c30a077c3f4945417d4",
@@ -22,11 +24,15 @@ KNOWN = {
 check here; they have other digests."""
 
 
+NOT_THERE = (FileNotFoundError, NotADirectoryError)
+"""What is no reason to give up: a tree that cannot be read is not one of another kind."""
+
+
 class SourceError(Exception):
     """This is not the source asked for; the text says why and what to do."""
 
 
-def order(version):
+def parse_version(version):
     """Return what sorts versions (str) loosely: 2.4.8 < 2.5 < 6.1.3 < 6.1.3.h5 < 6.1.3.1 < 6.1.10.
 
     :raises SourceError: when it does not begin with a number
@@ -36,34 +42,25 @@ def order(version):
     return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[a-z]+", version.lower())]
 
 
-def text(path):
-    """Return a file's text (str), empty when there is none."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read().decode("utf-8", "replace")
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-
-
-def version_of(tree):
+def read_version(tree):
     """Return the version (str) that a tree gives itself, empty when it is not a TORQUE tree."""
     if not all(os.path.isdir(os.path.join(tree, "src", name)) for name in ("resmom", "server")):
         return ""
     for name, pattern in (("configure.ac", r"^AC_INIT\(\[?torque\]?,\s*\[?([^\]\s,)]+)"),
                           ("configure.in", r"^AM_INIT_AUTOMAKE\(\[?torque\]?,\s*\[?([^\]\s,)]+)"),
                           ("configure", r"^PACKAGE_STRING='torque ([^']+)'")):
-        found = re.search(pattern, text(os.path.join(tree, name)), re.MULTILINE)
+        found = re.search(pattern, read_text(os.path.join(tree, name), NOT_THERE), re.MULTILINE)
         if found:
             return found.group(1)
     return ""
 
 
-def form_of(tree):
+def find_form(tree):
     """Return "release" when a tree brings configure and Makefile.in, else "tree": the autotools must run first."""
     return "release" if all(os.path.isfile(os.path.join(tree, name)) for name in ("configure", "Makefile.in")) else "tree"
 
 
-def files(tree):
+def list_files(tree):
     """Return the relative paths (list of str, sorted as bytes) of all that is in a tree and is no directory."""
     def fail(error):
         raise error
@@ -74,7 +71,7 @@ def files(tree):
     return sorted(found, key=os.fsencode)
 
 
-def _content(path):
+def _read_content(path):
     """Return what counts of a file (bytes); of a link it is where it leads to.
 
     :raises SourceError: when it is neither
@@ -88,15 +85,15 @@ def _content(path):
         return stream.read()
 
 
-def digest_of(tree):
+def compute_digest(tree):
     """Return the sha256 (str, hexadecimal) of a tree, whatever it was packed in.
 
     It is the digest of what sha256sum prints for all of its files, in the byte order of their paths relative to the tree. A link
     counts as a file that holds its target. Modes, times and empty directories do not count.
     """
     lines = hashlib.sha256()
-    for name in files(tree):
-        content = hashlib.sha256(_content(os.path.join(tree, name)))
+    for name in list_files(tree):
+        content = hashlib.sha256(_read_content(os.path.join(tree, name)))
         lines.update(content.hexdigest().encode() + b"  " + os.fsencode(name) + b"\n")
     return lines.hexdigest()
 
@@ -111,14 +108,14 @@ def examine(tree, wanted=None):
     :raises OSError: when it cannot be read
     """
     names = os.listdir(tree)
-    version = version_of(tree)
+    version = read_version(tree)
     if not version:
-        inner = [name for name in sorted(names) if version_of(os.path.join(tree, name))]
+        inner = [name for name in sorted(names) if read_version(os.path.join(tree, name))]
         raise SourceError("%s is not a TORQUE source tree, which has src/resmom, src/server and a configure.ac that names torque; %s" % (
             tree, "name %s" % os.path.join(tree, inner[0]) if inner else "name the directory that the source was unpacked to"))
     if wanted is not None and wanted != version:
         raise SourceError("%s holds TORQUE %s, but %s was asked for; name the source of %s or ask for %s" % (
             tree, version, wanted, wanted, version))
-    digest = digest_of(tree)
-    return {"version": version, "form": form_of(tree), "digest": digest,
+    digest = compute_digest(tree)
+    return {"version": version, "form": find_form(tree), "digest": digest,
             "genuine": digest == KNOWN[version] if version in KNOWN else None}

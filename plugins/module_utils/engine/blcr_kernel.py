@@ -15,30 +15,30 @@ LAST = {"0.8.5": (3, 7), "0.8.6_b4": (3, 17)}
 MODULES = ("blcr_imports", "blcr")
 """In the order in which they are loaded."""
 CAP_SYS_MODULE = 16
-WITNESSES = ("init_task", "sys_call_table", "linux_banner")
+REFERENCE_SYMBOLS = ("init_task", "sys_call_table", "linux_banner")
 """Symbols whose address tells one kernel build from another."""
 
 
-def addresses(lines):
-    """Return the addresses (dict, name: str without leading zeros) of the WITNESSES in lines (iterable of str) of a symbol table."""
-    found = {}
+def parse_addresses(lines):
+    """Return the addresses (dict, name: str without leading zeros) of REFERENCE_SYMBOLS in lines (iterable of str) of a symbol table."""
+    values = {}
     for line in lines:
         words = line.split()
-        if len(words) >= 3 and words[2] in WITNESSES:
-            found[words[2]] = words[0].lstrip("0")
-    return {name: where for name, where in found.items() if where}  # who may not read them is told zeros
+        if len(words) >= 3 and words[2] in REFERENCE_SYMBOLS:
+            values[words[2]] = words[0].lstrip("0")
+    return {name: where for name, where in values.items() if where}  # who may not read them is told zeros
 
 
-def symbols(path):
+def read_addresses(path):
     """Return the addresses in a symbol table file, empty when it cannot be read."""
     try:
         with open(path, "r") as stream:
-            return addresses(stream)
+            return parse_addresses(stream)
     except (OSError, UnicodeDecodeError):
         return {}
 
 
-def system_map_of(release, tree, given, root="/"):
+def find_system_map(release, tree, given, root="/"):
     """Return where the symbol table of a kernel is (str), empty when it is nowhere.
 
     :param release: the kernel's (str); tree: where it was compiled or its headers are (str); given: what the site names (str)
@@ -52,14 +52,14 @@ def system_map_of(release, tree, given, root="/"):
     return ""
 
 
-def tree_release(tree):
+def read_tree_release(tree):
     """Return of which kernel a tree or headers are (str), empty when they were not prepared."""
     found = re.search(r'UTS_RELEASE "([^"]+)"', read_text(os.path.join(tree, "include/generated/utsrelease.h")) or
                       read_text(os.path.join(tree, "include/linux/utsrelease.h")))
     return found.group(1) if found else ""
 
 
-def signed_only(root="/"):
+def find_signing_rule(root="/"):
     """Return what says that the kernel takes signed modules only (str), empty when nothing does."""
     lockdown = re.search(r"\[(\w+)\]", read_text(os.path.join(root, "sys/kernel/security/lockdown")))
     if lockdown and lockdown.group(1) != "none":
@@ -69,36 +69,36 @@ def signed_only(root="/"):
     return ""
 
 
-def module_files(release, root="/"):
+def list_module_files(release, root="/"):
     """Return the files (dict, name of the module: path) that modprobe would load of BLCR for a kernel."""
     top = os.path.join(root, "lib/modules", release)
     names = (line.split(":", 1)[0] for line in read_text(os.path.join(top, "modules.dep")).splitlines())
-    found = {os.path.basename(name).split(".ko")[0]: os.path.join(top, name) for name in names if "/blcr" in name}
-    return {name: found[name] for name in MODULES if os.path.isfile(found.get(name, ""))}
+    files = {os.path.basename(name).split(".ko")[0]: os.path.join(top, name) for name in names if "/blcr" in name}
+    return {name: files[name] for name in MODULES if os.path.isfile(files.get(name, ""))}
 
 
-def kernels_without(release, root="/"):
+def list_kernels_without_modules(release, root="/"):
     """Return the releases (sorted list of str) of the installed kernels besides the running one that have no modules of BLCR."""
     top = os.path.join(root, "lib/modules")
-    found = os.listdir(top) if os.path.isdir(top) else []
-    return sorted(name for name in found if name != release and os.path.isfile(os.path.join(top, name, "modules.dep"))
-                  and len(module_files(name, root)) < len(MODULES))
+    releases = os.listdir(top) if os.path.isdir(top) else []
+    return sorted(name for name in releases if name != release and os.path.isfile(os.path.join(top, name, "modules.dep"))
+                  and len(list_module_files(name, root)) < len(MODULES))
 
 
-def outdated(files, root="/"):
-    """Whether other modules are loaded than those in files (dict from module_files); None where that cannot be told.
+def is_outdated(files, root="/"):
+    """Whether other modules are loaded than those in files (dict from list_module_files); None where that cannot be told.
 
     The linker gives each module an id of its own, which is in the file and, for one that is loaded, in /sys.
     """
-    found = []
+    differ = []
     for name, path in files.items():
-        ids, text = _read(os.path.join(root, "sys/module", name, "notes/.note.gnu.build-id")), _read(path)
+        ids, text = _read_bytes(os.path.join(root, "sys/module", name, "notes/.note.gnu.build-id")), _read_bytes(path)
         if ids and text.startswith(b"\x7fELF"):  # not a compressed one
-            found.append(ids not in text)
-    return any(found) if found else None
+            differ.append(ids not in text)
+    return any(differ) if differ else None
 
 
-def _read(path):
+def _read_bytes(path):
     try:
         with open(path, "rb") as stream:
             return stream.read()
@@ -106,48 +106,48 @@ def _read(path):
         return b""
 
 
-def users(root="/"):
+def list_users(root="/"):
     """Return who has BLCR's library mapped and so could not go on without the modules: list of {"pid": int, "job": str, empty for none}."""
-    found = []
+    users = []
     for pid in sorted(int(name) for name in os.listdir(os.path.join(root, "proc")) if name.isdigit()):
         place = os.path.join(root, "proc", str(pid))
-        if re.search(rb"/libcr(_run|_omit)?\.so", _read(os.path.join(place, "maps"))):
-            job = re.search(rb"(?:^|\0)PBS_JOBID=([^\0]*)", _read(os.path.join(place, "environ")))
-            found.append({"pid": pid, "job": job.group(1).decode("utf-8", "replace") if job else ""})
-    return found
+        if re.search(rb"/libcr(_run|_omit)?\.so", _read_bytes(os.path.join(place, "maps"))):
+            job = re.search(rb"(?:^|\0)PBS_JOBID=([^\0]*)", _read_bytes(os.path.join(place, "environ")))
+            users.append({"pid": pid, "job": job.group(1).decode("utf-8", "replace") if job else ""})
+    return users
 
 
-def ctrl(root="/"):
+def read_ctrl(root="/"):
     """Return who may use the modules: {"group": str, "mode": str}, of /proc/checkpoint/ctrl; empty when they are not loaded."""
     try:
-        found = os.stat(os.path.join(root, "proc/checkpoint/ctrl"))
+        status = os.stat(os.path.join(root, "proc/checkpoint/ctrl"))
     except OSError:
         return {}
     try:
-        group = grp.getgrgid(found.st_gid).gr_name
+        group = grp.getgrgid(status.st_gid).gr_name
     except KeyError:
-        group = str(found.st_gid)
-    return {"group": group, "mode": "%04o" % (found.st_mode & 0o7777)}
+        group = str(status.st_gid)
+    return {"group": group, "mode": "%04o" % (status.st_mode & 0o7777)}
 
 
-def dkms(root="/"):
+def list_dkms_versions(root="/"):
     """Return the versions (sorted list of str) of BLCR that DKMS has."""
     top = os.path.join(root, "var/lib/dkms/blcr")
     return sorted(name for name in (os.listdir(top) if os.path.isdir(top) else []) if os.path.lexists(os.path.join(top, name, "source")))
 
 
-def _digest(path):
-    found = hashlib.sha256()
+def _hash_file(path):
+    digest = hashlib.sha256()
     try:
         with open(path, "rb") as stream:
             for chunk in iter(lambda: stream.read(1 << 20), b""):  # a locale-archive has 100 MB
-                found.update(chunk)
+                digest.update(chunk)
     except OSError:
         return "none"
-    return found.hexdigest()[:16]
+    return digest.hexdigest()[:16]
 
 
-def common(root="/"):
+def read_common_facts(root="/"):
     """Return what nodes must have in common so that an image restarts on each of them (dict of str).
 
     libc, loader, locales: hashes, the third of the locale-archive, which every program that has a locale has mapped; nscd: whether it
@@ -159,16 +159,16 @@ def common(root="/"):
     loader = [path for path in mapped if "/ld-" in path]
     vdso = [read_text(os.path.join(root, "proc/sys", name)).strip() for name in ("vm/vdso_enabled", "kernel/vdso", "abi/vsyscall32")]
     return {
-        "libc": _digest(os.path.join(root, libc[0].lstrip("/"))) if libc else "none",
-        "loader": _digest(os.path.join(root, loader[0].lstrip("/"))) if loader else "none",
-        "locales": _digest(os.path.join(root, "usr/lib/locale/locale-archive")),
+        "libc": _hash_file(os.path.join(root, libc[0].lstrip("/"))) if libc else "none",
+        "loader": _hash_file(os.path.join(root, loader[0].lstrip("/"))) if loader else "none",
+        "locales": _hash_file(os.path.join(root, "usr/lib/locale/locale-archive")),
         "nscd": "runs" if os.path.exists(os.path.join(root, "run/nscd/socket")) else "does not run",
         "randomize_va_space": read_text(os.path.join(root, "proc/sys/kernel/randomize_va_space")).strip(),
         "vdso": next((value for value in vdso if value), ""),
     }
 
 
-def prelinks(root="/"):
+def uses_prelink(root="/"):
     """Whether prelink changes this node's programs, each node's in another way, or has done so."""
     if os.path.exists(os.path.join(root, "etc/prelink.cache")):
         return True
@@ -178,14 +178,14 @@ def prelinks(root="/"):
                for path in ("etc/sysconfig/prelink", "etc/default/prelink"))
 
 
-def boot_file(root="/"):
+def get_boot_file(root="/"):
     """Return in which file (str) this system wants to be told what modules to load at boot."""
     if os.path.isdir(os.path.join(root, "etc/modules-load.d")):
         return "/etc/modules-load.d/ckpt-torque-blcr.conf"
     return "/etc/sysconfig/modules/ckpt-torque-blcr.modules"  # a script, before systemd
 
 
-def look(release, tree, system_map, root="/"):
+def read_kernel_build(release, tree, system_map, root="/"):
     """Return what this node has (dict): kernel, tree, tree_release, system_map, signed_only (str), loaded (list of str),
     can_load, loading_disabled (bool), same_addresses (bool, None where the kernel does not tell its addresses).
 
@@ -194,55 +194,56 @@ def look(release, tree, system_map, root="/"):
     :param system_map: its symbol table (str); empty: looked for
     """
     tree = tree or os.path.join(root, "lib/modules", release, "build")
-    found = system_map_of(release, tree, system_map, root)
-    there, here = symbols(found), symbols(os.path.join(root, "proc/kallsyms"))
-    common = set(there) & set(here)
+    map_path = find_system_map(release, tree, system_map, root)
+    of_map, of_kernel = read_addresses(map_path), read_addresses(os.path.join(root, "proc/kallsyms"))
+    common = set(of_map) & set(of_kernel)
     bounding = re.search(r"^CapBnd:\s*(\S+)", read_text(os.path.join(root, "proc/self/status")), re.MULTILINE)
+    modules = [line.split()[0] for line in read_text(os.path.join(root, "proc/modules")).splitlines()]
     return {
-        "kernel": release, "tree": tree, "tree_release": tree_release(tree), "system_map": found if os.path.isfile(found) else "",
-        "signed_only": signed_only(root), "loaded": [line.split()[0] for line in read_text(os.path.join(root, "proc/modules")).splitlines()
-                                                     if line.split()[0] in MODULES],
+        "kernel": release, "tree": tree, "tree_release": read_tree_release(tree),
+        "system_map": map_path if os.path.isfile(map_path) else "",
+        "signed_only": find_signing_rule(root), "loaded": [name for name in modules if name in MODULES],
         "can_load": bool(int(bounding.group(1), 16) >> CAP_SYS_MODULE & 1) if bounding else False,
         "loading_disabled": read_text(os.path.join(root, "proc/sys/kernel/modules_disabled")).strip() == "1",
-        "same_addresses": all(there[name] == here[name] for name in common) if common else None,
+        "same_addresses": all(of_map[name] == of_kernel[name] for name in common) if common else None,
     }
 
 
-def cannot_load(found, version, signed=False):
+def find_load_fault(build, version, signed=False):
     """Return why this node cannot load BLCR (str), empty when it can.
 
-    :param found: from look() (dict); version: of BLCR (str); signed: whether the modules will be (bool)
+    :param build: from read_kernel_build() (dict); version: of BLCR (str); signed: whether the modules will be (bool)
     """
-    release = found["kernel"]
+    release = build["kernel"]
     if version in LAST and numbers(release) > LAST[version]:
         fits = [name for name, last in sorted(LAST.items()) if numbers(release) <= last]
         cure = "set blcr_version to %s" % fits[0] if fits else "set checkpoint_engine to criu or auto"
         return "BLCR %s knows kernels up to %s, this node runs %s; %s" % (version, dotted(LAST[version]), release, cure)
-    if set(found["loaded"]) == set(MODULES):
+    if set(build["loaded"]) == set(MODULES):
         return ""
-    if not found["can_load"]:
+    if not build["can_load"]:
         return ("root's bounding set lacks CAP_SYS_MODULE, as in a container, so that no kernel module can be loaded; load BLCR on the "
                 "host that runs the container, or set checkpoint_engine to criu")
-    if found["loading_disabled"]:
+    if build["loading_disabled"]:
         return "the loading of kernel modules is forbidden until the next boot (kernel.modules_disabled is 1); boot the node without that"
-    if found["signed_only"] and not signed:
+    if build["signed_only"] and not signed:
         return ("the kernel takes signed modules only (%s), and those of BLCR are not signed; name a key that the kernel trusts in "
-                "blcr_signing_key, switch that off (secure boot, lockdown) or set checkpoint_engine to criu" % found["signed_only"])
+                "blcr_signing_key, switch that off (secure boot, lockdown) or set checkpoint_engine to criu" % build["signed_only"])
     return ""
 
 
-def cannot_build(found):
-    """Return why BLCR cannot be built for this node (str), empty when it can; found: from look() (dict)."""
-    release = found["kernel"]
-    if not found["tree_release"]:
+def find_build_fault(build):
+    """Return why BLCR cannot be built for this node (str), empty when it can; build: from read_kernel_build() (dict)."""
+    release = build["kernel"]
+    if not build["tree_release"]:
         return ("there are no headers of kernel %s at %s; install kernel-devel-%s or linux-headers-%s, or name the tree in which it was "
-                "compiled in blcr_kernel_tree" % (release, found["tree"], release, release))
-    if found["tree_release"] != release:
+                "compiled in blcr_kernel_tree" % (release, build["tree"], release, release))
+    if build["tree_release"] != release:
         return "%s is of kernel %s, this node runs %s; boot that one, or correct blcr_kernel_tree" % (
-            found["tree"], found["tree_release"], release)
-    if not found["system_map"]:
+            build["tree"], build["tree_release"], release)
+    if not build["system_map"]:
         return "there is no symbol table of kernel %s; name its System.map in blcr_system_map" % release
-    if found["same_addresses"] is False:
+    if build["same_addresses"] is False:
         return ("%s is not of the running kernel: it has other addresses; name the System.map of this very build in blcr_system_map, and "
-                "boot with nokaslr where the kernel moves itself" % found["system_map"])
+                "boot with nokaslr where the kernel moves itself" % build["system_map"])
     return ""

@@ -9,7 +9,7 @@ import re
 import stat
 import tempfile
 
-from ..build.source import order
+from ..build.source import parse_version
 
 LINE = 118
 """Bytes that every pbs_mom reads of a line; it takes the rest for a line of its own."""
@@ -141,7 +141,7 @@ def values_of(name, value, version):
             raise ConfigError("%s takes %s, not %s" % (
                 name, "HOST:/FROM /TO or host, from and to" if name == "usecp" else "a value or a list of values", item))
         text = clean(name, "%(host)s:%(from)s %(to)s" % item if copy else item)
-        if name == "remote_checkpoint_dirs" and text != "*" and (version is None or order(version) >= order(SLASH_BEGINS)):
+        if name == "remote_checkpoint_dirs" and text != "*" and (version is None or parse_version(version) >= parse_version(SLASH_BEGINS)):
             text = text.rstrip("/") + "/"  # pbs_mom compares beginnings: /ckpt would be /ckpt-old too
         texts.append(text)
     return [" ".join(texts)] if texts and name == "nospool_dir_list" else texts
@@ -241,9 +241,9 @@ def name_fault(name, version):
     if name not in DIRECTIVES:
         near = difflib.get_close_matches(name, sorted(DIRECTIVES), 1)
         return "is no directive of pbs_mom, which ignores the line%s" % ("; perhaps $%s was meant" % near[0] if near else "")
-    if version is not None and name in SINCE and order(version) < order(SINCE[name]):
+    if version is not None and name in SINCE and parse_version(version) < parse_version(SINCE[name]):
         return "is not known to TORQUE %s, which ignores the line; it came with %s" % (version, SINCE[name])
-    if version is not None and name in UNTIL and order(version) >= order(UNTIL[name]):
+    if version is not None and name in UNTIL and parse_version(version) >= parse_version(UNTIL[name]):
         return "is not known to TORQUE %s, which ignores the line; it went with %s" % (version, UNTIL[name])
     return ""
 
@@ -290,7 +290,7 @@ def faults(text, version=None, look=os.stat, allowed=()):
 
 def traps(text, version=None):
     """Return sentences (list of str) on what pbs_mom would take for a directory of images besides the one meant."""
-    if version is not None and order(version) < order(SLASH_BEGINS):
+    if version is not None and parse_version(version) < parse_version(SLASH_BEGINS):
         return []
     return ["%s also stands for every path that begins so, such as %s-old; write %s/" % (directory, directory, directory)
             for directory in contents(text).get("$remote_checkpoint_dirs", []) if directory != "*" and not directory.endswith("/")]
@@ -307,7 +307,7 @@ def restart_needed(before, after, version=None):
     changed = changes(before, after)
     if not changed:
         return False
-    if version is None or order(version) >= order(RELOAD_ENDS):
+    if version is None or parse_version(version) >= parse_version(RELOAD_ENDS):
         return True
     left = contents(after)
     return any(name.startswith("$") and (name[1:] not in RELOADED or name not in left) for name in changed)

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils.build import source
-from ansible_collections.ckpt.torque.plugins.module_utils.build.source import SourceError, order
+from ansible_collections.ckpt.torque.plugins.module_utils.build.source import SourceError, parse_version
 
 CONFIGURE_AC = "dnl AC_INIT([other], [1.0])\nAC_INIT([torque], [%s], [torqueusers@supercluster.org])\nAM_INIT_AUTOMAKE\n"
 
@@ -31,18 +31,18 @@ FILES = {"configure.ac": CONFIGURE_AC % "6.1.3", "src/resmom/mom_main.c": "main\
      "6.1.3.1", "6.1.3.1.h1", "6.1.10", "10.0"]])
 def test_order(versions):
     falling = versions[::-1]
-    assert sorted(falling, key=order) == versions
-    assert len({tuple(order(version)) for version in versions}) == len(versions)
+    assert sorted(falling, key=parse_version) == versions
+    assert len({tuple(parse_version(version)) for version in versions}) == len(versions)
 
 
 def test_order_does_not_mind_capitals():
-    assert order("6.1.3.H5") == order("6.1.3.h5")
+    assert parse_version("6.1.3.H5") == parse_version("6.1.3.h5")
 
 
 @pytest.mark.parametrize("version", ["", "latest", "v6.1.3", "6.1.3;id", "6.1.3 ", "6/1"])
 def test_order_of_what_is_no_version(version):
     with pytest.raises(SourceError) as caught:
-        order(version)
+        parse_version(version)
     assert str(caught.value) == "'%s' is not a version; name one such as 6.1.3 or 6.1.3.h5" % version
 
 
@@ -56,18 +56,18 @@ def test_order_of_what_is_no_version(version):
     ("README", "AC_INIT([torque], [2.5.13])\n", ""),
 ])
 def test_version_of(tree, name, text, version):
-    assert source.version_of(tree({name: text, "src/resmom/a.c": "", "src/server/a.c": ""})) == version
+    assert source.read_version(tree({name: text, "src/resmom/a.c": "", "src/server/a.c": ""})) == version
 
 
 @pytest.mark.parametrize("missing", ["src/resmom/mom_main.c", "src/server/pbsd_main.c"])
 def test_version_of_what_has_no_daemons(tree, missing):
-    assert source.version_of(tree({name: text for name, text in FILES.items() if name != missing})) == ""
+    assert source.read_version(tree({name: text for name, text in FILES.items() if name != missing})) == ""
 
 
 @pytest.mark.parametrize("names, form", [
     (["configure", "Makefile.in"], "release"), (["configure"], "tree"), (["Makefile.in"], "tree"), ([], "tree")])
 def test_form_of(tree, names, form):
-    assert source.form_of(tree(dict.fromkeys(names, ""))) == form
+    assert source.find_form(tree(dict.fromkeys(names, ""))) == form
 
 
 def by_sha256sum(root):
@@ -84,7 +84,7 @@ SOURCES = dict(FILES, **{
 
 def test_digest_is_what_sha256sum_says(tree):
     root = tree(SOURCES)
-    assert source.digest_of(root) == by_sha256sum(root)
+    assert source.compute_digest(root) == by_sha256sum(root)
 
 
 @pytest.mark.parametrize("name", [
@@ -92,30 +92,30 @@ def test_digest_is_what_sha256sum_says(tree):
     "src/parse.y", "configure", "configure.ac", "m4/evil.m4", "contrib/x.c", "buildutils/install-sh", ".hidden", "src/new.c", "src/a.h",
 ])
 def test_each_file_counts(tree, name):
-    before = source.digest_of(tree(SOURCES))
+    before = source.compute_digest(tree(SOURCES))
     root = tree({name: "new\n"})
-    assert source.digest_of(root) != before
-    assert source.digest_of(root) == by_sha256sum(root)
+    assert source.compute_digest(root) != before
+    assert source.compute_digest(root) == by_sha256sum(root)
 
 
 def test_names_count(tree, tmp_path):
-    before = source.digest_of(tree(SOURCES))
+    before = source.compute_digest(tree(SOURCES))
     (tmp_path / "src" / "a.h").rename(tmp_path / "src" / "b.h")
-    assert source.digest_of(str(tmp_path)) != before
+    assert source.compute_digest(str(tmp_path)) != before
 
 
 def test_modes_and_empty_directories_do_not_count(tree, tmp_path):
-    before = source.digest_of(tree(SOURCES))
+    before = source.compute_digest(tree(SOURCES))
     (tmp_path / "m4").mkdir()
     (tmp_path / "src" / "a.h").chmod(0o755)
-    assert source.digest_of(str(tmp_path)) == before
+    assert source.compute_digest(str(tmp_path)) == before
 
 
 def test_links_count(tree, tmp_path):
-    seen = {source.digest_of(tree(SOURCES))}
+    seen = {source.compute_digest(tree(SOURCES))}
     for name, target in (("link.c", "a.h"), ("directory", "lib"), ("other", "/etc/passwd"), ("nowhere", "nowhere")):
         (tmp_path / "src" / name).symlink_to(target)
-        seen.add(source.digest_of(str(tmp_path)))
+        seen.add(source.compute_digest(str(tmp_path)))
     assert len(seen) == 5
 
 
@@ -139,7 +139,7 @@ def test_known_digests():
 ])
 def test_genuine(tree, monkeypatch, version, known, genuine):
     root = tree(SOURCES)
-    digest = source.digest_of(root)
+    digest = source.compute_digest(root)
     monkeypatch.setattr(source, "KNOWN", {key: digest if value == "same" else "1" * 64 for key, value in known.items()})
     for wanted in (version, None):
         assert source.examine(root, wanted) == {"version": version, "form": "tree", "digest": digest, "genuine": genuine}

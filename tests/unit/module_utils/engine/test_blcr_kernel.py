@@ -23,7 +23,8 @@ def node(tmp_path):
                 path = tmp_path / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-        return blcr_kernel.look(RELEASE, tree and str(tmp_path / tree), system_map and str(tmp_path / system_map), str(tmp_path))
+        return blcr_kernel.read_kernel_build(RELEASE, tree and str(tmp_path / tree), system_map and str(tmp_path / system_map),
+                                             str(tmp_path))
     return look
 
 
@@ -33,7 +34,7 @@ def test_node_that_has_everything(node, tmp_path):
         "kernel": RELEASE, "tree": "%s/lib/modules/%s/build" % (tmp_path, RELEASE), "tree_release": RELEASE,
         "system_map": "%s/boot/System.map-%s" % (tmp_path, RELEASE), "signed_only": "", "loaded": [], "can_load": True,
         "loading_disabled": False, "same_addresses": True}
-    assert blcr_kernel.cannot_load(found, "0.8.6_b4") == blcr_kernel.cannot_build(found) == ""
+    assert blcr_kernel.find_load_fault(found, "0.8.6_b4") == blcr_kernel.find_build_fault(found) == ""
 
 
 @pytest.mark.parametrize("changed, sentence", [
@@ -50,14 +51,14 @@ def test_node_that_has_everything(node, tmp_path):
     ({"sys/kernel/security/lockdown": "[none] integrity\n", "sys/module/module/parameters/sig_enforce": "N\n"}, ""),
 ])
 def test_node_that_may_not_load(node, changed, sentence):
-    assert blcr_kernel.cannot_load(node(changed), "0.8.6_b4") == sentence
+    assert blcr_kernel.find_load_fault(node(changed), "0.8.6_b4") == sentence
 
 
 def test_loaded_modules_need_no_leave(node):
     both = "blcr 1 0 - Live 0x0\nblcr_imports 1 1 blcr, Live 0x0\n"
     assert node({"proc/modules": both})["loaded"] == ["blcr", "blcr_imports"]
-    assert blcr_kernel.cannot_load(node({"proc/modules": both, "proc/self/status": CUT}), "0.8.6_b4") == ""
-    assert blcr_kernel.cannot_load(node({"proc/modules": both.split("\n", 1)[1], "proc/self/status": CUT}), "0.8.6_b4") != ""
+    assert blcr_kernel.find_load_fault(node({"proc/modules": both, "proc/self/status": CUT}), "0.8.6_b4") == ""
+    assert blcr_kernel.find_load_fault(node({"proc/modules": both.split("\n", 1)[1], "proc/self/status": CUT}), "0.8.6_b4") != ""
 
 
 @pytest.mark.parametrize("version, release, sentence", [
@@ -66,7 +67,7 @@ def test_loaded_modules_need_no_leave(node):
     ("0.8.6_b4", "3.18.1", "BLCR 0.8.6_b4 knows kernels up to 3.17, this node runs 3.18.1; set checkpoint_engine to criu or auto"),
 ])
 def test_version_and_kernel(node, version, release, sentence):
-    assert blcr_kernel.cannot_load(dict(node(), kernel=release), version) == sentence
+    assert blcr_kernel.find_load_fault(dict(node(), kernel=release), version) == sentence
 
 
 @pytest.mark.parametrize("changed, sentence", [
@@ -81,7 +82,7 @@ def test_version_and_kernel(node, version, release, sentence):
     ({MAP: None, "lib/modules/%s/System.map" % RELEASE: KALLSYMS}, ""),
 ])
 def test_node_for_which_nothing_can_be_built(node, tmp_path, changed, sentence):
-    assert blcr_kernel.cannot_build(node(changed)) == sentence.format(RELEASE, tmp_path)
+    assert blcr_kernel.find_build_fault(node(changed)) == sentence.format(RELEASE, tmp_path)
 
 
 def test_what_the_site_names_counts(node, tmp_path):
@@ -116,16 +117,16 @@ FILES = {"blcr.ko": b"\x7fELF one", "blcr_imports.ko": b"\x7fELF two"}
 def test_modules_that_modprobe_finds(kernels):
     root = kernels(RELEASE, BOTH, FILES)
     top = "%s/lib/modules/%s/extra/blcr/" % (root, RELEASE)
-    assert blcr_kernel.module_files(RELEASE, root) == {"blcr_imports": top + "blcr_imports.ko", "blcr": top + "blcr.ko"}
-    assert blcr_kernel.module_files("4.0", root) == {}
+    assert blcr_kernel.list_module_files(RELEASE, root) == {"blcr_imports": top + "blcr_imports.ko", "blcr": top + "blcr.ko"}
+    assert blcr_kernel.list_module_files("4.0", root) == {}
 
 
 @pytest.mark.parametrize("dependencies, files", [
     (BOTH, {"blcr.ko": b""}), ("kernel/fs/ext4.ko:\n", FILES), (BOTH.replace("/blcr_imports", "/blcr_other"), FILES)])
 def test_modules_that_modprobe_does_not_find(kernels, dependencies, files):
     root = kernels(RELEASE, dependencies, files)
-    assert len(blcr_kernel.module_files(RELEASE, root)) < 2
-    assert blcr_kernel.kernels_without("4.0", root) == [RELEASE]
+    assert len(blcr_kernel.list_module_files(RELEASE, root)) < 2
+    assert blcr_kernel.list_kernels_without_modules("4.0", root) == [RELEASE]
 
 
 def test_kernels_without_it(kernels, tmp_path):
@@ -133,9 +134,9 @@ def test_kernels_without_it(kernels, tmp_path):
     kernels("3.10.2", BOTH, FILES)
     kernels("3.10.0", "")
     (tmp_path / "lib/modules/3.9.removed").mkdir()
-    assert blcr_kernel.kernels_without("3.10.2", str(tmp_path)) == ["3.10.0", "3.10.1"]
-    assert blcr_kernel.kernels_without("3.10.1", str(tmp_path)) == ["3.10.0"]
-    assert blcr_kernel.kernels_without("3.10.1", str(tmp_path / "nowhere")) == []
+    assert blcr_kernel.list_kernels_without_modules("3.10.2", str(tmp_path)) == ["3.10.0", "3.10.1"]
+    assert blcr_kernel.list_kernels_without_modules("3.10.1", str(tmp_path)) == ["3.10.0"]
+    assert blcr_kernel.list_kernels_without_modules("3.10.1", str(tmp_path / "nowhere")) == []
 
 
 @pytest.mark.parametrize("ids, wanted", [
@@ -146,14 +147,14 @@ def test_modules_that_are_loaded_are_those(kernels, tmp_path, ids, wanted):
     for name, found in ids.items():
         (tmp_path / "sys/module" / name / "notes").mkdir(parents=True)
         (tmp_path / "sys/module" / name / "notes/.note.gnu.build-id").write_bytes(found)
-    assert blcr_kernel.outdated(blcr_kernel.module_files(RELEASE, root), root) is wanted
+    assert blcr_kernel.is_outdated(blcr_kernel.list_module_files(RELEASE, root), root) is wanted
 
 
 def test_compressed_modules_cannot_be_compared(kernels, tmp_path):
     root = kernels(RELEASE, BOTH, {"blcr.ko": b"\xfd7zXZ", "blcr_imports.ko": b"\xfd7zXZ"})
     (tmp_path / "sys/module/blcr/notes").mkdir(parents=True)
     (tmp_path / "sys/module/blcr/notes/.note.gnu.build-id").write_bytes(b"one")
-    assert blcr_kernel.outdated(blcr_kernel.module_files(RELEASE, root), root) is None
+    assert blcr_kernel.is_outdated(blcr_kernel.list_module_files(RELEASE, root), root) is None
 
 
 def test_users(tmp_path):
@@ -163,20 +164,20 @@ def test_users(tmp_path):
         (tmp_path / "proc" / str(pid)).mkdir(parents=True)
         (tmp_path / "proc" / str(pid) / "maps").write_text(maps)
         (tmp_path / "proc" / str(pid) / "environ").write_bytes(environment)
-    assert blcr_kernel.users(str(tmp_path)) == [{"pid": 9, "job": ""}, {"pid": 10, "job": "7.head"}]
+    assert blcr_kernel.list_users(str(tmp_path)) == [{"pid": 9, "job": ""}, {"pid": 10, "job": "7.head"}]
 
 
 def test_who_may_use_it(tmp_path):
-    assert blcr_kernel.ctrl(str(tmp_path)) == {}
+    assert blcr_kernel.read_ctrl(str(tmp_path)) == {}
     (tmp_path / "proc/checkpoint").mkdir(parents=True)
     (tmp_path / "proc/checkpoint/ctrl").touch()
     (tmp_path / "proc/checkpoint/ctrl").chmod(0o660)
-    found = blcr_kernel.ctrl(str(tmp_path))
+    found = blcr_kernel.read_ctrl(str(tmp_path))
     assert found["mode"] == "0660" and found["group"]
 
 
 def test_what_nodes_have_in_common(tmp_path):
-    none = blcr_kernel.common(str(tmp_path))
+    none = blcr_kernel.read_common_facts(str(tmp_path))
     assert none == {"libc": "none", "loader": "none", "locales": "none", "nscd": "does not run", "randomize_va_space": "", "vdso": ""}
     for name, text in {"proc/self/maps": "7f00-7f01 r-xp 0 08:01 7   /lib64/libc-2.17.so\n7f00 r-xp 0 08:01 7 /lib64/libcrypt-2.17.so\n"
                                          "7f02-7f03 r-xp 0 08:01 7   /lib64/ld-2.17.so\n",
@@ -185,10 +186,10 @@ def test_what_nodes_have_in_common(tmp_path):
                        "proc/sys/abi/vsyscall32": "1\n"}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = blcr_kernel.common(str(tmp_path))
+    found = blcr_kernel.read_common_facts(str(tmp_path))
     assert len({found[name] for name in ("libc", "loader", "locales")} - {"none"}) == 3
     assert (found["nscd"], found["randomize_va_space"], found["vdso"]) == ("runs", "2", "1")
-    here = blcr_kernel.common()
+    here = blcr_kernel.read_common_facts()
     assert "none" not in (here["libc"], here["loader"])
 
 
@@ -200,23 +201,23 @@ def test_prelink(tmp_path, files, wanted):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert blcr_kernel.prelinks(str(tmp_path)) is wanted
+    assert blcr_kernel.uses_prelink(str(tmp_path)) is wanted
 
 
 def test_where_boot_is_told(tmp_path):
-    assert blcr_kernel.boot_file(str(tmp_path)) == "/etc/sysconfig/modules/ckpt-torque-blcr.modules"
+    assert blcr_kernel.get_boot_file(str(tmp_path)) == "/etc/sysconfig/modules/ckpt-torque-blcr.modules"
     (tmp_path / "etc/modules-load.d").mkdir(parents=True)
-    assert blcr_kernel.boot_file(str(tmp_path)) == "/etc/modules-load.d/ckpt-torque-blcr.conf"
+    assert blcr_kernel.get_boot_file(str(tmp_path)) == "/etc/modules-load.d/ckpt-torque-blcr.conf"
 
 
 def test_what_dkms_has(tmp_path):
-    assert blcr_kernel.dkms(str(tmp_path)) == []
+    assert blcr_kernel.list_dkms_versions(str(tmp_path)) == []
     (tmp_path / "var/lib/dkms/blcr/0.8.5").mkdir(parents=True)
     (tmp_path / "var/lib/dkms/blcr/0.8.5/source").symlink_to("/usr/src/blcr-0.8.5")
     (tmp_path / "var/lib/dkms/blcr/0.8.6_b4").mkdir()
-    assert blcr_kernel.dkms(str(tmp_path)) == ["0.8.5"]
+    assert blcr_kernel.list_dkms_versions(str(tmp_path)) == ["0.8.5"]
 
 
 def test_signed_modules_are_for_the_kernel_to_judge(node):
     found = node({"sys/kernel/security/lockdown": "none [integrity] confidentiality\n"})
-    assert blcr_kernel.cannot_load(found, "0.8.6_b4", signed=True) == ""
+    assert blcr_kernel.find_load_fault(found, "0.8.6_b4", signed=True) == ""
