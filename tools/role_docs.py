@@ -6,6 +6,7 @@
 import argparse
 import json
 import pathlib
+import re
 import sys
 
 import yaml
@@ -13,9 +14,24 @@ import yaml
 TOP = pathlib.Path(__file__).resolve().parent.parent
 
 
+MARKUP = re.compile(r"\b([BCEILMOPUV])\(((?:[^()]|\([^()]*\))*)\)")
+"""Ansible's markup of descriptions; what is marked may hold parentheses, as C(proc(5))."""
+
+
+def markdown(description):
+    """Return a description (str) with Ansible's markup as Markdown."""
+    def convert(found):
+        kind, marked = found.groups()
+        if kind == "L":
+            words, _comma, address = marked.rpartition(",")
+            return "[%s](%s)" % (words.strip(), address.strip())
+        return {"B": "**%s**", "I": "*%s*", "U": "<%s>"}.get(kind, "`%s`") % marked.split("#")[0]
+    return MARKUP.sub(convert, description)
+
+
 def text(description):
-    """Return a description (str or list of str) as one paragraph."""
-    return description if isinstance(description, str) else " ".join(description)
+    """Return a description (str or list of str) as one paragraph of Markdown."""
+    return markdown(description if isinstance(description, str) else " ".join(description))
 
 
 def shown(value):
@@ -40,7 +56,7 @@ def readme(role, specs):
     for entry, spec in specs.items():
         if len(specs) > 1:
             lines += ["## Entry point `%s`" % entry, ""]
-        lines += [spec["short_description"] + ".", ""] + list(spec["description"]) + [""]
+        lines += [markdown(spec["short_description"]) + ".", ""] + [markdown(line) for line in spec["description"]] + [""]
         if spec["options"] == printed:
             lines += ["The variables are those above.", ""]
             continue
