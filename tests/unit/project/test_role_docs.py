@@ -4,6 +4,7 @@ import pathlib
 import re
 
 import pytest
+import yaml
 
 TOP = pathlib.Path(__file__).resolve().parents[3]
 SPEC = importlib.util.spec_from_file_location("role_docs", TOP / "tools/role_docs.py")
@@ -26,3 +27,13 @@ def test_markup(description, wanted):
 @pytest.mark.parametrize("path", sorted(TOP.glob("roles/*/README.md")), ids=lambda path: path.parent.name)
 def test_no_markup_of_ansible_is_left(path):
     assert not re.findall(r"\b[BCEILMOPUV]\([^)]*\)", path.read_text())
+
+
+def test_every_attribute_that_the_server_gets_is_told():
+    """A site that set one by hand finds it replaced."""
+    names = yaml.safe_load((TOP / "roles/torque_server/vars/main.yml").read_text())
+    specs = yaml.safe_load((TOP / "roles/torque_server/meta/argument_specs.yml").read_text())["argument_specs"]
+    about = " ".join(specs["main"]["description"])
+    attributes = list(names["__torque_server_common"]) + re.findall(r"'(\w+)': false", names["__torque_server_since_6"])
+    assert len(attributes) == 12
+    assert not [name for name in attributes if not re.search(r"\b%s\b" % name, about)]
