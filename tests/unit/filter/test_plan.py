@@ -40,8 +40,9 @@ def test_why(results, why):
 def test_node_without_criu():
     absent = dict(CRIU, engines={"criu": {"path": "/opt/criu", "version": ""}})
     assert plan.plan_node(absent, **READY)["why"] == ["criu is not at /opt/criu on this node; run the role criu"]
-    told = dict(READY, health={"stdout": "ERROR ckpt.torque: no CRIU"})
-    assert plan.plan_node(absent, **told)["why"] == ["no CRIU"]
+    results = dict(READY)
+    results["health"] = {"stdout": "ERROR ckpt.torque: no CRIU"}
+    assert plan.plan_node(absent, **results)["why"] == ["no CRIU"]
     assert plan.plan_node(BLCR, **READY)["why"] == []
 
 

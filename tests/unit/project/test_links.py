@@ -45,7 +45,7 @@ def find_faults(page, text, top=TOP):
     :param top: the collection (pathlib.Path); nothing outside of it is published
     """
     for target in find_links(text):
-        name, _, anchor = target.partition("#")
+        name, _mark, anchor = target.partition("#")
         path = (page.parent / name).resolve() if name else page
         if top not in [path, *path.parents]:
             yield "%s: %s leaves the collection" % (page.relative_to(top), target)
