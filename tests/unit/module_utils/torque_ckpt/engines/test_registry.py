@@ -336,3 +336,24 @@ def test_process_ids_are_those_of_the_core_files(program, tmp_path):
         (tmp_path / name).write_text("")
     engine = criu.Criu(program("exit 0\n"))
     assert engine.process_ids(os.open(str(tmp_path), os.O_RDONLY)) == [27, 28, 1000]
+
+
+# The table
+
+def test_entries_know_their_kernels():
+    first = registry.Entry("a", "A", None, (3, 5), (3, 17), ())
+    assert [first.runs_on(kernel) for kernel in ((3, 4), (3, 5), (3, 17), (3, 18), (4, 5))] == [False, True, True, False, False]
+    endless = registry.Entry("b", "B", None, (5, 9), None, ())
+    assert [endless.runs_on(kernel) for kernel in ((3, 17), (5, 8), (5, 9), (6, 1))] == [False, False, True, True]
+
+
+def test_names_are_each_others_own():
+    names = registry.names()
+    assert len(set(names)) == len(names)
+    assert [registry.find(name).name for name in names] == names
+    assert registry.find("dmtcp") is None
+
+
+def test_what_is_set_stands_before_the_defaults(program):
+    found = registry.get({"engine": "criu", "engine_options": {"path": program("exit 0\n")}, "engine_timeout": 5})
+    assert (found.options, found.stall) == ([], 30)

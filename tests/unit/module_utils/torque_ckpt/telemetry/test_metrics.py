@@ -87,6 +87,12 @@ def test_restarts_are_counted_by_themselves(settings):
     assert "ckpt_torque_written_bytes_total" not in found
 
 
+def test_every_exit_code_has_a_cause_of_its_own():
+    codes = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, int) and name != "LONGEST"}
+    assert set(errors.CAUSES) == codes
+    assert len(set(errors.CAUSES.values())) == len(codes)
+
+
 @pytest.mark.parametrize("code, cause", [
     (errors.USAGE, "arguments"), (errors.DATA, "image_damaged"), (errors.NO_INPUT, "image_missing"), (errors.NO_USER, "account"),
     (errors.GONE, "job_not_here"), (errors.ENGINE, "engine"), (errors.SYSTEM, "system"), (errors.CANNOT_WRITE, "store"),
