@@ -108,135 +108,15 @@ msg:
 """
 
 import signal
-import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.torque import commands
-from ansible_collections.ckpt.torque.plugins.module_utils.torque import nodes as pbs_nodes
-from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import CommandError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import nodes
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import CommandError, find_command
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.nodes import NodeError
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system.waiting import wait_until
-
-SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-
-
-class Interrupted(NodeError):
-    """A signal asked to end."""
-
-
-class Pbsnodes:
-    """One node, through pbsnodes.
-
-    :param path: of pbsnodes (str)
-    :param name: of the node (str)
-    :param run: as module_utils.torque.commands.run
-    """
-
-    def __init__(self, path, name, run=commands.run):
-        self.path = path
-        self.name = name
-        self.run = run
-
-    def _call(self, arguments):
-        """Return (stdout, stderr as one line), both str. pbsnodes exits 0 also when it has failed."""
-        try:
-            _status, output, error = self.run([self.path] + arguments)
-        except CommandError as failure:
-            raise NodeError(str(failure))
-        return output, commands.join_complaint(error)
-
-    def read(self):
-        """Return the torque.nodes.Node."""
-        output, error = self._call([self.name])
-        if "Unknown node" in error or "no node list" in error:
-            raise NodeError("the server knows no node %s; pbsnodes shows the names it knows" % self.name)
-        node = pbs_nodes.parse(output)
-        if node is None:
-            raise NodeError(commands.describe_silence("pbsnodes", error or "it printed nothing"))
-        return node
-
-    def mark(self, note):
-        """Set the node offline with a note (str); return the Node after it."""
-        return self._change("drain", ["-o", "-N", note], lambda node: node.offline and node.note == note)
-
-    def clear(self):
-        """Take the offline mark and the note away; return the Node after it."""
-        return self._change("release", ["-c", "-N", "n"], lambda node: not node.offline and not node.note)
-
-    def _change(self, verb, options, done):
-        error = self._call(options + [self.name])[1]
-        node = self.read()
-        if not done(node):
-            raise NodeError("pbsnodes did not %s node %s: %s; only root on the server's host and the server's managers and "
-                            "operators may do this" % (verb, self.name, error or "it gave no reason"))
-        return node
-
-
-def await_idle_node(nodes, node, timeout, poll, clock, sleep):
-    """Return the Node once it has no jobs; a server that does not answer meanwhile is asked again.
-
-    :raises NodeError: when the time is over
-    """
-    seen, trouble = [], [""]
-
-    def is_idle():
-        if not seen:
-            seen[:] = [node]  # it was read just now
-            return not node.jobs
-        try:
-            seen[:], trouble[:] = [nodes.read()], [""]
-        except Interrupted:
-            raise
-        except NodeError as error:
-            trouble[:] = [" (%s)" % error]
-        return not seen[0].jobs
-
-    if not wait_until(is_idle, timeout, poll, clock, sleep):
-        raise NodeError("node %s still has jobs after %d seconds: %s%s; end or hold them, or wait longer"
-                        % (nodes.name, timeout, ", ".join(seen[0].jobs), trouble[0]))
-    return seen[0]
-
-
-def clear_own_mark(nodes, mark):
-    """Clear our mark (str), if it is there; return a sentence on it."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    try:
-        if nodes.read().note != mark:
-            return "no mark of ours is on it"
-        nodes.clear()
-    except NodeError as error:
-        return "our mark may still be on it (%s): release it" % error
-    return "our mark was taken back"
-
-
-def set_node_state(nodes, mark, params, check, clock=time.monotonic, sleep=time.sleep):
-    """Drain or release the node; return the module's answer (dict).
-
-    :raises NodeError: when it cannot be done
-    """
-    drained = params["state"] == "drained"
-    before = node = nodes.read()
-    act, held_by = pbs_nodes.decide(nodes.name, before, mark, drained)
-    try:
-        if check:
-            node = pbs_nodes.after(before, act, mark)
-        elif act:
-            node = nodes.mark(mark) if act == "mark" else nodes.clear()
-        if drained and params["wait"] and not check:
-            node = await_idle_node(nodes, node, params["timeout"], params["poll"], clock, sleep)
-    except NodeError as error:
-        if act != "mark":
-            raise
-        raise NodeError("%s; %s" % (error, clear_own_mark(nodes, mark)))
-    return dict(node._asdict(), changed=act is not None, held_by=held_by,
-                msg=pbs_nodes.sentence(nodes.name, node, drained, held_by),
-                diff={"before_header": nodes.name, "after_header": nodes.name,
-                      "before": pbs_nodes.render(before), "after": pbs_nodes.render(node)})
 
 
 def raise_interrupted(number, _frame):
-    raise Interrupted("interrupted by signal %d" % number)
+    raise nodes.Interrupted("interrupted by signal %d" % number)
 
 
 def main():
@@ -253,12 +133,12 @@ def main():
         supports_check_mode=True,
     )
     params = module.params
-    for number in SIGNALS:
+    for number in nodes.SIGNALS:
         signal.signal(number, raise_interrupted)
     try:
-        mark = pbs_nodes.note(params["node"], params["reason"])
-        path = commands.find_command("pbsnodes", params["pbsnodes_path"], module.get_bin_path)
-        answer = set_node_state(Pbsnodes(path, params["node"]), mark, params, module.check_mode)
+        mark = nodes.build_note(params["node"], params["reason"])
+        path = find_command("pbsnodes", params["pbsnodes_path"], module.get_bin_path)
+        answer = nodes.set_state(nodes.Pbsnodes(path, params["node"]), mark, params, module.check_mode)
     except (NodeError, CommandError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(**answer)

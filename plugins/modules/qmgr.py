@@ -127,71 +127,11 @@ after:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import qmgr
-from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import (
-    CommandError,
-    describe_silence,
-    find_command,
-    join_complaint,
-    run,
-)
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import CommandError, find_command
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.qmgr import QmgrError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.server import Server
 
 PLURAL = {"server": "server", "queue": "queues", "node": "nodes"}
-
-
-class Server:
-    """The TORQUE server, through qmgr.
-
-    :param path: of qmgr (str)
-    :param timeout: seconds to read (int)
-    :param run: as module_utils.torque.commands.run
-    """
-
-    def __init__(self, path, timeout, run=run):
-        self.path = path
-        self.timeout = timeout
-        self.run = run
-
-    def read(self, kinds):
-        """Return the live state (dict) of the kinds (iterable of str).
-
-        The server comes last: qmgr complains of a list that is empty, and its status is the last command's.
-        """
-        commands = ["list %s @default" % kind for kind in kinds if kind != "server"] + ["list server"]
-        status, output, error = self.run([self.path], "".join(line + "\n" for line in commands), self.timeout)
-        state = qmgr.parse(output)
-        if status != 0 or not state["server"]:
-            raise QmgrError(describe_silence("qmgr", join_complaint(error) or "it printed nothing (status %d)" % status))
-        return state
-
-    def execute(self, commands):
-        """Run the commands (list of str); stop at the first that fails.
-
-        :returns: (those that were done, None or a sentence on the one that failed)
-        """
-        try:
-            status, output, error = self.run([self.path, "-a", "-e"], "".join(line + "\n" for line in commands),
-                                             self.timeout + len(commands))
-        except CommandError as failure:
-            return [], "%s; how many of %d commands were done is not known: run again, it does what is left" % (
-                failure, len(commands))
-        if status == 0:
-            return commands, None
-        failed = max(qmgr.echoed(output, commands) - 1, 0)
-        cause = join_complaint(error) or "status %d" % status
-        return commands[:failed], "qmgr refused '%s': %s%s; %d of %d commands had been done; mend the cause and run again" % (
-            commands[failed], cause, advice(cause), failed, len(commands))
-
-
-def advice(cause):
-    """Return what to know (str, may be empty) about a complaint of qmgr (str)."""
-    if "Unauthorized" in cause or "insufficient permission" in cause:
-        return " (only root on the server's host and the server's managers may do this)"
-    if "Unknown node" in cause:
-        return " (the server's host must resolve a new node's name)"
-    if "Bad ACL entry" in cause:
-        return " (each host by the name that the server's host resolves it to)"
-    return ""
 
 
 def main():

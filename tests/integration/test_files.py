@@ -270,7 +270,7 @@ raise SystemExit(5)
 @pytest.fixture
 def writes_in_place(job, node1, monkeypatch):
     """A job that writes to its file in place."""
-    monkeypatch.setattr("conftest.Job.counter", lambda made: int(made.node.ask("cat %s/data 2> /dev/null || echo 0" % made.place)))
+    monkeypatch.setattr("cluster.Job.counter", lambda made: int(made.node.ask("cat %s/data 2> /dev/null || echo 0" % made.place)))
     return job(node1, IN_PLACE)
 
 

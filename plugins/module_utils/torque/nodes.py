@@ -1,11 +1,18 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""A node's offline mark: whose it is, and what may be done to it. Pure functions."""
+"""A node's offline mark: whose it is, what may be done to it, and doing it with pbsnodes."""
 
 import re
+import signal
+import time
 from collections import namedtuple
 
+from ..torque_ckpt.system.waiting import wait_until
+from . import commands
 from .qmgr import NAMES, jobs
+
+SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""Those that end a module."""
 
 PREFIX = "ckpt-torque: "
 LONGEST = 256
@@ -29,7 +36,7 @@ class Node(namedtuple("Node", "states note jobs")):
         return "offline" in self.states
 
 
-def note(node, reason):
+def build_note(node, reason):
     """Return our note (str) for a reason (str).
 
     :raises NodeError: when node or reason do not pass through pbsnodes
@@ -43,7 +50,7 @@ def note(node, reason):
     return text
 
 
-def parse(text):
+def parse_node(text):
     """Return the Node in the output (str) of "pbsnodes NODE", None when there is none."""
     found = dict(re.findall(r"^     (\S+) = (.*)$", text, re.MULTILINE))
     if "state" not in found:
@@ -51,7 +58,7 @@ def parse(text):
     return Node(found["state"].strip().split(","), found.get("note", "").strip(), jobs("node", found))
 
 
-def decide(name, node, mark, drained):
+def choose_act(name, node, mark, drained):
     """Return (what is to be done: "mark", "clear" or None; who else holds the node: str or None).
 
     :param name: the node's name (str)
@@ -71,7 +78,7 @@ def decide(name, node, mark, drained):
     return (None if node.offline else "mark"), None
 
 
-def after(node, act, mark):
+def predict_node(node, act, mark):
     """Return the Node as it would be after an act ("mark", "clear" or None)."""
     others = [state for state in node.states if state not in ("offline", "free")]
     if act == "mark":
@@ -84,9 +91,126 @@ def render(node):
     return "state = %s\nnote = %s\n" % (",".join(node.states), node.note)
 
 
-def sentence(name, node, drained, held_by):
+def describe_node(name, node, drained, held_by):
     """Return what is the case now (str)."""
     if held_by:
         return "node %s is offline for somebody else: %s" % (name, held_by)
     left = "; still on it: %s" % ", ".join(node.jobs) if drained and node.jobs else ""
     return "node %s is %s%s" % (name, "drained" if drained else "released", left)
+
+
+# -- with pbsnodes ---------------------------------------------------------
+
+class Interrupted(NodeError):
+    """A signal asked to end."""
+
+
+class Pbsnodes:
+    """One node, through pbsnodes.
+
+    :param path: of pbsnodes (str)
+    :param name: of the node (str)
+    :param run: as commands.run
+    """
+
+    def __init__(self, path, name, run=commands.run):
+        self.path = path
+        self.name = name
+        self.run = run
+
+    def _run(self, arguments):
+        """Return (stdout, stderr as one line), both str. pbsnodes exits 0 also when it has failed."""
+        try:
+            _status, output, error = self.run([self.path] + arguments)
+        except commands.CommandError as failure:
+            raise NodeError(str(failure))
+        return output, commands.join_complaint(error)
+
+    def read(self):
+        """Return the Node."""
+        output, error = self._run([self.name])
+        if "Unknown node" in error or "no node list" in error:
+            raise NodeError("the server knows no node %s; pbsnodes shows the names it knows" % self.name)
+        node = parse_node(output)
+        if node is None:
+            raise NodeError(commands.describe_silence("pbsnodes", error or "it printed nothing"))
+        return node
+
+    def mark(self, note):
+        """Set the node offline with a note (str); return the Node after it."""
+        return self._change("drain", ["-o", "-N", note], lambda node: node.offline and node.note == note)
+
+    def clear(self):
+        """Take the offline mark and the note away; return the Node after it."""
+        return self._change("release", ["-c", "-N", "n"], lambda node: not node.offline and not node.note)
+
+    def _change(self, verb, options, done):
+        error = self._run(options + [self.name])[1]
+        node = self.read()
+        if not done(node):
+            raise NodeError("pbsnodes did not %s node %s: %s; only root on the server's host and the server's managers and "
+                            "operators may do this" % (verb, self.name, error or "it gave no reason"))
+        return node
+
+
+def await_idle_node(pbsnodes, node, timeout, poll, clock, sleep):
+    """Return the Node once it has no jobs; a server that does not answer meanwhile is asked again.
+
+    :raises NodeError: when the time is over
+    """
+    seen, trouble = [], [""]
+
+    def is_idle():
+        if not seen:
+            seen[:] = [node]  # it was read just now
+            return not node.jobs
+        try:
+            seen[:], trouble[:] = [pbsnodes.read()], [""]
+        except Interrupted:
+            raise
+        except NodeError as error:
+            trouble[:] = [" (%s)" % error]
+        return not seen[0].jobs
+
+    if not wait_until(is_idle, timeout, poll, clock, sleep):
+        raise NodeError("node %s still has jobs after %d seconds: %s%s; end or hold them, or wait longer"
+                        % (pbsnodes.name, timeout, ", ".join(seen[0].jobs), trouble[0]))
+    return seen[0]
+
+
+def clear_own_mark(pbsnodes, mark):
+    """Clear our mark (str), if it is there; return a sentence on it."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        if pbsnodes.read().note != mark:
+            return "no mark of ours is on it"
+        pbsnodes.clear()
+    except NodeError as error:
+        return "our mark may still be on it (%s): release it" % error
+    return "our mark was taken back"
+
+
+def set_state(pbsnodes, mark, params, check, clock=time.monotonic, sleep=time.sleep):
+    """Drain or release the node; return the module's answer (dict).
+
+    :raises NodeError: when it cannot be done
+    """
+    drained = params["state"] == "drained"
+    before = node = pbsnodes.read()
+    act, held_by = choose_act(pbsnodes.name, before, mark, drained)
+    try:
+        if check:
+            node = predict_node(before, act, mark)
+        elif act:
+            node = pbsnodes.mark(mark) if act == "mark" else pbsnodes.clear()
+        if drained and params["wait"] and not check:
+            node = await_idle_node(pbsnodes, node, params["timeout"], params["poll"], clock, sleep)
+    except NodeError as error:
+        if act != "mark":
+            raise
+        raise NodeError("%s; %s" % (error, clear_own_mark(pbsnodes, mark)))
+    return dict(node._asdict(), changed=act is not None, held_by=held_by,
+                msg=describe_node(pbsnodes.name, node, drained, held_by),
+                diff={"before_header": pbsnodes.name, "after_header": pbsnodes.name,
+                      "before": render(before), "after": render(node)})

@@ -8,9 +8,7 @@ import sys
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.torque.nodes import NodeError
-from ansible_collections.ckpt.torque.plugins.modules import pbs_node as pbs_node_module
-from ansible_collections.ckpt.torque.plugins.modules.pbs_node import Interrupted, Pbsnodes
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.nodes import SIGNALS, Interrupted, NodeError, Pbsnodes, set_state
 from recorded import VERSIONS, Player, Program
 
 MARK = "ckpt-torque: maintenance"
@@ -78,17 +76,17 @@ class Clock:
 @pytest.fixture
 def signals():
     """What the module does to signals is undone."""
-    kept = {number: signal.getsignal(number) for number in pbs_node_module.SIGNALS}
+    kept = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)
 
 
 def bring(cluster, check=False, **changed):
-    """Let the module's set_node_state() work on a cluster; return (its answer, seconds waited)."""
+    """Let the module's set_state() work on a cluster; return (its answer, seconds waited)."""
     clock = Clock()
     params = dict({"state": "drained", "wait": False, "timeout": 30, "poll": 10}, **changed)
-    answer = pbs_node_module.set_node_state(Pbsnodes("pbsnodes", "n1", cluster), MARK, params, check, clock, clock.sleep)
+    answer = set_state(Pbsnodes("pbsnodes", "n1", cluster), MARK, params, check, clock, clock.sleep)
     return answer, clock() - 1000
 
 
@@ -307,7 +305,8 @@ exit 0
 """ % {"file": states, "number": number})
     path.chmod(0o755)
     arguments = {"node": "n1", "wait": True, "poll": 0, "timeout": 50, "pbsnodes_path": str(path)}
-    done = subprocess.run([sys.executable, "-m", pbs_node_module.__name__], input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
+    name = "ansible_collections.ckpt.torque.plugins.modules.pbs_node"
+    done = subprocess.run([sys.executable, "-m", name], input=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
                           stdout=subprocess.PIPE, universal_newlines=True, timeout=60, check=False,
                           env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
     assert '"msg": "interrupted by signal %d; our mark was taken back"' % number in done.stdout

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import CommandError
-from ansible_collections.ckpt.torque.plugins.modules import qmgr as qmgr_module
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.server import Server
 from recorded import NODES, QUEUES, SERVER, VERSIONS, Player, Program
 
 MEND = "set queue batch resources_max.mem = 1gb"
@@ -89,7 +89,7 @@ def test_error_in_the_middle(play, version):
     assert play(version, ["list", "set-stops"], queues=queues, nodes={"node1": {}}) == {
         "failed": True, "changed": True, "commands": commands, "executed": commands[:1],
         "msg": "qmgr refused 'set queue batch nosuch = 1': Undefined attribute nosuch; 1 of 3 commands had been done; "
-               "mend the cause and run again"}
+               "fix the cause and run again"}
 
 
 BAD = "root@head,alice@nosuchhost"
@@ -111,7 +111,7 @@ def test_command_that_is_refused(play, version, name, given, command, cause):
     everything = dict({"queues": {"batch": {}}, "nodes": {"node2": {}}}, **given)
     assert play(version, ["list", name], **everything) == {
         "failed": True, "changed": False, "commands": [command], "executed": [],
-        "msg": "qmgr refused '%s': %s; 0 of 1 commands had been done; mend the cause and run again" % (command, cause)}
+        "msg": "qmgr refused '%s': %s; 0 of 1 commands had been done; fix the cause and run again" % (command, cause)}
 
 
 def test_value_that_torque_does_not_keep(play):
@@ -157,7 +157,7 @@ def test_qmgr_that_hangs(module, tmp_path, program):
 
 def test_qmgr_that_hangs_in_the_middle():
     player = Player("6.1.3", "drift")
-    server = qmgr_module.Server("/x/qmgr", 7, player)
+    server = Server("/x/qmgr", 7, player)
     server.read(["queue"])
     asked = []
 
@@ -174,7 +174,7 @@ def test_qmgr_that_hangs_in_the_middle():
 def test_execute_does_all():
     commands = ["set queue batch Priority = 0", "unset queue batch Priority",
                 'set server comment = "a, b # c; d"', "unset server comment"]
-    assert qmgr_module.Server("/x/qmgr", 7, Player("2.5.13", "set-done")).execute(commands) == (commands, None)
+    assert Server("/x/qmgr", 7, Player("2.5.13", "set-done")).execute(commands) == (commands, None)
 
 
 # -- nothing is asked, nothing is done --

@@ -18,7 +18,7 @@ REASON = "the reason must be one line of 1 to 243 bytes; nothing was changed"
     ("cleared", ["job-exclusive"], "", 2),
 ])
 def test_parse(version, name, states, note, jobs):
-    found = nodes.parse(calls(version)["pbsnodes-" + name].output)
+    found = nodes.parse_node(calls(version)["pbsnodes-" + name].output)
     assert (found.states, found.note, len(found.jobs)) == (states, note, jobs)
     assert found.offline is ("offline" in states)
     assert all(job.endswith(".head") for job in found.jobs)
@@ -26,11 +26,11 @@ def test_parse(version, name, states, note, jobs):
 
 @pytest.mark.parametrize("text", ["", "node1\n", "Error\n     np = 2\n"])
 def test_parse_nothing(text):
-    assert nodes.parse(text) is None
+    assert nodes.parse_node(text) is None
 
 
 def test_status_is_not_the_state():
-    found = nodes.parse("n1\n     state = down,offline \n     status = jobs=5.head,state=free\n     note = a = b \n")
+    found = nodes.parse_node("n1\n     state = down,offline \n     status = jobs=5.head,state=free\n     note = a = b \n")
     assert found == Node(["down", "offline"], "a = b", [])
 
 
@@ -38,7 +38,7 @@ def test_status_is_not_the_state():
     ("kernel update", "ckpt-torque: kernel update"), ("  kernel update ", "ckpt-torque: kernel update"),
     ("x" * 243, "ckpt-torque: " + "x" * 243)])
 def test_note(reason, note):
-    assert nodes.note("node1", reason) == note
+    assert nodes.build_note("node1", reason) == note
 
 
 @pytest.mark.parametrize("node, reason, sentence", [
@@ -50,7 +50,7 @@ def test_note(reason, note):
 ])
 def test_note_that_is_refused(node, reason, sentence):
     with pytest.raises(nodes.NodeError) as caught:
-        nodes.note(node, reason)
+        nodes.build_note(node, reason)
     assert str(caught.value) == sentence
 
 
@@ -69,12 +69,12 @@ THEIR, BARE = Node(["offline"], THEIRS, []), Node(["offline"], "", [])
     (Node(["free"], THEIRS, []), False, (None, None)),
 ])
 def test_decide(node, drained, decision):
-    assert nodes.decide("node1", node, MARK, drained) == decision
+    assert nodes.choose_act("node1", node, MARK, drained) == decision
 
 
 def test_another_note_is_not_overwritten():
     with pytest.raises(nodes.NodeError) as caught:
-        nodes.decide("node1", Node(["free"], THEIRS, []), MARK, True)
+        nodes.choose_act("node1", Node(["free"], THEIRS, []), MARK, True)
     assert str(caught.value) == (
         "node node1 carries the note 'disk broken, see #12' of somebody else, which draining would overwrite; "
         "clear it with pbsnodes -N n node1 when it is done with; nothing was changed")
@@ -86,7 +86,7 @@ def test_another_note_is_not_overwritten():
     (Node(["offline", "job-exclusive"], MARK, ["1.h"]), "clear", Node(["job-exclusive"], "", ["1.h"])),
 ])
 def test_after(node, act, after):
-    assert nodes.after(node, act, MARK) == after
+    assert nodes.predict_node(node, act, MARK) == after
 
 
 def test_render():
@@ -100,4 +100,4 @@ def test_render():
     (THEIR, False, THEIRS, "node n1 is offline for somebody else: disk broken, see #12"),
 ])
 def test_sentence(node, drained, held_by, sentence):
-    assert nodes.sentence("n1", node, drained, held_by) == sentence
+    assert nodes.describe_node("n1", node, drained, held_by) == sentence
