@@ -132,7 +132,7 @@ def preflight():
         os.chown(CACHE, int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"]))
     free = shutil.disk_usage(CACHE).free
     if free < ROOM:
-        raise Failure("%s has %.1f GiB free, the hosts need %.0f GiB; make room or set CKPT_TORQUE_CACHE to another place"
+        raise Failure("%s has %.1f GiB free, the hosts need %.0f GiB; free some space or set CKPT_TORQUE_CACHE to another directory"
                       % (CACHE, free / (1 << 30), ROOM / (1 << 30)))
 
 

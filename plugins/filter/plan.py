@@ -11,7 +11,7 @@ from ansible.module_utils.compat.version import LooseVersion
 WHO = "^(Task failed|[^ :]+): "
 """What stands before the sentence in the error of a module or role."""
 
-LOST = {"reached": False, "why": ["it was not looked at; see the output of ansible-playbook"], "restarts": False, "kernels_without": []}
+LOST = {"reached": False, "why": ["it was not checked; see the output of ansible-playbook"], "restarts": False, "kernels_without": []}
 
 
 def plan_node(engine, health=None, hooks=None, torque=None, mom=None, config=None, daemon=None, blcr=None, fault=None):
@@ -51,14 +51,14 @@ def _blcr_faults(blcr):
         return [blcr["cannot_load"]]
     if not blcr.get("findable", True):
         return ["kernel %s has no modules of BLCR" % blcr["kernel"]]
-    return ["other modules of BLCR are loaded than are installed"] if blcr.get("outdated") else []
+    return ["the loaded modules of BLCR differ from the installed ones"] if blcr.get("outdated") else []
 
 
 def _hooks_faults(hooks, health):
     names = [os.path.basename(path) for path in list(hooks.get("written", [])) + list(hooks.get("removed", []))]
     if "checkpoint" in names and health.get("rc", 0) == 2:
         return ["the hooks are not installed"]
-    return ["the hooks are not as the collection has them (%s)" % (", ".join(names) or "owners or modes")] if hooks.get("changed") else []
+    return ["the hooks differ from the collection's (%s)" % (", ".join(names) or "owners or modes")] if hooks.get("changed") else []
 
 
 def _is_replaced(torque):
@@ -73,9 +73,9 @@ def _torque_faults(torque):
 
 
 def _mom_faults(mom, config, daemon):
-    faults = ["pbs_mom has another unit"] if mom.get("changed") else []
+    faults = ["the unit of pbs_mom differs"] if mom.get("changed") else []
     if config.get("changed_directives"):
-        faults.append("mom_priv/config has another %s" % ", ".join(config["changed_directives"]))
+        faults.append("mom_priv/config differs in %s" % ", ".join(config["changed_directives"]))
     if daemon.get("action", "") == "start":
         faults.append("pbs_mom does not run")
     elif daemon.get("newer"):
@@ -124,8 +124,8 @@ def plan_lines(nodes, serial):
         lines.append("%s: %s%s%s" % (name, "" if node["reached"] else "not reached: ", "; ".join(node["why"]) or "ready", later))
     lines.append("needed: %s" % (",".join(summary["needed"]) or "nothing"))
     if summary["restarts"]:
-        lines.append("pbs_mom is restarted on %s, %s of them at a time; jobs run on, and TORQUE reports exit status 0 for those that run "
-                     "now" % (",".join(summary["restarts"]), serial))
+        lines.append("pbs_mom is restarted on %s, %s of them at a time; jobs keep running, and TORQUE reports exit status 0 for those that "
+                     "run now" % (",".join(summary["restarts"]), serial))
     if summary["not_reached"]:
         lines.append("not reached: %s" % ",".join(summary["not_reached"]))
     return lines

@@ -27,7 +27,7 @@ def store_faults(found, first, first_node, path, store_id, users=(), user_direct
         faults.append("root is squashed on %s, so that nobody can make directories of jobs there; set "
                       "checkpoint_store_user_directories_enabled, or export it with no_root_squash" % path)
     if found["uid"] != first["uid"]:
-        faults.append("user %s has number %d here and %d on %s, and images belong to numbers; give the user one number on all nodes" % (
+        faults.append("user %s has uid %d here and %d on %s, and images belong to uids; give the user the same uid on all nodes" % (
             users[0], found["uid"], first["uid"], first_node))
     return faults
 

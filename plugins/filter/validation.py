@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 LOST = "the host could not be reached or the module failed; see the output of ansible-playbook"
-NOT_TRIED = "level L2 failed; mend that first"
+NOT_TRIED = "level L2 failed; fix that first"
 DISABLED = "not proven: torque_enabled is false, so that no job was submitted"
 LIMITED = "--limit leaves out the server %s"
 

@@ -58,20 +58,20 @@ SHA256 = hashlib.sha256(b"foo").hexdigest()
 
 def test_wrong_checksum(build, tmp_path):
     (tmp_path / "foo.tar.gz").write_text("foo")
-    build("torque_source %s/foo.tar.gz has checksum %s, torque_source_checksum says 1234; it is not the file that is meant: fetch it again "
+    build("torque_source %s/foo.tar.gz has checksum %s, but torque_source_checksum is 1234; fetch the file again "
           "or correct the checksum; nothing was done." % (tmp_path, SHA256),
           torque_source="%s/foo.tar.gz" % tmp_path, torque_source_checksum="sha256:1234")
 
 
 def test_wrong_checksum_of_a_download(build, tmp_path, address):
     (tmp_path / "foo.tar.gz").write_text("foo")
-    build("torque_source %s/foo.tar.gz cannot be had (The checksum did not match 1234; it was %s); correct torque_source or "
+    build("torque_source %s/foo.tar.gz cannot be downloaded (The checksum did not match 1234; it was %s); correct torque_source or "
           "torque_source_checksum, or put the tarball on the controller and name its path in torque_source; nothing was done."
           % (address, SHA256), torque_source="%s/foo.tar.gz" % address, torque_source_checksum="sha256:1234")
 
 
 def test_address_that_has_no_source(build, address):
-    build("torque_source %s/none.tar.gz cannot be had (Request failed, HTTP Error 404: File not found); correct torque_source or "
+    build("torque_source %s/none.tar.gz cannot be downloaded (Request failed, HTTP Error 404: File not found); correct torque_source or "
           "torque_source_checksum, or put the tarball on the controller and name its path in torque_source; nothing was done." % address,
           torque_source="%s/none.tar.gz" % address)
 
@@ -113,15 +113,15 @@ def test_tree_that_was_changed(cluster, build, tarball, tmp_path):
             new.addfile(member, old.extractfile(member) if member.isfile() else None)
         new.add(__file__, old.getnames()[0].split("/")[0] + "/buildutils/more.m4")
     build(re.compile(r"torque_source %s/changed\.tar\.gz is not, file by file, the TORQUE 6\.1\.3 of the upstream repository "
-                     r"\(digest [0-9a-f]{64}\); when it is what you mean, say so with torque_source_checksum; nothing was built\."
+                     r"\(digest [0-9a-f]{64}\); if that is intended, set torque_source_checksum; nothing was built\."
                      % tmp_path), torque_source="%s/changed.tar.gz" % tmp_path)
 
 
 @pytest.mark.parametrize("variables, sentence", [
     ({"torque_version": "7.0"},
-     "torque_build_version 7.0 is none that this role can build (2.x, 4.x, 6.0, 6.1); correct torque_version; nothing was done."),
+     "torque_build_version 7.0 is not a version that this role can build (2.x, 4.x, 6.0, 6.1); correct torque_version; nothing was done."),
     ({"torque_build_directory": "/nowhere/build"},
-     "node1: there is no directory /nowhere/build; make it or set torque_build_directory to another place; nothing was built."),
+     "node1: there is no directory /nowhere/build; create it or set torque_build_directory to another directory; nothing was built."),
     ({"torque_build_cgroups_enabled": True, "torque_build_packages": ["patch", "pkg-config", "libhwloc-dev"]},
      re.compile(r"node1: torque_build_cgroups_enabled needs hwloc 1\.x, this host has 2\.[0-9.]+; compile hwloc 1\.11 here and name its "
                 r"directory in torque_build_hwloc_path, or leave cgroups out; nothing was built\.")),
@@ -136,8 +136,8 @@ def test_no_room_to_build(build, cluster):
     node = cluster.nodes["node1"]
     node.ask("mount -t tmpfs -o size=64m none /var/opt")
     try:
-        build("node1: /var/opt has less than 1.5 GiB free; make room or set torque_build_directory to another place; nothing was built.",
-              torque_build_directory="/var/opt")
+        build("node1: /var/opt has less than 1.5 GiB free; free some space or set torque_build_directory to another directory; "
+              "nothing was built.", torque_build_directory="/var/opt")
         assert node.ask("ls -A /var/opt") == ""
     finally:
         node.ask("umount /var/opt")

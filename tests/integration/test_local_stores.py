@@ -233,7 +233,7 @@ def test_directory_that_another_user_made_first(cluster, torque, jobs, node1):
 
 
 NEEDED = ("{node}: where checkpoint_store_shared_enabled is false checkpoint_store_mount must be empty and checkpoint_store_users must "
-          "name a user, as whom the way of an image to the server and back is tried; nothing was changed.")
+          "name a user, as whom the transfer of an image to the server and back is tested; nothing was changed.")
 
 
 @pytest.mark.parametrize("variables, sentence", [

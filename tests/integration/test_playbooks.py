@@ -88,7 +88,7 @@ def test_login_node_that_is_down(cluster, node2, tmp_path):
 
 # -- a restart that is due is made, in any run, on some nodes at a time -------------
 
-RESTARTED = ("pbs_mom is restarted on %s, 10%% of them at a time; jobs run on, and TORQUE reports exit status 0 for those that run "
+RESTARTED = ("pbs_mom is restarted on %s, 10%% of them at a time; jobs keep running, and TORQUE reports exit status 0 for those that run "
              "now")
 LINK, UNITS = "/opt/torque/current", "/etc/systemd/system"
 
@@ -203,9 +203,9 @@ def test_plan_names_what_is_missing_and_changes_nothing(cluster, node1, node2, t
     try:
         lines, written, _done = plan(cluster, tmp_path)
         assert lines == ["node1: the hooks are not installed",
-                         "node2: the hooks are not as the collection has them (extra.py); " + criu, "needed: node1,node2"]
+                         "node2: the hooks differ from the collection's (extra.py); " + criu, "needed: node1,node2"]
         assert written["needed"] == ["node1", "node2"]
-        assert written["nodes"]["node2"]["why"] == ["the hooks are not as the collection has them (extra.py)", criu]
+        assert written["nodes"]["node2"]["why"] == ["the hooks differ from the collection's (extra.py)", criu]
         assert [node.ask(look) for node in (node1, node2)] == before
     finally:
         node1.ask("mv %s.away %s" % (HOOKS, HOOKS))
@@ -218,7 +218,7 @@ def test_plan_says_what_only_the_node_itself_knows(cluster, node1, node2, tmp_pa
     try:
         assert plan(cluster, tmp_path)[0] == [
             "node1: store %s is not usable on this node: %s/.ckpt-torque-store: No such file or directory; is it mounted?" % (STORE, STORE),
-            "node2: the hooks are not as the collection has them (owners or modes); %s/torque_ckpt must be root's and writable by nobody "
+            "node2: the hooks differ from the collection's (owners or modes); %s/torque_ckpt must be root's and writable by nobody "
             "else, or others could change the hooks; run the role checkpoint_hooks on this node; nothing was done" % HOOKS,
             "needed: node1,node2"]
     finally:
@@ -232,7 +232,7 @@ def test_plan_compares_torque(cluster, torque, node1, tmp_path):
     node1.ask("ln -sfn /opt/torque/another /opt/torque/current")
     try:
         lines = plan(cluster, tmp_path, "--limit", "node1")[0]
-        assert lines == ["node1: TORQUE %s is not the one in use; mom_priv/config has another $loglevel; pbs_mom runs with an older "
+        assert lines == ["node1: TORQUE %s is not the one in use; mom_priv/config differs in $loglevel; pbs_mom runs with an older "
                          "current, config" % link.rpartition("/")[2], "needed: node1", RESTARTED % "node1"]
     finally:
         node1.ask("ln -sfn %s /opt/torque/current; sed -i 's/^$loglevel .*/$loglevel 3/' /var/spool/torque/mom_priv/config" % link)
@@ -252,7 +252,7 @@ def test_plan_sees_the_next_boot(cluster, tmp_path):
     assert lines == ["node1: ready; cannot after the next boot with kernel 3.10.0-957, which has no modules of BLCR", "needed: nothing"]
     assert written["nodes"]["node1"] == {"reached": True, "why": [], "restarts": False, "kernels_without": ["3.10.0-957"]}
     for changed, why in (({"findable": False}, "kernel 3.10.0-514 has no modules of BLCR"),
-                         ({"outdated": True}, "other modules of BLCR are loaded than are installed"),
+                         ({"outdated": True}, "the loaded modules of BLCR differ from the installed ones"),
                          ({"cannot_load": "it takes signed modules only"}, "it takes signed modules only")):
         lines = plan(cluster, tmp_path, "--limit", "node1", __plan_blcr=dict(told, kernels_without=[], **changed))[0]
         assert lines == ["node1: " + why, "needed: node1"]
@@ -469,7 +469,7 @@ def test_place_of_the_store(cluster, path, sentence):
 
 def test_store_of_another_name(cluster):
     refused(cluster, "head: %s is the store default, not second, and nodes that use it by that name would refuse it; correct "
-            "checkpoint_store_path, or set checkpoint_store_id to default to go on with it; nothing was changed." % STORE, "head",
+            "checkpoint_store_path, or set checkpoint_store_id to default to keep using it; nothing was changed." % STORE, "head",
             checkpoint_store_id="second")
 
 
@@ -561,7 +561,7 @@ def test_user_whose_number_differs(cluster, node2):
     node2.ask("usermod -u 1600 alice")
     try:
         done = cluster.playbook("site", "--limit", "node1,node2")
-        assert ("user alice has number 1600 here and 1500 on node1, and images belong to numbers; give the user one number on all nodes."
+        assert ("user alice has uid 1600 here and 1500 on node1, and images belong to uids; give the user the same uid on all nodes."
                 in failure(done))
         assert done.changed("node2") == 0
     finally:
@@ -570,8 +570,8 @@ def test_user_whose_number_differs(cluster, node2):
 
 @pytest.mark.parametrize("user", ["../alice", "ali ce", "", "-f", "a/b"])
 def test_user_whose_name_is_no_directory(cluster, user):
-    refused(cluster, "checkpoint_store_users has %s, which can be no user's directory; name users by letters, digits, dots, dashes and "
-            "underscores; nothing was changed." % json.dumps(user).replace('"', '\\"'), "head", checkpoint_store_users=["alice", user])
+    refused(cluster, "checkpoint_store_users has %s, which cannot be the name of a directory; name users by letters, digits, dots, dashes "
+            "and underscores; nothing was changed." % json.dumps(user).replace('"', '\\"'), "head", checkpoint_store_users=["alice", user])
 
 
 def test_interpreter_that_is_missing(cluster):

@@ -17,21 +17,21 @@ MODULES = {"kernel": "3.10.0-514", "findable": True, "outdated": False, "kernels
     ({"hooks": {"changed": True, "written": ["/usr/lib/ckpt-torque/checkpoint"], "removed": []}, "health": {"rc": 2}},
      ["the hooks are not installed"]),
     ({"hooks": {"changed": True, "written": ["/etc/ckpt-torque/hooks.json"], "removed": ["/usr/lib/ckpt-torque/old"]}},
-     ["the hooks are not as the collection has them (hooks.json, old)"]),
-    ({"hooks": {"changed": True}}, ["the hooks are not as the collection has them (owners or modes)"]),
+     ["the hooks differ from the collection's (hooks.json, old)"]),
+    ({"hooks": {"changed": True}}, ["the hooks differ from the collection's (owners or modes)"]),
     ({"torque": {"installed": False, "key": "6.1.3-x", "current": "6.1.3-y"}}, ["TORQUE 6.1.3-x is not installed"]),
     ({"torque": {"installed": True, "key": "6.1.3-x", "current": "6.1.3-y"}}, ["TORQUE 6.1.3-x is not the one in use"]),
     ({"torque": {"skipped": True, "changed": False}}, []),
-    ({"mom": {"changed": True}}, ["pbs_mom has another unit"]),
-    ({"config": {"changed_directives": ["$loglevel", "$usecp"]}}, ["mom_priv/config has another $loglevel, $usecp"]),
+    ({"mom": {"changed": True}}, ["the unit of pbs_mom differs"]),
+    ({"config": {"changed_directives": ["$loglevel", "$usecp"]}}, ["mom_priv/config differs in $loglevel, $usecp"]),
     ({"daemon": {"action": "start", "newer": ["/a"]}}, ["pbs_mom does not run"]),
     ({"daemon": {"action": "restart", "newer": ["/opt/torque/current", "/x/config"]}}, ["pbs_mom runs with an older current, config"]),
     ({"health": {"rc": 1, "stdout": "ERROR ckpt.torque: the store is not mounted"}}, ["the store is not mounted"]),
     ({"blcr": dict(MODULES, findable=False)}, ["kernel 3.10.0-514 has no modules of BLCR"]),
-    ({"blcr": dict(MODULES, outdated=True)}, ["other modules of BLCR are loaded than are installed"]),
+    ({"blcr": dict(MODULES, outdated=True)}, ["the loaded modules of BLCR differ from the installed ones"]),
     ({"blcr": dict(MODULES, outdated=True, findable=False, cannot_load="signed modules only")}, ["signed modules only"]),
     ({"mom": {"changed": True}, "daemon": {"action": "start"}, "fault": "x", "blcr": dict(MODULES, outdated=True)},
-     ["x", "other modules of BLCR are loaded than are installed", "pbs_mom has another unit", "pbs_mom does not run"]),
+     ["x", "the loaded modules of BLCR differ from the installed ones", "the unit of pbs_mom differs", "pbs_mom does not run"]),
 ])
 def test_why(results, why):
     assert plan.plan_node(CRIU, **dict(READY, **results))["why"] == why
@@ -93,6 +93,6 @@ def test_lines():
         "b: x; y; cannot after the next boot with kernel 3.10.0-957 or 3.16, which has no modules of BLCR",
         "c: not reached: no route",
         "needed: b",
-        "pbs_mom is restarted on b, 10% of them at a time; jobs run on, and TORQUE reports exit status 0 for those that run now",
+        "pbs_mom is restarted on b, 10% of them at a time; jobs keep running, and TORQUE reports exit status 0 for those that run now",
         "not reached: c"]
     assert plan.plan_lines({"a": NODES["a"]}, 1) == ["a: ready", "needed: nothing"]

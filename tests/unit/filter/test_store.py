@@ -21,7 +21,7 @@ ROOT = ("root is squashed on /s, so that nobody can make directories of jobs the
     (SQUASHED, {"user_directories": True}, ["it is full"]),
     (dict(FIT, root={"refusal": "", "squashed": None}), {}, []),
     (dict(FIT, uid=1501), {"users": ["alice", "bob"]}, [
-        "user alice has number 1501 here and 1500 on node1, and images belong to numbers; give the user one number on all nodes"]),
+        "user alice has uid 1501 here and 1500 on node1, and images belong to uids; give the user the same uid on all nodes"]),
 ])
 def test_faults(found, options, faults):
     assert store.store_faults(found, FIT, "node1", "/s", "default", **options) == faults

@@ -46,8 +46,8 @@ def test_packages(found):
 
 ADDRESS = "http://mirror.example.org/blcr.tar.gz"
 REFUSED = ("case%d: blcr_source " + ADDRESS + " is an address, what comes from there becomes part of the kernel, and "
-           "blcr_source_checksum %s; download it once, see that it is what you mean, and set blcr_source_checksum to what sha256sum says "
-           "of it; nothing was changed.")
+           "blcr_source_checksum %s; download it once, check it, and set blcr_source_checksum to what sha256sum prints; "
+           "nothing was changed.")
 NOT_ONE = "is %s, not sha256: and 64 hexadecimal digits"
 SOURCES = {
     "file": ({"blcr_source": "/srv/blcr.tar.gz"}, None),

@@ -56,7 +56,7 @@ REFUSED = {
                     "torque_build_munge_enabled needs TORQUE 2.5 or newer; "
                     "--with-pam in torque_build_options: set torque_build_pam_enabled"),
     "version": ({"torque_version": "7.0"},
-                "torque_build_version 7.0 is none that this role can build (2.x, 4.x, 6.0, 6.1); correct torque_version"),
+                "torque_build_version 7.0 is not a version that this role can build (2.x, 4.x, 6.0, 6.1); correct torque_version"),
 }
 SETTLED = {
     "--prefix=/x": "torque_build_prefix", "--with-server-home=/x": "torque_home", "--with-scp": "torque_build_remote_copy",

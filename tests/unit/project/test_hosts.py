@@ -50,5 +50,5 @@ def test_no_room(machine):
         answer = hosts(machine, "podman", "mmdebstrap", "ssh-keygen", "nsenter", CKPT_TORQUE_CACHE=str(machine / "cache"))
     finally:
         subprocess.run(["umount", str(machine / "cache")], check=True)
-    assert answer == (1, "hosts: %s has 0.0 GiB free, the hosts need 3 GiB; make room or set CKPT_TORQUE_CACHE to another place\n"
+    assert answer == (1, "hosts: %s has 0.0 GiB free, the hosts need 3 GiB; free some space or set CKPT_TORQUE_CACHE to another directory\n"
                       % (machine / "cache"))
