@@ -3,6 +3,8 @@
 """What the playbook validate.yml tries: the classes of nodes, the path of each job, and what its report is about."""
 from __future__ import annotations
 
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import registry
+
 LOST = "the host could not be reached or the module failed; see the output of ansible-playbook"
 NOT_TRIED = "level L2 failed; fix that first"
 DISABLED = "not proven: torque_enabled is false, so that no job was submitted"
@@ -22,19 +24,28 @@ def validation_stores(hostvars, nodes):
 def validation_classes(hostvars, nodes):
     """Return the classes of nodes between which jobs move (list of lists of str).
 
-    A class has one store and one engine, and with BLCR one build of the kernel. A node without a result of level L1 is in none.
+    A class has one store and one engine, and its nodes are alike for that engine. A node without a result of level L1 is in none.
 
     :param hostvars: the variables of each host (mapping of mappings), among them __validate_engine and __validate_node_engine
     :param nodes: names of the compute nodes (list of str)
     """
-    stores, classes = validation_stores(hostvars, nodes), {}
+    stores, classes = validation_stores(hostvars, nodes), []
     for node in nodes:
         if "level" not in hostvars[node].get("__validate_engine", {}):
             continue
         info = hostvars[node]["__validate_node_engine"]
-        build = () if info["engine"] == "criu" else (info["node"]["kernel"], info["node"]["kernel_version"])
-        classes.setdefault((stores[node], info["engine"]) + build, []).append(node)
-    return list(classes.values())
+        for members in classes:
+            if stores[members[0]] == stores[node] and _are_alike(hostvars[members[0]]["__validate_node_engine"], info):
+                members.append(node)
+                break
+        else:
+            classes.append([node])
+    return classes
+
+
+def _are_alike(one, other):
+    """Return whether the engine of two nodes restarts images of either on the other (bool), by what engine_info returned (dicts)."""
+    return one["engine"] == other["engine"] and not registry.find(one["engine"]).load().find_difference(one["node"], other["node"])
 
 
 def validation_paths(classes):

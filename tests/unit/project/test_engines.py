@@ -12,7 +12,9 @@ OWN = {
     "module_utils/engine/blcr_kernel.py": "what BLCR's modules ask of a kernel, for its role",
     "modules/blcr_info.py": "the same",
     "modules/torque_artifact.py": "BLCR is one of the two products that are built once",
+    "modules/torque_artifact_info.py": "the same",
     "action/torque_artifact.py": "the same",
+    "filter/plan.py": "what blcr_info reports, and the sentence on a node without CRIU",
 }
 """Files beside the room engines that name one, and why."""
 PROSE = {"DOCUMENTATION", "EXAMPLES", "RETURN"}
