@@ -184,8 +184,8 @@ import os
 import stat
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.torque import mom_config
 from ansible_collections.ckpt.torque.plugins.module_utils.build.source import SourceError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import mom_config
 
 TYPED = ("pbsserver", "checkpoint_run_exe", "checkpoint_script", "restart_script", "checkpoint_interval", "remote_checkpoint_dirs",
          "usecp", "tmpdir", "spool_as_final_name", "job_starter", "loglevel", "logevent", "log_keep_days", "cputmult", "wallmult",

@@ -217,8 +217,8 @@ def main():
     path = params["path"].rstrip("/")
     try:
         user = privilege.account(params["user"]) if params["user"] else None
-        found = inspect_store(path, (params["directory"] or os.path.join(path, user.name)) if user else None, user,
-                              params["made"])
+        directory = (params["directory"] or os.path.join(path, user.name)) if user else None
+        found = inspect_store(path, directory, user, params["made"])
         more = {}
         if module.check_mode:
             tried = ["as root, a directory in %s" % path]

@@ -14,6 +14,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system.wai
 
 NODE = os.uname().nodename
 
+
 def effective(capability):
     """Whether this process has a capability (int)."""
     with open("/proc/self/status") as stream:

@@ -8,6 +8,8 @@ import pytest
 from ansible_collections.ckpt.torque.plugins.module_utils.store import probe
 
 NODE = os.uname().nodename
+
+
 @pytest.fixture
 def store(place, nobody):
     """A store (pathlib.Path) with a directory for nobody."""

@@ -9,6 +9,7 @@ from recorded import NODES, QUEUES, SERVER, VERSIONS, calls
 
 ALL = {"batch": {}, "fast": {}, "rt": {}}
 
+
 # What the cluster of the recordings was given (README.md there).
 def lines(state, server=None, queues=None, nodes=None, purge=()):
     """Return the commands (list of str) that the difference takes."""

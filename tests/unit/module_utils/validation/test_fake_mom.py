@@ -229,7 +229,7 @@ def job(place, nobody, program):
         program(place / "hooks" / name, "#!/bin/sh\n")
     user = privilege.account("nobody")
     made = fake_mom.Job(str(place / "home"), str(place / "hooks"), user, grp.getgrgid(user.gid).gr_name, "77.ckpt-test",
-                   str(place / "store" / "77.ckpt-test.CK"), 4711)
+                        str(place / "store" / "77.ckpt-test.CK"), 4711)
     made.place = place
     yield made
     made.kill()
