@@ -57,7 +57,7 @@ def _go_on(root, suspended):
     """Set the tree under root (pid) going again, but for what had been suspended (pids)."""
     found = processes.read_process(root)
     if found:
-        processes.resume(found, suspended)
+        processes.resume_tree(found, suspended)
 
 
 def _mapped(pids):

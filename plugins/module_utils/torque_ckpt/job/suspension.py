@@ -69,7 +69,7 @@ def guarded(records, root, engine, timeout):
         yield suspended
     except BaseException:
         wait_for_engine(timeout)
-        processes.resume(root, suspended)
+        processes.resume_tree(root, suspended)
         if not (engine.stops_late and time.monotonic() - started > timeout):
             end(records)
         raise
@@ -84,7 +84,7 @@ def resumed_on_failure(root, suspended):
     try:
         yield
     except BaseException:
-        processes.resume(root, suspended)
+        processes.resume_tree(root, suspended)
         raise
 
 
@@ -95,7 +95,7 @@ def kill(root, user):
     are not in the image.
     """
     def work():
-        processes.signal_processes(reversed(processes.list_own(root)), signal.SIGKILL)
+        processes.signal_processes(reversed(processes.list_owned(root)), signal.SIGKILL)
     if processes.has_pidfds():
         work()
     else:  # a number may be another process's at the very moment; the user can harm nobody but himself
@@ -113,5 +113,5 @@ def heal(records, root, healed=None):
     process = processes.read_process(root)
     if not note or note["hook"] == healed or processes.find_marked(note["hook"]) or process is None:
         return healed
-    processes.resume(process, note["suspended"])
+    processes.resume_tree(process, note["suspended"])
     return note["hook"]

@@ -97,9 +97,9 @@ def test_go_on_wakes_only_what_is_the_jobs(start_job, somebody, wait_until, stat
     found = processes.read_process(mine.pids[0])
     os.kill(found.pid, signal.SIGSTOP)
     wait_until(lambda: state_of(found.pid) == "T")
-    processes.resume(found._replace(start=found.start - 1), [])
+    processes.resume_tree(found._replace(start=found.start - 1), [])
     assert state_of(found.pid) == "T"
-    processes.resume(found, [])
+    processes.resume_tree(found, [])
     wait_until(lambda: state_of(found.pid) == "S")
 
 
