@@ -175,15 +175,15 @@ def inspect_store(path, directory, user, made):
     """Return what can be seen without making anything (dict)."""
     found = {"store": path, "real_path": os.path.realpath(path), "id": "", "directory": directory, "mode": "", "exposed": "", "mount": {},
              "room": {}, "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
-    real, table = found["real_path"], mounts.table()
+    real, table = found["real_path"], mounts.read_mounts()
     if os.path.isdir(real):
         found.update(id=probe.name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=probe.exposed(real),
-                     mount=mounts.of(real, table)._asdict(), room=probe.room(real))
+                     mount=mounts.find_mount(real, table)._asdict(), room=probe.room(real))
         if user and os.geteuid() == 0:
             place = os.path.realpath(probe.nearest(directory))
-            found["quota"] = probe.quota(mounts.of(place, table), place, user.uid)
+            found["quota"] = probe.quota(mounts.find_mount(place, table), place, user.uid)
     elif not made:
-        found.update(exposed=probe.exposed(real), mount=mounts.of(probe.nearest(real), table)._asdict())
+        found.update(exposed=probe.exposed(real), mount=mounts.find_mount(probe.nearest(real), table)._asdict())
     return found
 
 

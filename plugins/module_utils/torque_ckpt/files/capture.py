@@ -41,7 +41,7 @@ class Places:
 
     def __init__(self, settings, root):
         """:param settings: dict from config.load; root: pid of the job's root process (int)"""
-        self._mounts = mounts.table()
+        self._mounts = mounts.read_mounts()
         found = _expand(settings["node_local_directories"], root)
         self.directories = [path for path in found if self._is_local(path) and not any(mounts.is_beneath(path, other) for other in found)]
         trees = _expand(settings["node_local_trees"], root)
@@ -49,7 +49,7 @@ class Places:
 
     def _is_local(self, path):
         """Whether only this node sees what is in the directory path (str): nothing else needs to be carried."""
-        there = mounts.of(path, self._mounts)
+        there = mounts.find_mount(path, self._mounts)
         return there is None or not mounts.is_shared(there)
 
     def beneath(self, path):

@@ -25,9 +25,9 @@ def _file_system(way, path, table):
 
     :param way: a path that leads to the file (str)
     :param path: its name, without links (str)
-    :param table: from mounts.table
+    :param table: from mounts.read_mounts
     """
-    mount = mounts.of(path, table)
+    mount = mounts.find_mount(path, table)
     if mount is not None and mounts.is_shared(mount):
         return mount.type
     try:
@@ -47,14 +47,14 @@ def record(found, left_out, trees=()):
     :param left_out: paths of files that travel (set of str)
     :param trees: directories that travel (list of str)
     """
-    files, table = [], mounts.table()
+    files, table = [], mounts.read_mounts()
     for file in found.files:
         writable = file.written or file.logged
         if not (file.held and stat.S_ISREG(file.status.st_mode) and (writable or file.status.st_uid != 0)):
             continue
         if left_out.intersection(file.names) or any(name.startswith(tree + "/") for name in file.names for tree in trees):
             continue
-        place, mount = _file_system(file.way, file.names[0], table), mounts.of(file.names[0], table)
+        place, mount = _file_system(file.way, file.names[0], table), mounts.find_mount(file.names[0], table)
         if not (writable or file.status.st_uid == os.geteuid() or mount and mounts.is_shared(mount)):
             place = ""
         if any(name.startswith(output.scripts() + "/") for name in file.names):
@@ -157,7 +157,7 @@ def check(files, allowed, rewritten=REFUSE):
     :param rewritten: what to do about files that have their size, but not their time: REFUSE, REPORT or IGNORE
     :raises HookError: REFUSED for a file that is missing or has another size, or was changed
     """
-    grown, said, table = [], [], mounts.table()
+    grown, said, table = [], [], mounts.read_mounts()
     for entry in files:
         name, size = plain(entry["path"]), entry["size"]
         try:

@@ -1,4 +1,4 @@
-"""What is mounted on this node, as /proc/self/mountinfo tells it."""
+"""What is mounted on this node, from /proc/self/mountinfo."""
 import os
 import re
 from collections import namedtuple
@@ -10,36 +10,36 @@ _SHARED = re.compile(r"nfs\d?|cifs|smb3|smbfs|lustre|gpfs|beegfs\w*|ceph|pvfs2|o
 
 
 def is_shared(mount):
-    """Whether other nodes see what is on a Mount, too, by the type of its file system."""
+    """Whether other nodes see the content of a Mount, too, by the type of its file system."""
     return _SHARED.fullmatch(mount.type) is not None
 
 
-def _plain(field):
+def _unescape(field):
     """Return a field (bytes) as str with its escapes undone."""
     return re.sub(r"\\(\d{3})", lambda escaped: chr(int(escaped.group(1), 8)), os.fsdecode(field))
 
 
-def table(text=None):
-    """Return the Mounts by their points (dict); of two on one point the upper one.
+def read_mounts(text=None):
+    """Return the Mounts by their mount points (dict); of two on one point the upper one.
 
-    :param text: what to read (bytes) in place of /proc/self/mountinfo
+    :param text: the text to read (bytes) instead of /proc/self/mountinfo
     """
     if text is None:
         with open("/proc/self/mountinfo", "rb") as stream:
             text = stream.read()
-    found = {}
+    mounts = {}
     for fields in map(bytes.split, text.splitlines()):
         kind, source, options = fields[fields.index(b"-") + 1:][:3]
-        point = _plain(fields[4])
-        found[point] = Mount(point, _plain(source), kind.decode(), sorted(set((fields[5] + b"," + options).decode().split(","))))
-    return found
+        point = _unescape(fields[4])
+        mounts[point] = Mount(point, _unescape(source), kind.decode(), sorted(set((fields[5] + b"," + options).decode().split(","))))
+    return mounts
 
 
-def of(path, found):
-    """Return the Mount that path (str, without links) lies on, out of found (dict from table)."""
-    while path not in found and path != "/":
+def find_mount(path, mounts):
+    """Return the Mount that path (str, without links) lies on, one of mounts (dict from read_mounts)."""
+    while path not in mounts and path != "/":
         path = os.path.dirname(path)
-    return found.get(path)
+    return mounts.get(path)
 
 
 def is_beneath(path, directory):

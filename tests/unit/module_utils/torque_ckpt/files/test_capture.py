@@ -131,7 +131,7 @@ def test_no_tmpdir(places_of, variables):
                                          ("fuse.sshfs", False), ("gpfs", False)])
 def test_what_other_nodes_see_is_not_carried(places_of, monkeypatch, kind, local):
     found = {point: mounts.Mount(point, "x", each, []) for point, each in (("/", "ext4"), ("/scratch", kind))}
-    monkeypatch.setattr(mounts, "table", lambda: found)
+    monkeypatch.setattr(mounts, "read_mounts", lambda: found)
     found = places_of({"node_local_directories": ["/scratch", "/scratchy"], "node_local_trees": ["/scratch/tree"]})
     assert found.directories == (["/scratch"] if local else []) + ["/scratchy"]
     assert found.trees == (["/scratch/tree"] if local else [])

@@ -286,7 +286,7 @@ def test_change_that_costs_no_job(entry, harmless):
 
 @pytest.mark.parametrize("kind, shared", [("nfs4", True), ("lustre", True), ("ext4", False)])
 def test_shared_file_system_is_known_by_its_type(record, monkeypatch, tmp_path, kind, shared):
-    monkeypatch.setattr(consistency.mounts, "table", lambda: {"/": mounts.Mount("/", "server:/home", kind, [])})
+    monkeypatch.setattr(consistency.mounts, "read_mounts", lambda: {"/": mounts.Mount("/", "server:/home", kind, [])})
     found, = record({"data": os.O_RDWR})
     assert found["filesystem"] == (kind if shared else file_system_of(str(tmp_path)))
 
@@ -298,7 +298,7 @@ def test_what_others_write_on_the_node(keep, monkeypatch, tmp_path, kind, noted)
     path = os.path.realpath(str(tmp_path / "cache"))
     open(path, "w").close()
     os.chown(path, 1234, -1)
-    monkeypatch.setattr(consistency.mounts, "table", lambda: {"/": mounts.Mount("/", "x", kind, [])})
+    monkeypatch.setattr(consistency.mounts, "read_mounts", lambda: {"/": mounts.Mount("/", "x", kind, [])})
     pid = keep(lambda: os.open(path, os.O_RDONLY))
     assert [entry["filesystem"] for entry in consistency.record(open_files.look(pid, []), set()) if entry["path"] == path] == [noted]
 

@@ -3,7 +3,7 @@ import pytest
 
 from torque_ckpt.system import mounts
 
-TABLE = mounts.table(b"""\
+TABLE = mounts.read_mounts(b"""\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
 30 22 0:40 / /shared rw,relatime - nfs4 head:/export rw,vers=4.2,hard
 31 22 0:41 / /shared/my\\040store ro,nosuid - nfs4 head:/other ro,vers=3
@@ -15,14 +15,15 @@ TABLE = mounts.table(b"""\
     ("/srv", "/", "ext4"), ("/sharedx/ckpt", "/", "ext4"), ("/shared", "/shared", "tmpfs"),
     ("/shared/my store/x", "/shared/my store", "nfs4")])
 def test_on_which_mount_a_path_lies(path, point, kind):
-    found = mounts.of(path, TABLE)
+    found = mounts.find_mount(path, TABLE)
     assert (found.point, found.type) == (point, kind)
 
 
 def test_mount_in_full():
-    assert mounts.of("/shared/my store", TABLE) == mounts.Mount("/shared/my store", "head:/other", "nfs4", ["nosuid", "ro", "vers=3"])
+    mount = mounts.find_mount("/shared/my store", TABLE)
+    assert mount == mounts.Mount("/shared/my store", "head:/other", "nfs4", ["nosuid", "ro", "vers=3"])
 
 
 def test_this_node():
-    found = mounts.table()
+    found = mounts.read_mounts()
     assert found["/proc"].type == "proc" and "/" in found
