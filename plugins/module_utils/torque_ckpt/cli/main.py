@@ -391,7 +391,7 @@ def main(argv, config_path):
         arguments = top.parse_args(argv[1:])
         if arguments.command is None:
             raise HookError(USAGE, "name a command; see %s --help" % top.prog)
-        digest.prepare()
+        digest.load_modules()
         stores = Stores(config.load(config_path))
         code, data, lines = _WORK[arguments.command](stores, arguments, config_path)
         if arguments.json:

@@ -210,7 +210,7 @@ def _continue(job, target, place, answer):
 
 def _checkpoint(job, started):
     """As root: write an image of the job; or hold one whose restart failed."""
-    digest.prepare()
+    digest.load_modules()
     answer = seal.answer(job.keys, job.call, job.user)
     note = failed_restart.read_note(job.records)
     if note:

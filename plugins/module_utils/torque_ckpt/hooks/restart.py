@@ -138,7 +138,7 @@ def _adopt(job, described, life):
 
 def _bring_back(job):
     """As root: restore the job and write root's record of it. Returns what _restore_image does (dict), and the job's root Process."""
-    digest.prepare()
+    digest.load_modules()
     begun = []
     with job.private_place(_CONSEQUENCE) as place:
         answer = incarnation.restarted(job, begun, place.answer(seal.answer(job.keys, job.call, job.user)))

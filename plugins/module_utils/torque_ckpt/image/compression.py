@@ -51,7 +51,7 @@ def _compress(image, name, program, level, timeout):
         source, target = opened
         size, seen = os.fstat(source).st_size, []
         status, output = _run(compressors.compressing(program, level), source, target, size, timeout,
-                              lambda: seen.extend(digest.of(source)))
+                              lambda: seen.extend(digest.hash_file(source)))
         if status not in (0, -signal.SIGXFSZ):  # the second: it has become as large as the plain one
             raise _uncompressed(name, _ended(program, status, output))
         smaller = status == 0 and os.fstat(target).st_size < size

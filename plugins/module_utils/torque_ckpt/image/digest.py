@@ -12,15 +12,15 @@ _PIECE = 1 << 20  # how much is in memory at once, for each thread
 _THREADS = 4
 
 
-def prepare():
-    """Load what hashing and sealing need, before rights are dropped: it takes a while, and a hook that refuses does without."""
+def load_modules():
+    """Load what hashing and sealing need, before privileges are dropped: it takes a while, and a hook that refuses does not need it."""
     import hmac
     import threading
     return hmac, threading
 
 
-def _leaf(source, number, target):
-    """Return (hash, size) of one chunk of a descriptor; write it into target (descriptor or None) at the same place."""
+def _hash_leaf(source, number, target):
+    """Return (hash, size) of one chunk of a descriptor; write it into target (descriptor or None) at the same offset."""
     import hashlib
     digest, offset, end = hashlib.sha256(), number * CHUNK, (number + 1) * CHUNK
     while offset < end:
@@ -36,10 +36,10 @@ def _leaf(source, number, target):
     return digest.digest(), offset - number * CHUNK
 
 
-def _all_leaves(count, work):
-    """Return [work(0), ..., work(count - 1)], worked out by a few threads."""
-    import threading  # small images do without
-    found, failures = [None] * count, []
+def _hash_leaves(count, work):
+    """Return [work(0), ..., work(count - 1)], computed by a few threads."""
+    import threading  # small images do not need it
+    leaves, failures = [None] * count, []
     todo = iter(range(count))
     lock = threading.Lock()
 
@@ -50,7 +50,7 @@ def _all_leaves(count, work):
             if number is None:
                 return
             try:
-                found[number] = work(number)
+                leaves[number] = work(number)
             except OSError as error:
                 failures.append(error)
     threads = [threading.Thread(target=take) for _number in range(min(_THREADS, count, len(os.sched_getaffinity(0))))]
@@ -60,13 +60,13 @@ def _all_leaves(count, work):
         thread.join()
     if failures:
         raise failures[0]
-    return found
+    return leaves
 
 
 class Stream:
     """A file that comes in pieces.
 
-    size  int: how many bytes came
+    size  int: how many bytes have come
     """
 
     def __init__(self):
@@ -77,20 +77,20 @@ class Stream:
         import hashlib
         rest = memoryview(piece)
         while rest:
-            room = CHUNK - self.size % CHUNK
-            if room == CHUNK:
+            unfilled = CHUNK - self.size % CHUNK
+            if unfilled == CHUNK:
                 self._leaves.append(hashlib.sha256())
-            self._leaves[-1].update(rest[:room])
-            self.size += len(rest[:room])
-            rest = rest[room:]
+            self._leaves[-1].update(rest[:unfilled])
+            self.size += len(rest[:unfilled])
+            rest = rest[unfilled:]
 
     def hash(self):
-        """Return the hexadecimal hash (str) of what came, as of() does."""
+        """Return the hexadecimal hash (str) of these bytes, as hash_file() does."""
         import hashlib
         return hashlib.sha256(b"".join(leaf.digest() for leaf in self._leaves)).hexdigest()
 
 
-def of(source, target=None):
+def hash_file(source, target=None):
     """Return (size, hexadecimal hash) of a file.
 
     :param source: its descriptor (int)
@@ -99,8 +99,8 @@ def of(source, target=None):
     count = -(-os.fstat(source).st_size // CHUNK)
 
     def leaf(number):
-        return _leaf(source, number, target)
-    found = [leaf(number) for number in range(count)] if count < 4 else _all_leaves(count, leaf)
+        return _hash_leaf(source, number, target)
+    leaves = [leaf(number) for number in range(count)] if count < 4 else _hash_leaves(count, leaf)
     import hashlib
-    tree = hashlib.sha256(b"".join(digest for digest, _size in found))
-    return sum(size for _digest, size in found), tree.hexdigest()
+    tree = hashlib.sha256(b"".join(digest for digest, _size in leaves))
+    return sum(size for _digest, size in leaves), tree.hexdigest()

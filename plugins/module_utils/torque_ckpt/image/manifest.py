@@ -18,7 +18,7 @@ def digest_of(directory, name, target=None):
     """Return (size, hash) of a file in directory (descriptor), which becomes the content of target (descriptor or None)."""
     source = open_file(directory, name)
     try:
-        return digest.of(source, target)
+        return digest.hash_file(source, target)
     finally:
         os.close(source)
 

@@ -24,7 +24,7 @@ def test_hash_and_copy(tmp_path, size):
     source = opened(tmp_path / "source", content)
     target = os.open(str(tmp_path / "target"), os.O_WRONLY | os.O_CREAT)
     try:
-        assert digest.of(source, target) == digest.of(source) == (size, by_the_book(content))
+        assert digest.hash_file(source, target) == digest.hash_file(source) == (size, by_the_book(content))
     finally:
         os.close(source)
         os.close(target)
@@ -34,14 +34,14 @@ def test_hash_and_copy(tmp_path, size):
 @pytest.mark.parametrize("place", [0, (4 << 20) - 1, 4 << 20, (20 << 20) - 1])
 def test_every_byte_counts(tmp_path, place):
     content = bytearray(20 << 20)
-    before = digest.of(opened(tmp_path / "before", content))
+    before = digest.hash_file(opened(tmp_path / "before", content))
     content[place] = 1
-    assert digest.of(opened(tmp_path / "after", content)) != before
+    assert digest.hash_file(opened(tmp_path / "after", content)) != before
 
 
 def test_chunks_that_change_places_are_seen(tmp_path):
     one, other = b"1" * digest.CHUNK, b"2" * digest.CHUNK
-    assert digest.of(opened(tmp_path / "a", one + other)) != digest.of(opened(tmp_path / "b", other + one))
+    assert digest.hash_file(opened(tmp_path / "a", one + other)) != digest.hash_file(opened(tmp_path / "b", other + one))
 
 
 @pytest.mark.parametrize("size", [0, 1, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, 9 << 20])
@@ -58,7 +58,7 @@ def test_file_that_comes_in_pieces(size, piece):
 def test_failure_of_the_copy(tmp_path, chunks):
     source = opened(tmp_path / "source", b"x" * chunks * digest.CHUNK)
     with open("/dev/full", "wb", buffering=0) as full, pytest.raises(OSError) as caught:
-        digest.of(source, full.fileno())
+        digest.hash_file(source, full.fileno())
     assert caught.value.errno in (errno.ENOSPC, errno.ESPIPE)
     os.close(source)
 
@@ -70,6 +70,6 @@ def test_large_files_take_little_memory(tmp_path, in_child):
 
     def work():
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        digest.of(os.open(str(tmp_path / "large"), os.O_RDONLY))
+        digest.hash_file(os.open(str(tmp_path / "large"), os.O_RDONLY))
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert in_child(work).result < 16 << 10  # KiB

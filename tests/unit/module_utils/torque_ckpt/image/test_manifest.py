@@ -438,7 +438,7 @@ def test_private_place_without_room(image, private, monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return b"", 0
     image.write()
-    monkeypatch.setattr(digest, "_leaf", full)
+    monkeypatch.setattr(digest, "_hash_leaf", full)
     with pytest.raises(HookError) as caught:
         image.verify(private)
     assert (caught.value.code, str(caught.value)) == (
