@@ -149,7 +149,7 @@ def number(text):
 def key_ids(path):
     """Return the ids (list of str) of the keys in a file, none when there are no keys."""
     try:
-        return [name for name, _secret in seal.load(path, os.geteuid())]
+        return [name for name, _secret in seal.load_keys(path, os.geteuid())]
     except HookError:
         return []
 

@@ -182,7 +182,7 @@ def seal_image(image):
                 stream.write(data)
             entry["size"], entry["sha256_tree"] = manifest.digest_of(directory, entry["name"])
     with open(os.path.join(image, "manifest.json"), "w") as stream:
-        json.dump(seal.seal(seal.load("/etc/ckpt-torque/manifest.key"), found), stream)
+        json.dump(seal.add_seal(seal.load_keys("/etc/ckpt-torque/manifest.key"), found), stream)
 
 
 if __name__ == "__main__":

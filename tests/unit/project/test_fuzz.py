@@ -118,11 +118,11 @@ ELSEWHERE = dict(compatibility.node(), node="node2", engine={"name": "blcr", "ve
 @given(near(WHOLE), st.booleans())
 def test_manifests_are_right_or_refused(place, found, sealed):
     if sealed and isinstance(found, dict):
-        found = seal.seal(KEYS, found)
+        found = seal.add_seal(KEYS, found)
     (place / schema.FILE).write_text(json.dumps(found))
     directory = os.open(str(place), os.O_RDONLY)
     try:
-        manifest.verify(directory, CALL, ALICE, "/shown", lambda body, shown: seal.check(KEYS, body, shown))
+        manifest.verify(directory, CALL, ALICE, "/shown", lambda body, shown: seal.check_seal(KEYS, body, shown))
         assert sealed
     except HookError as error:
         assert error.code in (errors.DATA, errors.REFUSED)
@@ -142,7 +142,7 @@ def one_changed(whole):
 def test_images_are_listed_and_shown_whatever_their_manifests_say(place, found, sealed):
     """A mistake of the programmer's would be caught, too, and named by its kind; so would an output that grows with what is said."""
     if sealed and isinstance(found, dict):
-        found = seal.seal(KEYS, found)
+        found = seal.add_seal(KEYS, found)
     job = place / "12.head.CK"
     image = job / "ckpt.12.head.1"
     image.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ def test_images_are_listed_and_shown_whatever_their_manifests_say(place, found, 
     directory = os.open(str(job), os.O_RDONLY)
     try:
         entry, = catalog.look(str(job), directory, {"engine_timeout": 1}, True, None,
-                             lambda facts, shown: seal.check(KEYS, facts, shown), True)["images"]
+                              lambda facts, shown: seal.check_seal(KEYS, facts, shown), True)["images"]
         generations.list_images(directory, "12.head")
         generations.next_generation(directory, "12.head")
     finally:

@@ -84,14 +84,14 @@ class Stores:
         :param thorough: read every byte (bool)
         :param full: with the manifests, for few images (bool)
         """
-        prove = seal.ask_to_prove if self.keys is not None else None
+        prove = seal.ask_to_verify if self.keys is not None else None
 
         def look(path, descriptor):
             return catalog.look(path, descriptor, self.settings, thorough, wanted, prove, full)
 
         def answer(question):
             _kind, facts, shown = question
-            return seal.check(self.keys, facts, shown)
+            return seal.check_seal(self.keys, facts, shown)
 
         found = []
         for place in self.settings["stores"]:

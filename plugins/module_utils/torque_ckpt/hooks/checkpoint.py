@@ -211,7 +211,7 @@ def _continue(job, target, place, answer):
 def _checkpoint(job, started):
     """As root: write an image of the job; or hold one whose restart failed."""
     digest.load_modules()
-    answer = seal.answer(job.keys, job.call, job.user)
+    answer = seal.build_answer(job.keys, job.call, job.user)
     note = failed_restart.read_note(job.records)
     if note:
         failed_restart.take_over(job, note, answer)

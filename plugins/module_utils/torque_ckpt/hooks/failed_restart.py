@@ -119,7 +119,7 @@ def _publish(directory, image, shown, found, name):
     draft = Draft(directory, name)
     try:
         try:
-            seal.ask_to_prove(found, shown)
+            seal.ask_to_verify(found, shown)
             manifest.put(draft.descriptor, found, name, seal.ask_to_seal)
         except HookError:
             pass  # its restart failed for that, perhaps; its old manifest says what there is to say
@@ -159,7 +159,7 @@ def take_over(job, note, answer):
 
     :param job: preflight.Job
     :param note: from read_note (dict)
-    :param answer: root's answer function (seal.answer)
+    :param answer: root's answer function (seal.build_answer)
     """
     commands = unheard_hold.find_commands()
     privilege.as_user(job.user, lambda: _present(job, note["name"]), answer=answer)

@@ -27,7 +27,7 @@ def _look(config_path, now_at):
     """Prove that the hooks can do their work here; now_at is called with what is looked at next (str)."""
     environment.check_code(config_path)
     settings = config.load(config_path)
-    seal.load(settings["key_path"])
+    seal.load_keys(settings["key_path"])
     engine = registry.get(settings)
     engine.version()
     engine.check()

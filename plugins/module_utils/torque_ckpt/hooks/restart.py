@@ -59,10 +59,10 @@ def _restore_image(job, place, channel):
     settings, user = job.settings, job.user
     with phases.measure("verify"):
         directory = location.open_job_directory(job.store, job.call.directory)
-        call, remark = choice.choose(job, directory, seal.ask_to_prove)
+        call, remark = choice.choose(job, directory, seal.ask_to_verify)
         shown = os.path.join(call.directory, call.name)
         image = location.open_image(directory, call.name, shown)
-        described = manifest.verify(image, call, user, shown, seal.ask_to_prove)
+        described = manifest.verify(image, call, user, shown, seal.ask_to_verify)
         if described["engine"]["name"] != job.engine.name:
             raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
                             % (shown, described["engine"]["name"], job.engine.name, described["node"]))
@@ -141,7 +141,7 @@ def _bring_back(job):
     digest.load_modules()
     begun = []
     with job.private_place(_CONSEQUENCE) as place:
-        answer = incarnation.restarted(job, begun, place.answer(seal.answer(job.keys, job.call, job.user)))
+        answer = incarnation.restarted(job, begun, place.answer(seal.build_answer(job.keys, job.call, job.user)))
         with frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE) as channel:
             restored = privilege.as_user(job.user, lambda: _restore_image(job, place, channel), job.engine.restore_capabilities, answer)
     with contextlib.ExitStack() as undo:

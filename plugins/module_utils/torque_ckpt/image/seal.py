@@ -1,9 +1,9 @@
-"""The keys by which root knows that it wrote a manifest itself.
+"""The keys with which root seals its manifests and recognizes them.
 
 A file that only root can read, the same on all nodes, written by the role
 checkpoint_hooks: {"keys": [{"id": str, "secret": hexadecimal str}, ...]}. The
 first key signs, all of them verify. To rotate, append a new one on all nodes,
-then put it in front; take the old one out when no image needs it any more.
+then move it to the front; remove the old one when no image needs it any more.
 """
 import json
 import os
@@ -13,29 +13,29 @@ from ..errors import HookError, CONFIG, REFUSED, SYSTEM, TEMPORARY
 from ..system import privilege
 
 SECRET = 32
-"""How long a secret must be at least (bytes)."""
+"""The least length of a secret (bytes)."""
 
-_DOMAIN = b"ckpt-torque %s\0"  # a key that has other uses, too, would not vouch for what it did not mean
+_DOMAIN = b"ckpt-torque %s\0"  # so that nothing else that the key may be used for counts as a seal
 
 
 def _wrong(path, why):
     return HookError(CONFIG, "key file %s %s; run the role checkpoint_hooks on this node" % (path, why))
 
 
-def load(path, owner=0):
-    """Read the keys; return a list of (id, secret as bytes), the one that signs first.
+def load_keys(path, owner=0):
+    """Read the keys; return a list of (id, secret as bytes); the first one signs.
 
     :param path: the file (str)
     :param owner: uid that must own it (int, default 0); nobody else may read it
-    :raises HookError: CONFIG when it is missing, not private or not keys
+    :raises HookError: CONFIG if it is missing, not private or does not hold keys
     """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as stream:
             status = os.fstat(stream.fileno())
             if status.st_uid != owner or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise _wrong(path, "must be root's and readable by nobody else")
-            found = json.loads(stream.read().decode("utf-8"))
-        keys = [(entry["id"], bytes.fromhex(entry["secret"])) for entry in found["keys"]]
+            content = json.loads(stream.read().decode("utf-8"))
+        keys = [(entry["id"], bytes.fromhex(entry["secret"])) for entry in content["keys"]]
     except OSError as error:
         raise _wrong(path, "cannot be read (%s)" % error.strerror)
     except (ValueError, KeyError, TypeError):
@@ -48,13 +48,13 @@ def load(path, owner=0):
 
 
 class Keys:
-    """The keys of a file, of which we know the ids only: a child reads the secrets for each use.
+    """The keys of a file. This process knows only their ids: a child reads the secrets for each use.
 
-    So no process that becomes a user's has them in its memory, whenever it is forked. Iterates over (id, None), as what load returns over
-    (id, secret).
+    So no process that becomes a user's has them in its memory, whenever it is forked. Iterates over (id, None), as the list from load_keys
+    does over (id, secret).
 
-    :param path, owner: see load
-    :raises HookError: as load
+    :param path, owner: see load_keys
+    :raises HookError: as load_keys does
     """
 
     def __init__(self, path, owner=0):
@@ -65,70 +65,70 @@ class Keys:
         return iter([(name, None) for name in self._ids])
 
     def use(self, work):
-        """Return what work(keys as from load) returns, from a child; it must fit into JSON."""
-        return privilege.apart(lambda: work(load(self._path, self._owner)))
+        """Return the result of work(keys as from load_keys), called in a child; it must fit into JSON."""
+        return privilege.apart(lambda: work(load_keys(self._path, self._owner)))
 
 
-def _code(secret, body, purpose):
+def _compute_code(secret, body, purpose):
     import hmac  # only where it is needed
     text = json.dumps({name: value for name, value in body.items() if name != "mac"}, sort_keys=True, separators=(",", ":"))
     return hmac.new(secret, _DOMAIN % purpose + text.encode("ascii"), "sha256")
 
 
-def seal(keys, body, purpose=b"manifest"):
-    """Return a manifest (dict) with the id of the key and the code that prove it, fields "key" and "mac".
+def add_seal(keys, body, purpose=b"manifest"):
+    """Return a manifest (dict) with its seal: the id of the key and the code, fields "key" and "mac".
 
-    :param keys: from load, or Keys
-    :param body: the manifest without them (dict)
-    :param purpose: what it is (bytes), if it is no manifest
+    :param keys: from load_keys, or Keys
+    :param body: the manifest without these (dict)
+    :param purpose: what body is (bytes, default: a manifest)
     """
     if isinstance(keys, Keys):
-        return keys.use(lambda found: seal(found, body, purpose))
+        return keys.use(lambda secrets: add_seal(secrets, body, purpose))
     name, secret = keys[0]
     sealed = dict(body, key=name)
-    return dict(sealed, mac=_code(secret, sealed, purpose).hexdigest())
+    return dict(sealed, mac=_compute_code(secret, sealed, purpose).hexdigest())
 
 
-def is_sealed(keys, found, purpose=b"manifest"):
-    """Whether what seal returned (dict) was sealed with one of the keys for this purpose, and is unchanged."""
+def is_sealed(keys, body, purpose=b"manifest"):
+    """Whether body (dict from add_seal) was sealed with one of the keys for this purpose, and is unchanged."""
     if isinstance(keys, Keys):
-        return keys.use(lambda secrets: is_sealed(secrets, found, purpose))
+        return keys.use(lambda secrets: is_sealed(secrets, body, purpose))
     import hmac
-    secret = dict(keys).get(found.get("key"))
-    return secret is not None and hmac.compare_digest(_code(secret, found, purpose).hexdigest().encode(),
-                                                      ascii(found.get("mac"))[1:-1].encode())
+    secret = dict(keys).get(body.get("key"))
+    return secret is not None and hmac.compare_digest(_compute_code(secret, body, purpose).hexdigest().encode(),
+                                                      ascii(body.get("mac"))[1:-1].encode())
 
 
-def check(keys, found, shown):
-    """Prove that a manifest (dict) was sealed with one of the keys.
+def check_seal(keys, manifest, image_path):
+    """Check that a manifest (dict) was sealed with one of the keys.
 
-    :param shown: the image's path, for the sentence (str)
-    :raises HookError: REFUSED when it was not; TEMPORARY when this node lacks the key, as others may have it already
+    :param image_path: the image's path, for the sentence (str)
+    :raises HookError: REFUSED if it was not; TEMPORARY if this node lacks the key, which others may have already
     """
-    if found.get("key") not in dict(keys):
+    if manifest.get("key") not in dict(keys):
         raise HookError(TEMPORARY, "image %s was sealed with the key %s, which this node does not have; run site.yml on this node, or put "
-                        "that key back into checkpoint_hooks_keys; image kept" % (shown, ascii(found.get("key"))))
-    if not is_sealed(keys, found):
+                        "that key back into checkpoint_hooks_keys; image kept" % (image_path, ascii(manifest.get("key"))))
+    if not is_sealed(keys, manifest):
         raise HookError(REFUSED, "image %s has a manifest that root's hooks did not write, or that was changed since; "
-                        "take an older image" % shown)
+                        "take an older image" % image_path)
 
 
-def answer(keys, call, user):
+def build_answer(keys, call, user):
     """Return root's answer function (for privilege.as_user) to the two questions below.
 
-    It seals only what speaks of this job's image.
+    It seals only manifests of this job's image.
 
-    :param keys: from load, or Keys
+    :param keys: from load_keys, or Keys
     :param call: contract.Call
     :param user: privilege.User
     """
     def respond(question):
-        kind, found, shown = question
-        if kind == "prove":
-            return check(keys, found, shown)
-        if (found["job_id"], found["uid"], found["name"]) != (call.job_id, user.uid, call.name):
+        kind, manifest, image_path = question
+        if kind == "verify":
+            return check_seal(keys, manifest, image_path)
+        if (manifest["job_id"], manifest["uid"], manifest["name"]) != (call.job_id, user.uid, call.name):
             raise HookError(SYSTEM, "the manifest to be sealed speaks of another image than %s" % call.name)
-        return seal(keys, found)
+        return add_seal(keys, manifest)
     return respond
 
 
@@ -137,6 +137,6 @@ def ask_to_seal(body):
     return privilege.ask(["seal", body, None])
 
 
-def ask_to_prove(found, shown):
-    """As the user, in privilege.as_user: have root prove that it sealed a manifest (dict) of the image shown (str)."""
-    privilege.ask(["prove", found, shown])
+def ask_to_verify(manifest, image_path):
+    """As the user, in privilege.as_user: have root check that it sealed a manifest (dict) of the image at image_path (str)."""
+    privilege.ask(["verify", manifest, image_path])

@@ -153,8 +153,8 @@ def put_back(directory, job_id, text):
 # -- as root -----------------------------------------------------------------------------------------------------------
 
 def _new(job, started, generation, process):
-    return seal.seal(job.keys, {"id": os.urandom(16).hex(), "job_id": job.call.job_id, "uid": job.user.uid, "node": os.uname().nodename,
-                                "started": started, "generation": generation, "process": process}, _PURPOSE)
+    return seal.add_seal(job.keys, {"id": os.urandom(16).hex(), "job_id": job.call.job_id, "uid": job.user.uid, "node": os.uname().nodename,
+                                    "started": started, "generation": generation, "process": process}, _PURPOSE)
 
 
 def _process(root):
@@ -190,7 +190,7 @@ def checkpointed(job, root, mine, otherwise):
     :param job: preflight.Job
     :param root: the job's root Process
     :param mine: the incarnation in root's record of the job (dict), empty for one that was not restarted here
-    :param otherwise: answers all other questions (seal.answer)
+    :param otherwise: answers all other questions (seal.build_answer)
     """
     def decide(text, generation):
         there = _trusted(job, text)

@@ -297,7 +297,7 @@ class Site:
                      "generation": generation, "incarnation": incarnation, "held": held}
             manifest.write(draft.descriptor, call, self.user, facts, seal.ask_to_seal)
             draft.publish()
-        privilege.as_user(self.user, work, answer=seal.answer(seal.load(self.key), call, self.user))
+        privilege.as_user(self.user, work, answer=seal.build_answer(seal.load_keys(self.key), call, self.user))
 
     def content(self):
         """Return all that is in the job's directory: paths and bytes (dict); what a hook takes away or renames meanwhile may be missing."""

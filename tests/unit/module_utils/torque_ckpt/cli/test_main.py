@@ -99,7 +99,7 @@ class Fleet:
             if publish:
                 draft.publish()
             return draft.hidden
-        hidden = privilege.as_user(account, work, answer=seal.answer(KEYS, call, account))
+        hidden = privilege.as_user(account, work, answer=seal.build_answer(KEYS, call, account))
         return os.path.join(directory, name if publish else hidden)
 
     def server(self, name="head", known=(), broken=None):
@@ -538,7 +538,7 @@ def test_terminal_is_not_obeyed(fleet):
     facts = json.load(open(os.path.join(path, "manifest.json")))
     facts["node"] = "\x1b[2Jn1"
     with open(os.path.join(path, "manifest.json"), "w") as stream:
-        json.dump(seal.seal(KEYS, {name: value for name, value in facts.items() if name not in ("key", "mac")}), stream)
+        json.dump(seal.add_seal(KEYS, {name: value for name, value in facts.items() if name not in ("key", "mac")}), stream)
     for command in (["list"], ["show", "12"], ["verify", "12"]):
         assert "\x1b" not in fleet.call(*command).stdout
 

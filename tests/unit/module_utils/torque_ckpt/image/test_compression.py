@@ -49,7 +49,7 @@ class Image:
 
     def compress(self, program="zstd", level=0, timeout=LIMIT):
         plain = compression.compress(self.descriptor, is_pages, program, level, timeout)
-        self.found = manifest.write(self.descriptor, CALL, ALICE, FACTS, lambda body: seal.seal(KEYS, body), plain)
+        self.found = manifest.write(self.descriptor, CALL, ALICE, FACTS, lambda body: seal.add_seal(KEYS, body), plain)
         return self.found
 
     def decompress(self, meanwhile=None, timeout=LIMIT):

@@ -28,12 +28,12 @@ def write(tmp_path):
 
 
 def load(path):
-    return seal.load(path, owner=os.geteuid())
+    return seal.load_keys(path, owner=os.geteuid())
 
 
 def refusal(path, owner=None):
     with pytest.raises(HookError) as caught:
-        seal.load(path, owner=os.geteuid() if owner is None else owner)
+        seal.load_keys(path, owner=os.geteuid() if owner is None else owner)
     assert caught.value.code == errors.CONFIG
     beginning, end = "key file %s " % path, "; run the role checkpoint_hooks on this node"
     assert str(caught.value).startswith(beginning) and str(caught.value).endswith(end)
@@ -83,33 +83,33 @@ def test_two_keys_of_one_name(write):
 
 
 def test_the_first_key_signs_and_all_verify():
-    sealed = seal.seal([NEW, OLD], BODY)
+    sealed = seal.add_seal([NEW, OLD], BODY)
     assert sealed["key"] == "2026" and len(sealed["mac"]) == 64
     for keys in ([NEW], [NEW, OLD], [OLD, NEW]):
-        seal.check(keys, sealed, "/shown")
-    seal.check([NEW, OLD], seal.seal([OLD], BODY), "/shown")
+        seal.check_seal(keys, sealed, "/shown")
+    seal.check_seal([NEW, OLD], seal.add_seal([OLD], BODY), "/shown")
 
 
 def test_sealing_again_gives_the_same_and_takes_the_new_key():
-    sealed = seal.seal([OLD], BODY)
-    assert seal.seal([OLD], sealed) == sealed
-    seal.check([NEW], seal.seal([NEW], sealed), "/shown")
+    sealed = seal.add_seal([OLD], BODY)
+    assert seal.add_seal([OLD], sealed) == sealed
+    seal.check_seal([NEW], seal.add_seal([NEW], sealed), "/shown")
 
 
 def test_order_and_layout_do_not_matter():
-    seal.check([NEW], json.loads(json.dumps(seal.seal([NEW], BODY), sort_keys=True, indent=3)), "/shown")
+    seal.check_seal([NEW], json.loads(json.dumps(seal.add_seal([NEW], BODY), sort_keys=True, indent=3)), "/shown")
 
 
 def checked(keys, found, code=errors.REFUSED):
     with pytest.raises(HookError) as caught:
-        seal.check(keys, found, "/shown")
+        seal.check_seal(keys, found, "/shown")
     assert caught.value.code == code
     return str(caught.value)
 
 
 def test_key_that_is_gone():
     """Other nodes may have it already: it may pass."""
-    assert checked([NEW], seal.seal([OLD], BODY), errors.TEMPORARY) == (
+    assert checked([NEW], seal.add_seal([OLD], BODY), errors.TEMPORARY) == (
         "image /shown was sealed with the key '2025', which this node does not have; run site.yml on this node, or put that key back into "
         "checkpoint_hooks_keys; image kept")
     assert checked([NEW], BODY, errors.TEMPORARY).startswith("image /shown was sealed with the key None, ")
@@ -118,17 +118,17 @@ def test_key_that_is_gone():
 @pytest.mark.parametrize("change", [{"uid": 1002}, {"frozen_seconds": 0.2}, {"text": "u"}, {"more": None}, {"key": "2025"},
                                     {"mac": "0" * 64}, {"mac": ""}, {"mac": None}, {"mac": []}, {"mac": u"\u00fc" * 64}], ids=repr)
 def test_anything_changed_is_seen(change):
-    assert checked([NEW, OLD], dict(seal.seal([NEW], BODY), **change)) == (
+    assert checked([NEW, OLD], dict(seal.add_seal([NEW], BODY), **change)) == (
         "image /shown has a manifest that root's hooks did not write, or that was changed since; take an older image")
 
 
 def test_the_same_secret_under_another_name_does_not_prove():
-    assert "root's hooks did not write" in checked([("other", NEW[1])], dict(seal.seal([NEW], BODY), key="other"))
+    assert "root's hooks did not write" in checked([("other", NEW[1])], dict(seal.add_seal([NEW], BODY), key="other"))
 
 
 def test_root_seals_only_this_jobs_manifest():
-    respond = seal.answer([NEW], CALL, ALICE)
-    assert respond(["seal", BODY, None]) == seal.seal([NEW], BODY)
+    respond = seal.build_answer([NEW], CALL, ALICE)
+    assert respond(["seal", BODY, None]) == seal.add_seal([NEW], BODY)
     for change in ({"job_id": "13.head"}, {"uid": 0}, {"name": "ckpt.12.head.2"}):
         with pytest.raises(HookError) as caught:
             respond(["seal", dict(BODY, **change), None])
@@ -139,21 +139,21 @@ def test_root_seals_only_this_jobs_manifest():
 def test_the_users_part_has_it_done_by_root(somebody):
     def work():
         sealed = seal.ask_to_seal(BODY)
-        seal.ask_to_prove(sealed, "/shown")
+        seal.ask_to_verify(sealed, "/shown")
         try:
-            seal.ask_to_prove(dict(sealed, uid=0), "/shown")
+            seal.ask_to_verify(dict(sealed, uid=0), "/shown")
         except HookError as error:
             return [sealed, str(error)]
-    assert privilege.as_user(somebody, work, answer=seal.answer([NEW], CALL, ALICE)) == [
-        seal.seal([NEW], BODY),
+    assert privilege.as_user(somebody, work, answer=seal.build_answer([NEW], CALL, ALICE)) == [
+        seal.add_seal([NEW], BODY),
         "image /shown has a manifest that root's hooks did not write, or that was changed since; take an older image"]
 
 
 def test_seal_is_for_one_purpose():
-    sealed = seal.seal([NEW], BODY, b"incarnation")
+    sealed = seal.add_seal([NEW], BODY, b"incarnation")
     assert seal.is_sealed([NEW, OLD], sealed, b"incarnation")
     assert not seal.is_sealed([NEW], sealed)
-    assert not seal.is_sealed([NEW], seal.seal([NEW], BODY), b"incarnation")
+    assert not seal.is_sealed([NEW], seal.add_seal([NEW], BODY), b"incarnation")
     assert not seal.is_sealed([OLD], sealed, b"incarnation")
     assert not seal.is_sealed([NEW], dict(sealed, uid=7), b"incarnation")
 
@@ -188,15 +188,15 @@ def holds():
 
 call = contract.restart({arguments!r})
 node = preflight.check(call, sys.argv[1], "restart", Report("restart"))
-answer = seal.answer(node.keys, call, node.user)
+answer = seal.build_answer(node.keys, call, node.user)
 
 def work():
     sealed = seal.ask_to_seal({{"job_id": call.job_id, "uid": node.user.uid, "name": call.name}})
-    seal.ask_to_prove(sealed, "/shown")
+    seal.ask_to_verify(sealed, "/shown")
     return [sealed["key"], holds()]
 
 found = [privilege.as_user(node.user, work, answer=answer), privilege.as_user(node.user, work, answer=answer), holds()]
-kept = seal.load(node.settings["key_path"])
+kept = seal.load_keys(node.settings["key_path"])
 found.append(holds())
 print(json.dumps(found))
 """

@@ -34,7 +34,7 @@ def other(site, keys=None, **values):
     """Return the text of another life's incarnation, which started an hour from now."""
     found = {"id": "ab" * 16, "job_id": "12.head", "uid": site.user.uid, "node": "node2", "started": time.time() + 3600, "generation": 1,
              "process": []}
-    return json.dumps(seal.seal(keys or KEYS, dict(found, **values), b"incarnation"))
+    return json.dumps(seal.add_seal(keys or KEYS, dict(found, **values), b"incarnation"))
 
 
 def put(site, text):
