@@ -150,8 +150,8 @@ def test_images_are_listed_and_shown_whatever_their_manifests_say(place, found, 
     (image / schema.FILE).write_text(json.dumps(found))
     directory = os.open(str(job), os.O_RDONLY)
     try:
-        entry, = catalog.look(str(job), directory, {"engine_timeout": 1}, True, None,
-                              lambda facts, shown: seal.check_seal(KEYS, facts, shown), True)["images"]
+        entry, = catalog.examine_job_directory(str(job), directory, {"engine_timeout": 1}, True, None,
+                                               lambda facts, shown: seal.check_seal(KEYS, facts, shown), True)["images"]
         generations.list_images(directory, "12.head")
         generations.next_generation(directory, "12.head")
     finally:

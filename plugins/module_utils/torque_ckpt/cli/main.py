@@ -77,9 +77,9 @@ class Stores:
                 self.problems.append("images cannot be authenticated: %s" % error.sentence)
 
     def images(self, only=None, also=(), wanted=None, thorough=False, full=False):
-        """Return [(what --json says of an image, its entry of catalog.look), ...], by job and age.
+        """Return [(what --json says of an image, its entry of catalog.examine_job_directory), ...], by job and age.
 
-        :param only, also: see catalog.each
+        :param only, also: see catalog.map_job_directories
         :param wanted: names of images (set of str), default all
         :param thorough: read every byte (bool)
         :param full: with the manifests, for few images (bool)
@@ -87,7 +87,7 @@ class Stores:
         prove = seal.ask_to_verify if self.keys is not None else None
 
         def look(path, descriptor):
-            return catalog.look(path, descriptor, self.settings, thorough, wanted, prove, full)
+            return catalog.examine_job_directory(path, descriptor, self.settings, thorough, wanted, prove, full)
 
         def answer(question):
             _kind, facts, shown = question
@@ -97,7 +97,7 @@ class Stores:
         for place in self.settings["stores"]:
             try:
                 location.check_mounted(place)
-                jobs = catalog.each(place, look, self.problems, only, also, answer, None if thorough else catalog.DEADLINE)
+                jobs = catalog.map_job_directories(place, look, self.problems, only, also, answer, None if thorough else catalog.DEADLINE)
             except HookError as error:
                 self.problems.append(error.sentence)
                 continue
@@ -226,7 +226,8 @@ def _prune(stores, arguments, _config_path):
             orphans.prune(settings, dry_run, say, problems)
         for place in settings["stores"]:
             location.check_mounted(place)
-            for user, facts in catalog.each(place, lambda path, descriptor: catalog.tidy(path, descriptor, settings, dry_run), problems):
+            for user, facts in catalog.map_job_directories(
+                    place, lambda path, descriptor: catalog.prune_job_directory(path, descriptor, settings, dry_run), problems):
                 for fact in facts:
                     say(dict(fact, owner=user.name))
     finally:
@@ -307,7 +308,7 @@ def _jobs(settings):
             record = records.Records(settings["run_directory"], name[:-5]).read(records.JOB)
             root = processes.find_marked(record["root"]) if record else None
             if root is not None:
-                found.append({"job": name[:-5], "owner": catalog.account_of(root.uid, 0).name, "pid": root.pid, "name": root.name})
+                found.append({"job": name[:-5], "owner": catalog.find_account(root.uid, 0).name, "pid": root.pid, "name": root.name})
     return found
 
 

@@ -127,7 +127,7 @@ def remove(place, path, user):
             os.close(descriptor)
 
     # Where the directory above is root's, the owner may empty his own but not remove it.
-    why = catalog.as_owner(user, work) and _rmdir(place, path, by_root=True)
+    why = catalog.run_as_owner(user, work) and _rmdir(place, path, by_root=True)
     if why:
         raise HookError(SYSTEM, "%s is empty now, but cannot be removed: %s" % (path, why))
 
@@ -139,11 +139,11 @@ def _candidates(settings, server, problems):
         return job_id.partition(".")[2] == server.name and not server.lists(job_id)
 
     def look(path, descriptor):
-        return [path, catalog.newest(descriptor), catalog.size_of(descriptor)]
+        return [path, catalog.find_last_change(descriptor), catalog.measure_size(descriptor)]
 
     for place in settings["stores"]:
         location.check_mounted(place)
-        for user, (path, changed, size) in catalog.each(place, look, problems, wanted):
+        for user, (path, changed, size) in catalog.map_job_directories(place, look, problems, wanted):
             yield place, user, path, find_job_id(os.path.basename(path)), changed, size
 
 

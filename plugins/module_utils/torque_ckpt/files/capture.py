@@ -196,7 +196,7 @@ def _describe(file, names):
 
 
 def need(places, root, limit, output, uid):
-    """Return what would be carried in an image made now, as capacity.need does: [bytes, files] (ints); none where it would be bound.
+    """Return what would be carried in an image made now: [bytes, files] (ints), see capacity.estimate_need; none where it would be bound.
 
     As the job's owner, with the capabilities that the engine's dump needs.
 

@@ -30,7 +30,7 @@ root         processes.Process: the job's root process
 spooled      list of str: the job's files in pbs_mom's spool
 left         list of dict: what the job left on other nodes
 incarnation  dict: of this life of the job, empty for one that was not restarted on this node
-needed       list of int: bytes and files that the image takes, from capacity.need
+needed       list of int: bytes and files that the image takes, from capacity.estimate_need
 """
 
 
@@ -70,7 +70,7 @@ def _find_target(job):
     # A restart hook does not have the job's output open as the run hook has.
     spooled, left, life = (identity.read_recorded(job.records, root, key) for key in ("output", "left", "incarnation"))
     spooled = spooled or output.find(root.ppid, output.directory())
-    return Target(root, spooled, left, life, capacity.need(processes.list_tree(root.pid), sum(output.lengths(spooled).values())))
+    return Target(root, spooled, left, life, capacity.estimate_need(processes.list_tree(root.pid), sum(output.lengths(spooled).values())))
 
 
 def _check_capacity(job, target, place, places, draft):
@@ -83,8 +83,8 @@ def _check_capacity(job, target, place, places, draft):
     files = capture.need(places, target.root.pid, settings["node_local_bytes"], target.spooled, job.user.uid)
     needed = [target.needed[0] + files[0], target.needed[1] + files[1]]
     if settings["user_limit"]:
-        capacity.check_limit(needed[0], catalog.used_bytes(job.store, job.user.name), settings["user_limit"], store, job.user.name)
-    capacity.check(draft.descriptor, needed, store, settings["reserve"], job.user.name)
+        capacity.check_limit(needed[0], catalog.count_used_bytes(job.store, job.user.name), settings["user_limit"], store, job.user.name)
+    capacity.check_store(draft.descriptor, needed, store, settings["reserve"], job.user.name)
 
 
 def _dump(job, target, draft, place, companions, channel):

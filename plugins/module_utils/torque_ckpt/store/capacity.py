@@ -1,8 +1,7 @@
-"""Whether there is room for an image, before the job is stopped for it.
+"""Whether there is enough free space for an image, before the job is stopped for it.
 
-need() asks the kernel, as root, how much memory the job has; check() compares, as the
-user and on the store itself. Both are estimates: the job may grow, and others
-write to the store. What an estimate misses, the engine finds, and the job runs on.
+estimate_need() asks the kernel, as root, how much memory the job has; check_store() compares, as the user and on the store itself. Both
+are estimates: the job may grow, and others write to the store. What an estimate misses, the engine finds, and the job keeps running.
 """
 import errno
 import os
@@ -19,57 +18,57 @@ _PER_FILE = 8 << 10  # of those that do not hold memory
 _CANNOT_TRY = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EFBIG, errno.EINVAL)
 
 
-def _kilobytes(path):
+def _read_kilobytes(path):
     """Return the numbers of a file of /proc with lines "Name: number kB" (dict of int, bytes)."""
-    found = {}
+    sizes = {}
     with open(path, "rb") as stream:
         for line in stream:
             words = line.split()
             if len(words) == 3 and words[2] == b"kB":
-                found[words[0][:-1].decode()] = int(words[1]) << 10
-    return found
+                sizes[words[0][:-1].decode()] = int(words[1]) << 10
+    return sizes
 
 
-def memory(pid):
+def measure_memory(pid):
     """Return how much memory (int, bytes) of a process an image holds: what is not in a file, swapped out or not.
 
     Engines write private memory for each process, also what parent and child still share; memory that is shared on purpose
-    once, so of that the process's part counts. Older kernels tell less, and the estimate is higher there.
+    once, so of that the process's part counts. Older kernels report less, and the estimate is higher there.
     """
     try:
         try:
-            found = _kilobytes("/proc/%d/smaps_rollup" % pid)
+            sizes = _read_kilobytes("/proc/%d/smaps_rollup" % pid)
         except FileNotFoundError:  # before Linux 4.14, or the process has ended
-            found = {}
-        if not found:
-            found = _kilobytes("/proc/%d/status" % pid)
-            return found.get("VmRSS", 0) + found.get("VmSwap", 0)
+            sizes = {}
+        if not sizes:
+            sizes = _read_kilobytes("/proc/%d/status" % pid)
+            return sizes.get("VmRSS", 0) + sizes.get("VmSwap", 0)
     except (FileNotFoundError, ProcessLookupError):
         return 0
-    shared = found["Pss_Shmem"] if "Pss_Shmem" in found else max(0, found["Rss"] - found["Anonymous"])
-    return found["Anonymous"] + shared + found.get("Swap", 0) + found.get("Private_Hugetlb", 0) + found.get("Shared_Hugetlb", 0)
+    shared = sizes["Pss_Shmem"] if "Pss_Shmem" in sizes else max(0, sizes["Rss"] - sizes["Anonymous"])
+    return sizes["Anonymous"] + shared + sizes.get("Swap", 0) + sizes.get("Private_Hugetlb", 0) + sizes.get("Shared_Hugetlb", 0)
 
 
-def _threads(pid):
+def _count_threads(pid):
     try:
         return len(os.listdir("/proc/%d/task" % pid))
     except (FileNotFoundError, ProcessLookupError):
         return 0
 
 
-def need(pids, extra=0):
-    """Return what an image of these processes takes in a store: [bytes, files] (ints). To be asked by root.
+def estimate_need(pids, extra=0):
+    """Return what an image of these processes takes in a store: [bytes, files] (ints). To be called as root.
 
     :param pids: the job's processes (list of int)
     :param extra: what else goes into the image (int, bytes)
     """
-    held, threads = sum(map(memory, pids)) + extra, sum(map(_threads, pids))
+    held, threads = sum(map(measure_memory, pids)) + extra, sum(map(_count_threads, pids))
     return [held + held // _SHARE + _BASE + len(pids) * _PER_PROCESS + threads * _PER_THREAD,
             _FILES + len(pids) * _FILES_PER_PROCESS + threads]
 
 
-def _allocate(directory, size):
-    """Try to get room for a file of this size (int, bytes) in a directory (descriptor), and give it back.
+def _try_allocation(directory, size):
+    """Try to reserve the space for a file of this size (int, bytes) in a directory (descriptor), and give it back.
 
     :raises OSError: as fallocate(2) failed
     """
@@ -87,8 +86,8 @@ def _allocate(directory, size):
         os.close(descriptor)
 
 
-def check(directory, needed, store, reserve, user):
-    """As the user: see whether there is room for what need() returned.
+def check_store(directory, needed, store, reserve, user):
+    """As the user: check that the store has enough free space for what estimate_need() returned.
 
     :param directory: where the image will be (descriptor)
     :param store: its path, for the sentence (str)
@@ -97,16 +96,16 @@ def check(directory, needed, store, reserve, user):
     :raises HookError: CANNOT_WRITE when there is none; nothing is left in the directory
     """
     size, files = needed
-    there = os.fstatvfs(directory)
-    free = there.f_bavail * there.f_frsize
-    if there.f_blocks and size > free - reserve:  # a file system that does not know its size says 0
+    status = os.fstatvfs(directory)
+    free = status.f_bavail * status.f_frsize
+    if status.f_blocks and size > free - reserve:  # a file system that does not know its size reports 0
         raise HookError(CANNOT_WRITE, "the image needs %s, store %s has %s free, reserve %s; the job runs on; free room or lower "
                         "checkpoint_hooks_reserve" % (format_bytes(size), store, format_bytes(free), format_bytes(reserve)))
-    if there.f_files and files > there.f_favail:  # as one without a fixed number of inodes does
+    if status.f_files and files > status.f_favail:  # as one without a fixed number of inodes does
         raise HookError(CANNOT_WRITE, "the image needs %d files, store %s has %d free inodes; the job runs on; remove files there"
-                        % (files, store, there.f_favail))
+                        % (files, store, status.f_favail))
     try:
-        _allocate(directory, size)
+        _try_allocation(directory, size)
     except OSError as error:
         if error.errno == errno.EDQUOT:
             raise HookError(CANNOT_WRITE, "the image needs %s, the quota of %s on store %s does not allow that much more; the job runs on; "
@@ -116,18 +115,18 @@ def check(directory, needed, store, reserve, user):
                             % (format_bytes(size), store, error.strerror))
 
 
-def check_private(place, files):
-    """As the user: see whether there is room on this node for what the engine writes beside memory.
+def check_private(private, files):
+    """As the user: check that this node has enough free space for what the engine writes beside memory.
 
-    :param place: private_dir.Place
-    :param files: how many files that may be, from need() (int)
+    :param private: the private directory (private_dir.Place)
+    :param files: how many files that may be, from estimate_need() (int)
     :raises HookError: CANNOT_WRITE when there is none
     """
-    size, free = files * _PER_FILE, place.free()
-    if free is not None and size > free:
+    size, available = files * _PER_FILE, private.free()
+    if available is not None and size > available:
         raise HookError(CANNOT_WRITE, "what the engine writes on this node needs %s, %s has %s free; the job runs on; free room there, or "
                         "name another disk of this node in checkpoint_hooks_private_directory"
-                        % (format_bytes(size), place.path, format_bytes(free)))
+                        % (format_bytes(size), private.path, format_bytes(available)))
 
 
 def check_limit(size, used, limit, store, user):

@@ -31,7 +31,7 @@ def private(size):
 
 
 def grown(pid, base):
-    return (capacity.memory(pid) - capacity.memory(base)) / MIB
+    return (capacity.measure_memory(pid) - capacity.measure_memory(base)) / MIB
 
 
 @pytest.fixture
@@ -75,17 +75,17 @@ def test_memory_that_parent_and_child_still_share_counts_for_each(keep):
     """Engines write it for each."""
     held = private(32 * MIB)
     found = [keep(lambda: None) for _turn in range(3)]
-    assert all(capacity.memory(pid) > 32 * MIB for pid in found)
+    assert all(capacity.measure_memory(pid) > 32 * MIB for pid in found)
     held.close()
 
 
 def test_process_that_has_ended_takes_nothing(free_pid):
-    assert capacity.memory(free_pid) == 0
+    assert capacity.measure_memory(free_pid) == 0
 
 
 def without(*left_out):
-    """Return capacity._kilobytes of a kernel that does not tell these."""
-    real = capacity._kilobytes
+    """Return capacity._read_kilobytes of a kernel that does not tell these."""
+    real = capacity._read_kilobytes
 
     def kilobytes(path):
         if os.path.basename(path) in left_out:
@@ -96,25 +96,26 @@ def without(*left_out):
 
 def test_kernels_that_tell_less_let_it_count_more(keep, base, monkeypatch):
     pid = keep(lambda: (private(16 * MIB), filled(16 * MIB, mmap.MAP_SHARED)))
-    exact = capacity.memory(pid)
+    exact = capacity.measure_memory(pid)
     assert exact > 32 * MIB
     for left_out in (["Pss_Shmem"], ["smaps_rollup"]):
-        monkeypatch.setattr(capacity, "_kilobytes", without(*left_out))
-        assert exact <= capacity.memory(pid) <= exact + 32 * MIB
+        monkeypatch.setattr(capacity, "_read_kilobytes", without(*left_out))
+        assert exact <= capacity.measure_memory(pid) <= exact + 32 * MIB
         monkeypatch.undo()
 
 
 def test_need_adds_what_an_image_has_beside_the_memory(base, keep):
-    memory = capacity.memory(base)
-    assert capacity.need([base]) == [memory + memory // 50 + MIB + 56 * 1024, 33]
-    assert capacity.need([base, base], 100 * MIB)[0] == 2 * memory + 100 * MIB + (2 * memory + 100 * MIB) // 50 + MIB + 2 * 56 * 1024
-    assert capacity.need([base, base])[1] == 42
+    memory = capacity.measure_memory(base)
+    assert capacity.estimate_need([base]) == [memory + memory // 50 + MIB + 56 * 1024, 33]
+    held = 2 * memory + 100 * MIB
+    assert capacity.estimate_need([base, base], 100 * MIB)[0] == held + held // 50 + MIB + 2 * 56 * 1024
+    assert capacity.estimate_need([base, base])[1] == 42
     threaded = keep(lambda: [threading.Thread(target=signal.pause, daemon=True).start() for _turn in range(9)])
-    assert capacity.need([threaded])[1] == 42
+    assert capacity.estimate_need([threaded])[1] == 42
 
 
 def test_need_of_a_process_that_has_ended(free_pid):
-    assert capacity.need([free_pid]) == [MIB + 48 * 1024, 32]
+    assert capacity.estimate_need([free_pid]) == [MIB + 48 * 1024, 32]
 
 
 # Whether there is room
@@ -144,7 +145,7 @@ def tmpfs(mounted, options="size=64m,nr_inodes=100"):
 
 
 def check(directory, size, files=10, reserve=0):
-    capacity.check(directory, [size, files], "/shared/ckpt", reserve, "alice")
+    capacity.check_store(directory, [size, files], "/shared/ckpt", reserve, "alice")
 
 
 def refusal(*arguments, **options):
@@ -202,7 +203,7 @@ def test_what_only_the_attempt_shows(tmp_path, monkeypatch, number, sentence):
     """Real quotas are in the integration tests."""
     def allocate(_directory, _size):
         raise OSError(number, os.strerror(number))
-    monkeypatch.setattr(capacity, "_allocate", allocate)
+    monkeypatch.setattr(capacity, "_try_allocation", allocate)
     directory = os.open(str(tmp_path), os.O_RDONLY)
     assert refusal(directory, MIB) == sentence
     os.close(directory)
@@ -210,7 +211,7 @@ def test_what_only_the_attempt_shows(tmp_path, monkeypatch, number, sentence):
 
 def test_attempt_really_asks_for_the_room(mounted):
     with pytest.raises(OSError) as caught:
-        capacity._allocate(tmpfs(mounted), 65 * MIB)
+        capacity._try_allocation(tmpfs(mounted), 65 * MIB)
     assert caught.value.errno == 28
 
 

@@ -23,7 +23,7 @@ def test_limit_where_it_cannot_be_counted_what_there_is(in_child, open_directory
     def work():
         privilege.become(somebody)
         try:
-            catalog.used_bytes({"path": open_directory, "id": "main"}, "alice")
+            catalog.count_used_bytes({"path": open_directory, "id": "main"}, "alice")
         except HookError as error:
             return error.code, error.sentence
     try:
