@@ -13,7 +13,7 @@ from ..errors import HookError, CANNOT_WRITE, plain
 from ..system import mounts, processes, strict_json
 from ..units import format_bytes
 from . import scratch, sparse
-from .open_files import look, state
+from .open_files import find_open_files, format_state
 
 _LEFT_MOST = 1000
 """How many files and trees left on other nodes an image remembers."""
@@ -73,7 +73,7 @@ class Load:
     """
 
     def __init__(self, found, places, output, uid):
-        """:param found: open_files.Found; places: Places; output: files that travel anyway (list of str); uid: the job owner's (int)"""
+        """:param found: open_files.OpenFiles; places: Places; output: files that travel anyway (list of str); uid: the job owner's (int)"""
         self.files, self.directories = [], []
         for file in found.files:
             names = [(path, places.beneath(path)) for path in file.names]
@@ -116,7 +116,7 @@ def _open(files, opened):
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     for file, _names in files:
         fifo = stat.S_ISFIFO(file.status.st_mode)
-        opened.append(os.open(file.way, os.O_CLOEXEC | (os.O_PATH if fifo else os.O_RDONLY)))
+        opened.append(os.open(file.proc_path, os.O_CLOEXEC | (os.O_PATH if fifo else os.O_RDONLY)))
         if not os.path.samestat(os.fstat(opened[-1]), file.status):
             os.close(opened.pop())
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
@@ -191,7 +191,7 @@ def _describe(file, names):
     status = file.status
     return {"kind": "fifo" if stat.S_ISFIFO(status.st_mode) else "file", "path": names[0][0], "beneath": names[0][1],
             "links": names[1:], "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "size": status.st_size,
-            "mtime_ns": status.st_mtime_ns, "state": state(status),
+            "mtime_ns": status.st_mtime_ns, "state": format_state(status),
             "opened": "write" if file.written else "append" if file.logged else "read"}
 
 
@@ -203,7 +203,7 @@ def need(places, root, limit, output, uid):
     :param places: Places; root: pid of the job's root process (int); limit: bytes (int)
     :param output: the job's files in pbs_mom's spool (list of str), which are not counted; uid: the job owner's (int)
     """
-    load = Load(look(root, places.directories), places, output, uid)
+    load = Load(find_open_files(root, places.directories), places, output, uid)
     return [load.bytes, len(load.files) + len(load.trees)] if load.bytes <= limit else [0, 0]
 
 

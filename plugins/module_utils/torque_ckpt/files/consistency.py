@@ -43,7 +43,7 @@ def record(found, left_out, trees=()):
     filesystem is empty where times tell nothing: of what others write on a node's own file systems (caches of its accounts, say), and of
     the job's script, which pbs_mom writes anew when the job comes back.
 
-    :param found: open_files.Found
+    :param found: open_files.OpenFiles
     :param left_out: paths of files that travel (set of str)
     :param trees: directories that travel (list of str)
     """
@@ -54,12 +54,12 @@ def record(found, left_out, trees=()):
             continue
         if left_out.intersection(file.names) or any(name.startswith(tree + "/") for name in file.names for tree in trees):
             continue
-        place, mount = _file_system(file.way, file.names[0], table), mounts.find_mount(file.names[0], table)
+        place, mount = _file_system(file.proc_path, file.names[0], table), mounts.of(file.names[0], table)
         if not (writable or file.status.st_uid == os.geteuid() or mount and mounts.is_shared(mount)):
             place = ""
         if any(name.startswith(output.scripts() + "/") for name in file.names):
             place = ""
-        files.append({"path": file.names[0], "size": file.status.st_size, "writable": writable, "append": file.appended(),
+        files.append({"path": file.names[0], "size": file.status.st_size, "writable": writable, "append": file.is_append_only(),
                       "inode": file.status.st_ino, "mtime_ns": file.status.st_mtime_ns, "ctime_ns": file.status.st_ctime_ns,
                       "filesystem": place})
     return files

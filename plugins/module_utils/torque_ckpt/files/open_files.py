@@ -1,6 +1,6 @@
-"""What a process tree has open, by /proc. Look while it stands still.
+"""What a process tree has open, by /proc, while it stands still.
 
-Everything is proven by device and inode: a name counts only if it still leads to what the process has open.
+Everything is checked by device and inode: a name counts only if it still leads to what the process has open.
 Files without a name are the engine's.
 """
 import os
@@ -13,26 +13,26 @@ from ..system import mounts, processes
 class File:
     """A regular file or named pipe that the tree has open or mapped.
 
-    names   list of str: the names by which the tree knows it
-    status  os.stat_result
-    way     str: a path in /proc that leads to the very file
-    written bool: some process may write to it anywhere (a descriptor for writing, a shared mapping of one)
-    logged  bool: some descriptor is for appending only
-    read    bool: some descriptor is for reading only
-    held    bool: there is a descriptor or a shared mapping; otherwise the file is a program, a library or the like
+    names      list of str: the names by which the tree knows it
+    status     os.stat_result
+    proc_path  str: a path in /proc that leads to the very file
+    written    bool: some process may write to it anywhere (a descriptor for writing, a shared mapping of one)
+    logged     bool: some descriptor is for appending only
+    read       bool: some descriptor is for reading only
+    held       bool: there is a descriptor or a shared mapping; otherwise the file is a program, a library or the like
     """
 
-    def __init__(self, status, way):
-        self.names, self.status, self.way = [], status, way
+    def __init__(self, status, proc_path):
+        self.names, self.status, self.proc_path = [], status, proc_path
         self.written = self.logged = self.read = self.held = False
 
-    def appended(self):
+    def is_append_only(self):
         """Whether all descriptors are for appending only (bool)."""
         return self.logged and not self.written and not self.read
 
 
-class Found:
-    """What look() found.
+class OpenFiles:
+    """What find_open_files() returns.
 
     files        list of File
     directories  dict of os.stat_result by path (str): working directories, open ones, and those of bound sockets
@@ -47,12 +47,12 @@ class Found:
         """See the class."""
         return list(self._files.values())
 
-    def add(self, path, way):
-        """Take in what way leads to, if path is its name; return the File, if it is one."""
+    def add(self, path, proc_path):
+        """Add what proc_path leads to, if path is its name; return the File, if it is one."""
         if not path.startswith("/") or path.startswith(("/proc/", "/sys/", "/dev/pts/")):
             return None
         try:
-            status = os.stat(way)
+            status = os.stat(proc_path)
             if not os.path.samestat(status, os.lstat(path)):
                 return None
         except OSError:
@@ -61,33 +61,33 @@ class Found:
             self.directories[path] = status
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
             return None
-        found = self._files.setdefault((status.st_dev, status.st_ino), File(status, way))
-        if path not in found.names:
-            found.names.append(path)
-        return found
+        file = self._files.setdefault((status.st_dev, status.st_ino), File(status, proc_path))
+        if path not in file.names:
+            file.names.append(path)
+        return file
 
 
-def state(status):
+def format_state(status):
     """Return what changes when anybody touches a file (str), from its os.stat_result."""
     return "%d %d %d %d" % (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
 
 
-def _flags(pid, number):
+def _read_flags(pid, number):
     with open("/proc/%d/fdinfo/%s" % (pid, number), "rb") as stream:
         return int(stream.read().split(b"flags:", 1)[1].split(None, 1)[0], 8)
 
 
-def _descriptors(found, pid, sockets):
+def _add_descriptors(open_files, pid, sockets):
     for number in os.listdir("/proc/%d/fd" % pid):
-        way = "/proc/%d/fd/%s" % (pid, number)
+        proc_path = "/proc/%d/fd/%s" % (pid, number)
         try:
-            path = os.readlink(way)
+            path = os.readlink(proc_path)
             if path.startswith("socket:["):
                 sockets.add(path[8:-1])
-            file = found.add(path, way)
+            file = open_files.add(path, proc_path)
             if file is None:
                 continue
-            flags = _flags(pid, number)
+            flags = _read_flags(pid, number)
         except FileNotFoundError:
             continue  # this thread's own view of it has just gone
         mode = flags & os.O_ACCMODE
@@ -102,8 +102,8 @@ def _descriptors(found, pid, sockets):
             file.written = True
 
 
-def _mappings(found, pid, directories):
-    """Shared mappings, and in these directories also private ones: programs, libraries."""
+def _add_mappings(open_files, pid, directories):
+    """Add shared mappings, and in these directories also private ones: programs, libraries."""
     with open("/proc/%d/maps" % pid, "rb") as stream:
         lines = [line.split(None, 5) for line in stream if b" /" in line]
     seen = set()
@@ -112,16 +112,16 @@ def _mappings(found, pid, directories):
         if (path, shared) in seen or not (shared or any(mounts.is_beneath(path, directory) for directory in directories)):
             continue
         seen.add((path, shared))
-        way = "/proc/%d/map_files/%x-%x" % ((pid,) + tuple(int(number, 16) for number in fields[0].split(b"-")))
+        proc_path = "/proc/%d/map_files/%x-%x" % ((pid,) + tuple(int(number, 16) for number in fields[0].split(b"-")))
         try:
-            path = os.readlink(way)
-            os.stat(way)
-            may_write = os.lstat(way).st_mode & stat.S_IWUSR
+            path = os.readlink(proc_path)
+            os.stat(proc_path)
+            may_write = os.lstat(proc_path).st_mode & stat.S_IWUSR
         except PermissionError:
-            way, may_write = path, True  # without CAP_CHECKPOINT_RESTORE
+            proc_path, may_write = path, True  # without CAP_CHECKPOINT_RESTORE
         except OSError:
             continue
-        file = found.add(path, way)
+        file = open_files.add(path, proc_path)
         if file is not None and shared:
             file.held = True
             if may_write:
@@ -130,8 +130,8 @@ def _mappings(found, pid, directories):
                 file.read = True
 
 
-def _bound(found, pid, sockets):
-    """The directories of sockets: the engine makes the sockets, but not these."""
+def _add_socket_directories(open_files, pid, sockets):
+    """Add the directories of sockets: the engine creates the sockets, but not these."""
     try:
         with open("/proc/%d/net/unix" % pid, "rb") as stream:
             lines = [line.split(None, 7) for line in stream]
@@ -140,11 +140,11 @@ def _bound(found, pid, sockets):
     for fields in lines:
         if len(fields) == 8 and fields[6].decode() in sockets:
             directory = os.path.dirname(os.fsdecode(fields[7][:-1]))
-            found.add(directory, directory)
+            open_files.add(directory, directory)
 
 
 def _has_memory(pid):
-    """Whether there is a process that is not ending: then its memory goes first, before its files and before its state tells."""
+    """Whether there is a process that is not ending: then its memory goes first, before its files and before its state shows it."""
     try:
         with open("/proc/%d/statm" % pid, "rb") as stream:
             return not stream.read().startswith(b"0 ")
@@ -152,25 +152,25 @@ def _has_memory(pid):
         return False
 
 
-def look(root, directories):
-    """Return what the tree under root (pid) has Found.
+def find_open_files(root, directories):
+    """Return the OpenFiles of the tree under root (pid).
 
     :param directories: where private mappings count, too (list of str)
-    :raises HookError: SYSTEM when a process cannot be looked at that is not ending
+    :raises HookError: SYSTEM when a process that is not ending cannot be examined
     """
-    found = Found()
+    open_files = OpenFiles()
     for pid in processes.list_tree(root):
         sockets = set()
         try:
-            _descriptors(found, pid, sockets)
-            _mappings(found, pid, directories)
-            found.add(os.readlink("/proc/%d/exe" % pid), "/proc/%d/exe" % pid)
-            found.add(os.readlink("/proc/%d/cwd" % pid), "/proc/%d/cwd" % pid)
+            _add_descriptors(open_files, pid, sockets)
+            _add_mappings(open_files, pid, directories)
+            open_files.add(os.readlink("/proc/%d/exe" % pid), "/proc/%d/exe" % pid)
+            open_files.add(os.readlink("/proc/%d/cwd" % pid), "/proc/%d/cwd" % pid)
         except OSError as error:
-            there = processes.read_process(pid)
-            if there is not None and _has_memory(pid):
+            process = processes.read_process(pid)
+            if process is not None and _has_memory(pid):
                 raise HookError(SYSTEM, "cannot see what process %d (%s) of the job has open: %s; the job runs on"
-                                % (pid, plain(there.name), error.strerror))
+                                % (pid, plain(process.name), error.strerror))
         if sockets:
-            _bound(found, pid, sockets)
-    return found
+            _add_socket_directories(open_files, pid, sockets)
+    return open_files

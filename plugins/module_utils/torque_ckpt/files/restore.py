@@ -11,7 +11,7 @@ from ..image import schema
 from ..system import mounts
 from . import scratch, sparse
 from .capture import left
-from .open_files import state
+from .open_files import format_state
 
 _PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -240,7 +240,7 @@ class _File:
 
     @staticmethod
     def is_same(work, entry, path, parent, there):
-        mine = work.left.get(path) == state(there)
+        mine = work.left.get(path) == format_state(there)
         if there.st_size != entry["size"]:
             if mine:
                 return False

@@ -6,7 +6,7 @@ import os
 import stat
 
 from ..errors import HookError, CANNOT_WRITE, plain
-from .open_files import state as state_of
+from .open_files import format_state
 
 _PART = ".ckpt-torque-part"
 """A directory in the one that is being filled; what is in it when a restart begins is of no use."""
@@ -45,7 +45,7 @@ def state(path):
     import hashlib
     digest = hashlib.sha256()
     for name, status in _walk(path):
-        digest.update(("%s %s\n" % (ascii(name), state_of(status))).encode())
+        digest.update(("%s %s\n" % (ascii(name), format_state(status))).encode())
     return digest.hexdigest()
 
 

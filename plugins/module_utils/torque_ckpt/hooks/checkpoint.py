@@ -49,7 +49,7 @@ class Companions:
     def while_frozen(self):
         """Find what the tree has open; copy what could change."""
         job, target = self._job, self._target
-        self._open_files = open_files.look(target.root.pid, self._places.directories)
+        self._open_files = open_files.find_open_files(target.root.pid, self._places.directories)
         self._streams = output.look(target.spooled, job.user.uid)
         load = capture.Load(self._open_files, self._places, target.spooled, job.user.uid)
         self._capture = capture.Capture(self._image, load, job.settings["node_local_bytes"])

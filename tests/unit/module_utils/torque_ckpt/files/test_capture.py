@@ -49,7 +49,7 @@ class Trip:
         """Look at a child that has done work()."""
         pid = self.keep(work)
         places = capture.Places(self.settings, pid)
-        return capture.Load(open_files.look(pid, places.directories), places, output, uid)
+        return capture.Load(open_files.find_open_files(pid, places.directories), places, output, uid)
 
     def save(self, work, between=lambda: None, **options):
         """Carry what a child that has done work() has open; return what the manifest says."""
@@ -277,7 +277,7 @@ def test_file_that_cannot_be_read(trip):
     trip.write("data", mode=0o200)
     load = trip.load(lambda: os.open(trip.path("data"), os.O_WRONLY))
     if os.geteuid() == 0:
-        load.files[0][0].way = trip.path("gone")
+        load.files[0][0].proc_path = trip.path("gone")
     copying = capture.Capture(trip.image, load, 1 << 30)
     copying.while_frozen()
     assert copying.after_thaw() == {"carried": [], "bound": True, "bound_reason": "%s cannot be read (%s)" % (
@@ -315,7 +315,7 @@ def test_the_same_is_left_alone(trip, found):
     trip.write("second")
     before = os.stat(trip.path("second"))
     putting = trip.put_back(found)
-    assert open_files.state(os.stat(trip.path("second"))) == open_files.state(before)
+    assert open_files.format_state(os.stat(trip.path("second"))) == open_files.format_state(before)
     putting.undo()
     assert trip.listing() == {"second": ("-rw-------", 1, 5)}
 

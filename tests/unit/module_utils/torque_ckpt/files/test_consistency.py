@@ -22,7 +22,7 @@ def record(keep, tmp_path):
             with open(os.path.join(top, name), "w") as stream:
                 stream.write("12345")
         pid = keep(lambda: [os.open(os.path.join(top, name), flags) for name, flags in files.items()])
-        return [entry for entry in consistency.record(open_files.look(pid, []), **dict({"left_out": set()}, **options))
+        return [entry for entry in consistency.record(open_files.find_open_files(pid, []), **dict({"left_out": set()}, **options))
                 if entry["path"].startswith(top)]
     return run
 
@@ -300,7 +300,8 @@ def test_what_others_write_on_the_node(keep, monkeypatch, tmp_path, kind, noted)
     os.chown(path, 1234, -1)
     monkeypatch.setattr(consistency.mounts, "read_mounts", lambda: {"/": mounts.Mount("/", "x", kind, [])})
     pid = keep(lambda: os.open(path, os.O_RDONLY))
-    assert [entry["filesystem"] for entry in consistency.record(open_files.look(pid, []), set()) if entry["path"] == path] == [noted]
+    entries = consistency.record(open_files.find_open_files(pid, []), set())
+    assert [entry["filesystem"] for entry in entries if entry["path"] == path] == [noted]
 
 
 def test_times_are_noted_after_the_flush(entry):

@@ -18,7 +18,7 @@ def look(keep, tmp_path):
     top = os.path.realpath(str(tmp_path))
 
     def run(work, directories=None):
-        found = open_files.look(keep(work), [top] if directories is None else directories)
+        found = open_files.find_open_files(keep(work), [top] if directories is None else directories)
         files = {tuple(os.path.relpath(name, top) for name in sorted(file.names)): file for file in found.files
                  if any(mounts.is_beneath(name, top) for name in file.names)}
         return files, sorted(os.path.relpath(path, top) for path in found.directories if mounts.is_beneath(path, top))
@@ -40,14 +40,14 @@ def test_how_a_file_is_open(look, tmp_path, flags, words, appended):
     (tmp_path / "file").write_text("hello")
     files, _directories = look(lambda: os.open(str(tmp_path / "file"), flags))
     file = files[("file",)]
-    assert (how(file), file.appended(), file.status.st_size) == (words, appended, 5)
-    assert os.path.samestat(os.stat(file.way) if os.path.exists(file.way) else file.status, file.status)
+    assert (how(file), file.is_append_only(), file.status.st_size) == (words, appended, 5)
+    assert os.path.samestat(os.stat(file.proc_path) if os.path.exists(file.proc_path) else file.status, file.status)
 
 
 def test_one_file_opened_twice_is_one(look, tmp_path):
     (tmp_path / "file").write_text("")
     files, _directories = look(lambda: [os.open(str(tmp_path / "file"), flags) for flags in (os.O_RDONLY, os.O_WRONLY | os.O_APPEND)])
-    assert [(names, how(file), file.appended()) for names, file in files.items()] == [(("file",), ["logged", "read", "held"], False)]
+    assert [(names, how(file), file.is_append_only()) for names, file in files.items()] == [(("file",), ["logged", "read", "held"], False)]
 
 
 def test_names_of_a_hard_link_are_kept_straight(look, tmp_path):
@@ -158,7 +158,7 @@ def test_zombie_is_passed_over(site, somebody, wait_until, as_owner):
         wait_until(lambda: processes.read_process(zombie).state == "Z")
 
         def work():
-            return [name for file in open_files.look(job.pid, []).files for name in file.names]
+            return [name for file in open_files.find_open_files(job.pid, []).files for name in file.names]
         capabilities = (privilege.CAP_SYS_PTRACE, privilege.CAP_CHECKPOINT_RESTORE)
         found = privilege.as_user(somebody, work, capabilities) if as_owner else work()
         job.kill()
@@ -180,7 +180,7 @@ def test_process_that_is_ending_is_passed_over(start_job, monkeypatch, wait_unti
         return processes.Process(number, 1, 1, 1, 1, state, 0, "sh", False)
     monkeypatch.setattr(open_files.os, "readlink", readlink)
     monkeypatch.setattr(open_files.processes, "read_process", process)
-    open_files.look(pid, [])
+    open_files.find_open_files(pid, [])
 
 
 def test_process_that_may_not_be_looked_into(in_child, somebody, start_job):
@@ -191,7 +191,7 @@ def test_process_that_may_not_be_looked_into(in_child, somebody, start_job):
     def work():
         privilege.become(somebody)
         try:
-            open_files.look(pid, [])
+            open_files.find_open_files(pid, [])
         except HookError as error:
             return error.code, str(error)
     assert in_child(work).result == [
@@ -210,11 +210,11 @@ def test_state_sees_every_change(tmp_path):
     path = str(tmp_path / "file")
     with open(path, "w") as stream:
         stream.write("hello")
-    seen = {open_files.state(os.stat(path))}
+    seen = {open_files.format_state(os.stat(path))}
     os.chmod(path, 0o640)
-    seen.add(open_files.state(os.stat(path)))
+    seen.add(open_files.format_state(os.stat(path)))
     with open(path, "r+") as stream:
         stream.write("HELLO")
     os.utime(path, (1, 1))
-    seen.add(open_files.state(os.stat(path)))
+    seen.add(open_files.format_state(os.stat(path)))
     assert len(seen) == 3
