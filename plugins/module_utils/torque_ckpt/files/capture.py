@@ -85,7 +85,7 @@ class Load:
             if place and status.st_uid == uid:
                 self.directories.append((path, place, status))
         self.trees = [path for path in places.trees if scratch.is_owned(path, uid)]
-        self.bytes = sum(_allocated(file.status) for file, _names in self.files) + sum(map(scratch.size, self.trees))
+        self.bytes = sum(_allocated(file.status) for file, _names in self.files) + sum(map(scratch.measure_size, self.trees))
 
     def what(self):
         """Return the names of its files and trees (str) for a sentence."""
@@ -99,7 +99,7 @@ def _copy(image, source, name, size, path):
     try:
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=image)
         try:
-            done = sparse.copy(source, target, size)
+            done = sparse.copy_data(source, target, size)
         finally:
             os.close(target)
             os.close(source)
@@ -159,7 +159,7 @@ class Capture:
                 self._copies.append(copy)
         for number, path in enumerate(load.trees, 1):
             name = "scratch-%d.tar" % number
-            self._entries.append(dict(scratch.save(self._image, name, path), kind="tree", name=name, path=path, beneath=path))
+            self._entries.append(dict(scratch.save_directory(self._image, name, path), kind="tree", name=name, path=path, beneath=path))
 
     def after_thaw(self):
         """Copy the other files; return what the manifest says (dict: "carried", "bound", "bound_reason").

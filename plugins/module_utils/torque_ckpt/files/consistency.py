@@ -57,7 +57,7 @@ def record(found, left_out, trees=()):
         place, mount = _file_system(file.proc_path, file.names[0], table), mounts.of(file.names[0], table)
         if not (writable or file.status.st_uid == os.geteuid() or mount and mounts.is_shared(mount)):
             place = ""
-        if any(name.startswith(output.scripts() + "/") for name in file.names):
+        if any(name.startswith(output.get_script_directory() + "/") for name in file.names):
             place = ""
         files.append({"path": file.names[0], "size": file.status.st_size, "writable": writable, "append": file.is_append_only(),
                       "inode": file.status.st_ino, "mtime_ns": file.status.st_mtime_ns, "ctime_ns": file.status.st_ctime_ns,

@@ -3,7 +3,7 @@
 pbs_mom keeps them in its spool directory, which is the node's own, and takes
 them away when the job is held. What the job wrote up to the image is copied
 into the image, and put back before the engine restores the processes that
-have the files open. Everything here but find() runs as the job's owner.
+have the files open. Everything here but find_output_files() runs as the job's owner.
 """
 import errno
 import os
@@ -17,7 +17,7 @@ from . import sparse
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # no link, and no waiting for a pipe's other end
 
 
-def find(leader, spool):
+def find_output_files(leader, spool):
     """Return the paths (list of str) of the files beneath spool that a job's leader has open as stdout and stderr.
 
     Files elsewhere (qsub -k, $spool_as_final_name) are where they belong, and those without a name are the engine's.
@@ -25,117 +25,117 @@ def find(leader, spool):
     :param leader: pid of the session leader (int)
     :param spool: pbs_mom's spool directory (str)
     """
-    found = []
+    paths = []
     for descriptor in (1, 2):
         try:
-            opened = "/proc/%d/fd/%d" % (leader, descriptor)
-            path, there = os.readlink(opened), os.stat(opened)
-            if os.path.dirname(path) != spool or path in found or not stat.S_ISREG(there.st_mode):
+            proc_path = "/proc/%d/fd/%d" % (leader, descriptor)
+            path, status = os.readlink(proc_path), os.stat(proc_path)
+            if os.path.dirname(path) != spool or path in paths or not stat.S_ISREG(status.st_mode):
                 continue
-            if os.path.samestat(there, os.lstat(path)):
-                found.append(path)
+            if os.path.samestat(status, os.lstat(path)):
+                paths.append(path)
         except OSError:
             pass  # closed, or removed
-    return found
+    return paths
 
 
-def directory():
+def get_spool_directory():
     """Return pbs_mom's spool directory (str); the root hooks are started in mom_priv, beside it."""
     return os.path.join(os.path.dirname(os.getcwd()), "spool")
 
 
-def scripts():
-    """Return the directory (str) into which pbs_mom writes a job's script, anew each time that it starts the job; see directory()."""
+def get_script_directory():
+    """Return the directory (str) into which pbs_mom writes a job's script, anew at each start of the job; see get_spool_directory()."""
     return os.path.join(os.getcwd(), "jobs")
 
 
-def lengths(paths):
+def read_sizes(paths):
     """Return the sizes (dict of int, by path) of files (list of str)."""
-    found = {}
+    sizes = {}
     for path in paths:
         try:
-            found[path] = os.lstat(path).st_size
+            sizes[path] = os.lstat(path).st_size
         except FileNotFoundError:
             pass  # the job has just removed it
-    return found
+    return sizes
 
 
-def _open(path, flags, uid):
-    """Open a spool file; anybody may make files in that directory, so it must be a plain one of the user's."""
+def _open_plain_file(path, flags, uid):
+    """Open a spool file; anybody may create files in that directory, so it must be a plain one of the user's."""
     descriptor = os.open(path, flags | _FLAGS, 0o600)
-    there = os.fstat(descriptor)
-    if not stat.S_ISREG(there.st_mode) or there.st_uid != uid or there.st_nlink != 1:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != uid or status.st_nlink != 1:
         os.close(descriptor)
         raise HookError(REFUSED, "the job's output %s is not a plain file of the job's owner; remove it and try again; image kept" % path)
     return descriptor
 
 
-def look(paths, uid):
+def open_output_files(paths, uid):
     """Open the files while the job stands still; return them (list of (name in the image, path, descriptor, os.stat_result)).
 
-    :param paths: from find (list of str)
+    :param paths: from find_output_files (list of str)
     :param uid: the job owner's uid (int)
     :raises HookError: CANNOT_WRITE when one cannot be read, REFUSED for a strange file
     """
-    found = []
+    opened = []
     for name, path in zip(schema.OUTPUT, paths):
         try:
-            source = _open(path, os.O_RDONLY, uid)
+            source = _open_plain_file(path, os.O_RDONLY, uid)
         except FileNotFoundError:
             continue  # the job has just removed it
         except OSError as error:
             raise HookError(CANNOT_WRITE, "cannot read the job's output %s: %s" % (path, error.strerror))
-        found.append((name, path, source, os.fstat(source)))
-    return found
+        opened.append((name, path, source, os.fstat(source)))
+    return opened
 
 
-def save(image, found):
-    """Copy the files into the image, as long as they were; return what the manifest says of them (list of {"name", "path", "mode"}).
+def save_output_files(image, opened):
+    """Copy the files into the image, as long as they were; return their entries for the manifest (list of {"name", "path", "mode"}).
 
     :param image: descriptor of the image
-    :param found: from look
+    :param opened: from open_output_files
     :raises HookError: CANNOT_WRITE when the store does not take them
     """
     saved = []
-    for name, path, source, there in found:
+    for name, path, source, status in opened:
         try:
             target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=image)
             try:
-                sparse.copy(source, target, there.st_size)
+                sparse.copy_data(source, target, status.st_size)
             finally:
                 os.close(target)
         except OSError as error:
             raise HookError(CANNOT_WRITE, "cannot copy the job's output %s into the image: %s" % (path, error.strerror))
         finally:
             os.close(source)
-        saved.append({"name": name, "path": path, "mode": stat.S_IMODE(there.st_mode)})
+        saved.append({"name": name, "path": path, "mode": stat.S_IMODE(status.st_mode)})
     return saved
 
 
-def _target(path, uid):
+def _open_target(path, uid):
     try:
-        return _open(path, os.O_WRONLY, uid)  # pbs_mom made it
+        return _open_plain_file(path, os.O_WRONLY, uid)  # pbs_mom created it
     except FileNotFoundError:
-        return _open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, uid)
+        return _open_plain_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, uid)
 
 
-def put_back(image, saved, uid):
+def restore_output_files(image, saved, uid):
     """Give the job's output files the content and mode they had when the image was made.
 
     :param image: descriptor of the image
-    :param saved: from save (list of dict)
+    :param saved: from save_output_files (list of dict)
     :param uid: the job owner's uid (int)
-    :raises HookError: TEMPORARY when there is no room for them, SYSTEM or REFUSED when it cannot be
+    :raises HookError: TEMPORARY when there is no free space for them, SYSTEM or REFUSED when they cannot be restored
     """
     for entry in saved:
         try:
             source = os.open(entry["name"], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=image)
             try:
-                target = _target(entry["path"], uid)
+                target = _open_target(entry["path"], uid)
                 try:
                     os.ftruncate(target, 0)  # not at once: it might have been another file
-                    os.fchmod(target, entry["mode"])  # the engine insists on it
-                    sparse.copy(source, target, os.fstat(source).st_size)
+                    os.fchmod(target, entry["mode"])  # the engine checks it
+                    sparse.copy_data(source, target, os.fstat(source).st_size)
                 finally:
                     os.close(target)
             finally:

@@ -62,7 +62,7 @@ class Ground:
                     if os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino != entry["inode"]:
                         continue
                     if entry["kind"] == "filled":
-                        scratch.empty(entry["path"])
+                        scratch.empty_directory(entry["path"])
                     elif entry["kind"] == "directory":
                         os.rmdir(name, dir_fd=parent)
                     else:
@@ -218,7 +218,7 @@ class _Tree:
 
     @staticmethod
     def is_same(work, _entry, path, _parent, _there):
-        if scratch.is_filled(path) and work.left.get(path) != scratch.state(path):
+        if scratch.is_filled(path) and work.left.get(path) != scratch.hash_directory(path):
             raise _refused(path, "is there already and is not empty")
         return False
 
@@ -229,9 +229,9 @@ class _Tree:
             os.mkdir(name, 0o700, dir_fd=parent)
             work.note("directory", path, beneath, os.stat(name, dir_fd=parent))
         except FileExistsError:
-            scratch.empty(path)  # of what this job left here, if it is not empty
+            scratch.empty_directory(path)  # of what this job left here, if it is not empty
         work.note("filled", path, beneath, os.stat(name, dir_fd=parent))
-        scratch.unpack(work.image, entry["name"], path)
+        scratch.unpack_archive(work.image, entry["name"], path)
         work.modes.append((path, entry))
 
 
@@ -247,7 +247,7 @@ class _File:
             raise _refused(path, "is there already with %d bytes, in the image it has %d" % (there.st_size, entry["size"]))
         with open(os.open(os.path.basename(path), os.O_RDONLY | _FLAGS, dir_fd=parent), "rb") as here, \
                 open(os.open(entry["name"], os.O_RDONLY | _FLAGS, dir_fd=work.image), "rb") as wanted:
-            same = sparse.is_same(here.fileno(), wanted.fileno(), entry["size"])
+            same = sparse.has_same_data(here.fileno(), wanted.fileno(), entry["size"])
         if same and stat.S_IMODE(there.st_mode) == entry["mode"]:
             work.whole.add(entry["path"])
             return True
@@ -283,7 +283,7 @@ def _copy_out(image, entry, name, parent):
         target, nameless = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600, dir_fd=parent), False
     try:
         with open(os.open(entry["name"], os.O_RDONLY | _FLAGS, dir_fd=image), "rb") as source:
-            sparse.copy(source.fileno(), target, entry["size"])
+            sparse.copy_data(source.fileno(), target, entry["size"])
         if entry["gid"] != os.fstat(target).st_gid:
             os.fchown(target, -1, entry["gid"])
         os.fchmod(target, entry["mode"])

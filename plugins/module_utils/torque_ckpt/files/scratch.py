@@ -9,7 +9,7 @@ from ..errors import HookError, CANNOT_WRITE, plain
 from .open_files import format_state
 
 _PART = ".ckpt-torque-part"
-"""A directory in the one that is being filled; what is in it when a restart begins is of no use."""
+"""A directory in the one that is being filled; what is in it when a restart begins is useless."""
 
 
 def is_owned(path, uid):
@@ -25,22 +25,22 @@ def _walk(path):
     """Yield (name relative to path, os.stat_result) for everything in it, each directory before what it holds; a fixed order."""
     def fail(error):
         raise error
-    for place, directories, files in os.walk(path, onerror=fail):
+    for parent, directories, files in os.walk(path, onerror=fail):
         directories.sort()
         for name in sorted(directories + files):
-            full = os.path.join(place, name)
+            full = os.path.join(parent, name)
             yield os.path.relpath(full, path), os.lstat(full)
 
 
-def size(path):
-    """Return how many bytes (int) the directory takes in an image; 0 for one that cannot be read: save() says why."""
+def measure_size(path):
+    """Return how many bytes (int) the directory takes in an image; 0 for one that cannot be read: save_directory() reports why."""
     try:
         return sum(1024 + status.st_size for _name, status in _walk(path) if not stat.S_ISDIR(status.st_mode))
     except OSError:
         return 0
 
 
-def state(path):
+def hash_directory(path):
     """Return what changes when anybody touches anything in the directory (str)."""
     import hashlib
     digest = hashlib.sha256()
@@ -49,12 +49,12 @@ def state(path):
     return digest.hexdigest()
 
 
-def save(image, name, path):
-    """Write the archive name of the directory path into the image (descriptor); return what the manifest says of it (dict).
+def save_directory(image, name, path):
+    """Write the archive name of the directory path into the image (descriptor); return its entry for the manifest (dict).
 
     :raises HookError: CANNOT_WRITE when it cannot be read or written
     """
-    import tarfile  # nobody else needs it
+    import tarfile  # needed nowhere else
     try:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=image)
         with os.fdopen(descriptor, "wb") as stream, tarfile.open(mode="w", fileobj=stream, format=tarfile.PAX_FORMAT) as archive:
@@ -73,7 +73,7 @@ def save(image, name, path):
     except (OSError, tarfile.TarError) as error:
         raise HookError(CANNOT_WRITE, "cannot copy the directory %s into the image: %s; the job runs on"
                         % (plain(path), getattr(error, "strerror", None) or error))
-    return {"mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "state": state(path)}
+    return {"mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "state": hash_directory(path)}
 
 
 def is_filled(path):
@@ -81,10 +81,10 @@ def is_filled(path):
     return bool(set(os.listdir(path)) - {_PART})
 
 
-def unpack(image, name, target):
+def unpack_archive(image, name, target):
     """Fill an empty directory (path, str) from the archive name of the image (descriptor).
 
-    :raises OSError: when something cannot be made
+    :raises OSError: when something cannot be created
     """
     import tarfile
     part, directories = os.path.join(target, _PART), []
@@ -101,36 +101,36 @@ def unpack(image, name, target):
                 directories.append(member)
             else:
                 archive.extract(member, part)
-                _give(path, member)
+                _set_attributes(path, member)
             archive.members = []
     for entry in os.listdir(part):
         os.rename(os.path.join(part, entry), os.path.join(target, entry))
     os.rmdir(part)
     for member in reversed(directories):  # not before: what is put into a directory changes its time, and needs its mode
-        _give(os.path.join(target, member.name), member)
+        _set_attributes(os.path.join(target, member.name), member)
 
 
-def _give(path, member):
+def _set_attributes(path, member):
     """Give what was unpacked its group (tarfile does this for root only), mode (set-id bits go with the old group), and exact time."""
     if member.gid != os.lstat(path).st_gid:
         os.chown(path, -1, member.gid, follow_symlinks=False)
     if not member.issym():
         os.chmod(path, member.mode)
-    time = int(member.pax_headers["mtime"].replace(".", ""))  # as save() wrote it: with nine digits
+    time = int(member.pax_headers["mtime"].replace(".", ""))  # as save_directory() wrote it: with nine digits
     os.utime(path, ns=(time, time), follow_symlinks=False)
 
 
-def empty(path):
+def empty_directory(path):
     """Remove everything in a directory (path, str)."""
     import shutil
     for entry in os.listdir(path):
         full = os.path.join(path, entry)
         if stat.S_ISDIR(os.lstat(full).st_mode):
             os.chmod(full, 0o700)
-            for place, directories, _files in os.walk(full):
+            for parent, directories, _files in os.walk(full):
                 for name in directories:
-                    if not os.path.islink(os.path.join(place, name)):
-                        os.chmod(os.path.join(place, name), 0o700)  # else what is in it could not be removed
+                    if not os.path.islink(os.path.join(parent, name)):
+                        os.chmod(os.path.join(parent, name), 0o700)  # else what is in it could not be removed
             shutil.rmtree(full)
         else:
             os.unlink(full)

@@ -5,7 +5,7 @@ import os
 _CHUNK = 1 << 20
 
 
-def pieces(descriptor, size):
+def list_pieces(descriptor, size):
     """Yield (offset, length) for each piece of data among the first size bytes of a file; between them are holes."""
     end = 0
     while end < size:
@@ -21,8 +21,8 @@ def pieces(descriptor, size):
         yield start, end - start
 
 
-def _chunks(descriptor, size):
-    for start, length in pieces(descriptor, size):
+def _read_chunks(descriptor, size):
+    for start, length in list_pieces(descriptor, size):
         done = 0
         while done < length:
             chunk = os.pread(descriptor, min(_CHUNK, length - done), start + done)
@@ -32,10 +32,10 @@ def _chunks(descriptor, size):
             done += len(chunk)
 
 
-def copy(source, target, size):
+def copy_data(source, target, size):
     """Copy the first size bytes of one file (descriptor) into another, empty one; return how many source had (int)."""
     size = min(size, os.fstat(source).st_size)
-    for start, chunk in _chunks(source, size):
+    for start, chunk in _read_chunks(source, size):
         os.lseek(target, start, os.SEEK_SET)
         done = 0
         while done < len(chunk):
@@ -45,11 +45,11 @@ def copy(source, target, size):
     return size
 
 
-def is_same(one, other, size):
+def has_same_data(first, second, size):
     """Whether the first size bytes of two files (descriptors) are the same."""
-    for mine, yours in ((one, other), (other, one)):
-        if not all(os.pread(yours, len(chunk), start) == chunk for start, chunk in _chunks(mine, size)):
+    for source, target in ((first, second), (second, first)):
+        if not all(os.pread(target, len(chunk), start) == chunk for start, chunk in _read_chunks(source, size)):
             return False
-        if list(pieces(mine, size)) == [(0, size)]:
+        if list(list_pieces(source, size)) == [(0, size)]:
             break  # else what is a hole in one may be data in the other
     return True

@@ -50,7 +50,7 @@ class Companions:
         """Find what the tree has open; copy what could change."""
         job, target = self._job, self._target
         self._open_files = open_files.find_open_files(target.root.pid, self._places.directories)
-        self._streams = output.look(target.spooled, job.user.uid)
+        self._streams = output.open_output_files(target.spooled, job.user.uid)
         load = capture.Load(self._open_files, self._places, target.spooled, job.user.uid)
         self._capture = capture.Capture(self._image, load, job.settings["node_local_bytes"])
         self._capture.while_frozen()
@@ -60,7 +60,7 @@ class Companions:
         facts = self._capture.after_thaw()
         travelling = set(self._target.spooled) | capture.paths(facts)
         facts["open_files"] = consistency.record(self._open_files, travelling, [] if facts["bound"] else self._places.trees)
-        return dict(facts, left=self._target.left, spool=output.save(self._image, self._streams))
+        return dict(facts, left=self._target.left, spool=output.save_output_files(self._image, self._streams))
 
 
 def _find_target(job):
@@ -69,8 +69,9 @@ def _find_target(job):
     suspension.heal(job.records, root.pid)
     # A restart hook does not have the job's output open as the run hook has.
     spooled, left, life = (identity.read_recorded(job.records, root, key) for key in ("output", "left", "incarnation"))
-    spooled = spooled or output.find(root.ppid, output.directory())
-    return Target(root, spooled, left, life, capacity.estimate_need(processes.list_tree(root.pid), sum(output.lengths(spooled).values())))
+    spooled = spooled or output.find_output_files(root.ppid, output.get_spool_directory())
+    needed = capacity.estimate_need(processes.list_tree(root.pid), sum(output.read_sizes(spooled).values()))
+    return Target(root, spooled, left, life, needed)
 
 
 def _check_capacity(job, target, place, places, draft):

@@ -149,7 +149,7 @@ def _present(job, name):
     if name != call.name:  # pbs_mom's names count seconds
         _publish(directory, image, shown, described, call.name)
     try:
-        output.put_back(image, described["spool"], job.user.uid)  # or pbs_mom delivers an empty file over the job's output
+        output.restore_output_files(image, described["spool"], job.user.uid)  # or pbs_mom delivers an empty file over the job's output
     except HookError:
         pass
 

@@ -86,7 +86,7 @@ def _restore_image(job, place, channel):
         undo.callback(files.undo)
         with phases.measure("output"):  # before anything has the files open
             files.do()
-            output.put_back(image, described["spool"], user.uid)
+            output.restore_output_files(image, described["spool"], user.uid)
         with phases.measure("restore"):
             before = incarnation.begin(directory, call.job_id, described.get("generation", 0))
             undo.callback(incarnation.put_back, directory, call.job_id, before)

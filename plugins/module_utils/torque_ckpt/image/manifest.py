@@ -54,7 +54,7 @@ def write(directory, call, user, facts, seal, plain=None, private=None, holds_me
         root            pid of the job's root process (int)
         pids            every process and thread id in the image (list of int)
         frozen_seconds  how long the engine held the job (float, seconds)
-        spool           which of the files are the job's output, from output.save (list of dict)
+        spool           which of the files are the job's output, from output.save_output_files (list of dict)
         and what capture.save, capture.left and consistency.record say
     :param seal: called with the manifest (dict), returns it with the fields that prove it (seal.ask_to_seal)
     :param plain: what compression.compress said (dict)

@@ -53,41 +53,41 @@ def listing(top):
 
 
 def test_everything_comes_back(tree, image, tmp_path):
-    said = scratch.save(image, "scratch-1.tar", tree)
+    said = scratch.save_directory(image, "scratch-1.tar", tree)
     assert said["mode"] == stat.S_IMODE(os.stat(tree).st_mode)
     (tmp_path / "back").mkdir()
-    scratch.unpack(image, "scratch-1.tar", str(tmp_path / "back"))
+    scratch.unpack_archive(image, "scratch-1.tar", str(tmp_path / "back"))
     assert listing(str(tmp_path / "back")) == listing(tree)
     assert os.path.samefile(str(tmp_path / "back" / "large"), str(tmp_path / "back" / "twin"))
-    scratch.empty(str(tmp_path / "back"))
+    scratch.empty_directory(str(tmp_path / "back"))
     assert os.listdir(str(tmp_path / "back")) == []
 
 
 def test_any_tar_reads_it(tree, image, tmp_path):
     import subprocess
-    scratch.save(image, "scratch-1.tar", tree)
+    scratch.save_directory(image, "scratch-1.tar", tree)
     said = subprocess.run(["tar", "-tf", str(tmp_path / "image" / "scratch-1.tar")], stdout=subprocess.PIPE, check=True).stdout
     assert b"a/closed/file\n" in said
 
 
 def test_what_an_unpack_that_was_killed_left_is_of_no_use(tree, image, tmp_path):
-    scratch.save(image, "scratch-1.tar", tree)
+    scratch.save_directory(image, "scratch-1.tar", tree)
     back = tmp_path / "back"
     (back / ".ckpt-torque-part" / "half").mkdir(parents=True)
     assert not scratch.is_filled(str(back))
-    scratch.empty(str(back))
-    scratch.unpack(image, "scratch-1.tar", str(back))
+    scratch.empty_directory(str(back))
+    scratch.unpack_archive(image, "scratch-1.tar", str(back))
     assert scratch.is_filled(str(back))
     assert listing(str(back)) == listing(tree)
 
 
 def test_size_and_state(tree):
-    assert 200000 < scratch.size(tree) < 220000
-    assert scratch.size("/nonexistent") == 0
-    before = scratch.state(tree)
-    assert scratch.state(tree) == before
+    assert 200000 < scratch.measure_size(tree) < 220000
+    assert scratch.measure_size("/nonexistent") == 0
+    before = scratch.hash_directory(tree)
+    assert scratch.hash_directory(tree) == before
     os.chmod(tree + "/large", 0o700)
-    assert scratch.state(tree) != before
+    assert scratch.hash_directory(tree) != before
 
 
 def test_is_owned(tree, tmp_path):
@@ -102,7 +102,7 @@ def test_is_owned(tree, tmp_path):
 def test_archive_that_cannot_be_written(tree, image, tmp_path):
     (tmp_path / "image" / "scratch-1.tar").write_text("in the way")
     with pytest.raises(HookError) as caught:
-        scratch.save(image, "scratch-1.tar", tree)
+        scratch.save_directory(image, "scratch-1.tar", tree)
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "cannot copy the directory %s into the image: File exists; the job runs on" % tree)
 
@@ -117,6 +117,6 @@ def test_archive_that_leads_out(image, tmp_path, name):
         archive.addfile(member, io.BytesIO(b"x"))
     (tmp_path / "back").mkdir()
     with pytest.raises(OSError) as caught:
-        scratch.unpack(image, "bad.tar", str(tmp_path / "back"))
+        scratch.unpack_archive(image, "bad.tar", str(tmp_path / "back"))
     assert caught.value.strerror == "the archive holds %s" % name
     assert not (tmp_path / "out").exists()

@@ -38,29 +38,29 @@ def text(descriptor):
 ])
 def test_copy_is_the_same(file, size, pieces):
     source, target = file(size, pieces), file(0)
-    assert sparse.copy(source, target, size) == size
+    assert sparse.copy_data(source, target, size) == size
     assert text(target) == text(source)
-    assert sparse.is_same(source, target, size)
+    assert sparse.has_same_data(source, target, size)
 
 
 def test_holes_stay_holes(file):
     source, target = file(3 << 30, {1 << 30: b"a", (2 << 30) - 1: b"b"}), file(0)
     if os.fstat(source).st_blocks * 512 > MIB:
         pytest.skip("this file system knows no holes")
-    assert sparse.copy(source, target, 3 << 30) == 3 << 30
+    assert sparse.copy_data(source, target, 3 << 30) == 3 << 30
     assert os.fstat(target).st_blocks * 512 <= MIB
-    assert sparse.is_same(source, target, 3 << 30)
+    assert sparse.has_same_data(source, target, 3 << 30)
 
 
 def test_only_the_first_bytes(file):
     source, target = file(11, {0: b"before" b"after"}), file(0)
-    assert sparse.copy(source, target, 6) == 6
+    assert sparse.copy_data(source, target, 6) == 6
     assert text(target) == b"before"
 
 
 def test_less_than_expected(file):
     source, target = file(4, {0: b"less"}), file(0)
-    assert sparse.copy(source, target, 9) == 4
+    assert sparse.copy_data(source, target, 9) == 4
     assert text(target) == b"less"
 
 
@@ -71,10 +71,10 @@ def test_less_than_expected(file):
     ({0: b"x" * 4 * MIB}, {0: b"x" * (4 * MIB - 1)}),
 ])
 def test_differences_are_seen(file, one, other):
-    assert not sparse.is_same(file(8 * MIB, one), file(8 * MIB, other), 8 * MIB)
+    assert not sparse.has_same_data(file(8 * MIB, one), file(8 * MIB, other), 8 * MIB)
 
 
 def test_zeros_are_like_a_hole(file):
     one, other = file(8 * MIB), file(8 * MIB, {0: b"\0" * 8 * MIB})
-    assert sparse.is_same(one, other, 8 * MIB)
-    assert sparse.is_same(other, one, 8 * MIB)
+    assert sparse.has_same_data(one, other, 8 * MIB)
+    assert sparse.has_same_data(other, one, 8 * MIB)
