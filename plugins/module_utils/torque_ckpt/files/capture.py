@@ -1,7 +1,7 @@
 """Files on the node's own file systems travel with the image, as the job's output does.
 
 What the tree has open beneath the carried directories (/tmp and the like) is copied into the image, each file once, and put
-back before the engine restores, where nothing stands in the way. What would exceed the limit stays where it is: the
+back before the engine restores, if nothing is in the way. What would exceed the limit stays where it is: the
 image is then bound to its node. Everything here runs as the job's owner.
 """
 import errno
@@ -21,19 +21,19 @@ _LEFT_MOST = 1000
 
 # -- what is to be carried ----------------------------------------------------
 
-def _expand(names, root):
+def _expand_names(names, root):
     """Return the configured names (list of str) with $TMPDIR of the job's root process (pid), resolved; those without it left out."""
     temporary = os.fsdecode(processes.read_variable(root, "TMPDIR") or b"")
-    found = []
+    paths = []
     for name in names:
         start, rest = (temporary, name[len("$TMPDIR"):]) if name.startswith("$TMPDIR") else ("/", name)
         if os.path.isabs(start):
-            found.append(os.path.realpath(start + rest))
-    return found
+            paths.append(os.path.realpath(start + rest))
+    return paths
 
 
-class Places:
-    """Where a job's files are carried from.
+class NodeLocal:
+    """The node's own directories from which a job's files are carried.
 
     directories  list of str: outermost ones only
     trees        list of str: whole directories that are carried
@@ -41,25 +41,27 @@ class Places:
 
     def __init__(self, settings, root):
         """:param settings: dict from config.load; root: pid of the job's root process (int)"""
-        self._mounts = mounts.read_mounts()
-        found = _expand(settings["node_local_directories"], root)
-        self.directories = [path for path in found if self._is_local(path) and not any(mounts.is_beneath(path, other) for other in found)]
-        trees = _expand(settings["node_local_trees"], root)
-        self.trees = sorted({path for path in trees if self._is_local(path) and not any(mounts.is_beneath(path, other) for other in trees)})
+        self._mounts = mounts.table()
+        directories = _expand_names(settings["node_local_directories"], root)
+        self.directories = [path for path in directories
+                            if self._is_local(path) and not any(mounts.is_beneath(path, outer) for outer in directories)]
+        trees = _expand_names(settings["node_local_trees"], root)
+        self.trees = sorted({path for path in trees if self._is_local(path) and not any(mounts.is_beneath(path, outer) for outer in trees)})
 
     def _is_local(self, path):
         """Whether only this node sees what is in the directory path (str): nothing else needs to be carried."""
-        there = mounts.find_mount(path, self._mounts)
-        return there is None or not mounts.is_shared(there)
+        mount = mounts.of(path, self._mounts)
+        return mount is None or not mounts.is_shared(mount)
 
-    def beneath(self, path):
+    def find_directory(self, path):
         """Return the carried directory (str) that holds path (str), or None: those in a carried tree are in none."""
         if any(mounts.is_beneath(path, tree) or path == tree for tree in self.trees):
             return None
-        return next((place for place in self.directories if mounts.is_beneath(path, place) and self._is_local(os.path.dirname(path))), None)
+        holders = (directory for directory in self.directories if mounts.is_beneath(path, directory))
+        return next((directory for directory in holders if self._is_local(os.path.dirname(path))), None)
 
 
-def _allocated(status):
+def _count_allocated(status):
     return min(status.st_size, status.st_blocks * 512)
 
 
@@ -72,30 +74,30 @@ class Load:
     bytes        int: what it takes in the image
     """
 
-    def __init__(self, found, places, output, uid):
-        """:param found: open_files.OpenFiles; places: Places; output: files that travel anyway (list of str); uid: the job owner's (int)"""
+    def __init__(self, open_files, node_local, output, uid):
+        """:param open_files: OpenFiles; node_local: NodeLocal; output: files that travel anyway (list of str); uid: the owner's (int)"""
         self.files, self.directories = [], []
-        for file in found.files:
-            names = [(path, places.beneath(path)) for path in file.names]
+        for file in open_files.files:
+            names = [(path, node_local.find_directory(path)) for path in file.names]
             names = [pair for pair in names if pair[1]]
             if names and file.status.st_uid == uid and not set(file.names).intersection(output):
                 self.files.append((file, names))
-        for path, status in sorted(found.directories.items()):
-            place = places.beneath(path)
-            if place and status.st_uid == uid:
-                self.directories.append((path, place, status))
-        self.trees = [path for path in places.trees if scratch.is_owned(path, uid)]
-        self.bytes = sum(_allocated(file.status) for file, _names in self.files) + sum(map(scratch.measure_size, self.trees))
+        for path, status in sorted(open_files.directories.items()):
+            directory = node_local.find_directory(path)
+            if directory and status.st_uid == uid:
+                self.directories.append((path, directory, status))
+        self.trees = [path for path in node_local.trees if scratch.is_owned(path, uid)]
+        self.bytes = sum(_count_allocated(file.status) for file, _names in self.files) + sum(map(scratch.measure_size, self.trees))
 
-    def what(self):
+    def format_names(self):
         """Return the names of its files and trees (str) for a sentence."""
-        names = self.trees + [names[0][0] for _file, names in sorted(self.files, key=lambda pair: -_allocated(pair[0].status))]
+        names = self.trees + [names[0][0] for _file, names in sorted(self.files, key=lambda pair: -_count_allocated(pair[0].status))]
         return ", ".join(map(plain, names[:3])) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
 
 # -- into the image -------------------------------------------------------------
 
-def _copy(image, source, name, size, path):
+def _copy_file(image, source, name, size, path):
     try:
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=image)
         try:
@@ -110,7 +112,7 @@ def _copy(image, source, name, size, path):
                         % (plain(path), done, size))
 
 
-def _open(files, opened):
+def _open_files(files, opened):
     """Open the files (Load.files) for reading and append their descriptors to opened (list)."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -132,21 +134,21 @@ class Capture:
 
     def __init__(self, image, load, limit):
         self._image, self._load, self._limit = image, load, limit
-        self._entries, self._copies, self._reason = [], [], ""
+        self._entries, self._copies, self._bound_reason = [], [], ""
 
     def while_frozen(self):
         """Copy whole trees, and files that somebody may be changing.
 
         :raises HookError: CANNOT_WRITE
         """
-        opened = self._open_files()
-        if self._reason:
+        opened = self._open_sources()
+        if self._bound_reason:
             return
         load = self._load
-        self._entries = [{"kind": "directory", "path": path, "beneath": place, "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid}
-                         for path, place, status in load.directories]
+        self._entries = [{"kind": "directory", "path": path, "beneath": directory, "mode": stat.S_IMODE(status.st_mode),
+                          "gid": status.st_gid} for path, directory, status in load.directories]
         for number, ((file, names), source) in enumerate(zip(load.files, opened), 1):
-            entry = _describe(file, names)
+            entry = _describe_file(file, names)
             self._entries.append(entry)
             if entry["kind"] == "fifo":  # what is in it is the engine's
                 os.close(source)
@@ -154,7 +156,7 @@ class Capture:
             entry["name"] = "carried-%d" % number
             copy = (self._image, source, entry["name"], file.status.st_size, entry["path"])
             if file.written:
-                _copy(*copy)
+                _copy_file(*copy)
             else:
                 self._copies.append(copy)
         for number, path in enumerate(load.trees, 1):
@@ -162,32 +164,32 @@ class Capture:
             self._entries.append(dict(scratch.save_directory(self._image, name, path), kind="tree", name=name, path=path, beneath=path))
 
     def after_thaw(self):
-        """Copy the other files; return what the manifest says (dict: "carried", "bound", "bound_reason").
+        """Copy the other files; return the fields for the manifest (dict: "carried", "bound", "bound_reason").
 
         :raises HookError: CANNOT_WRITE
         """
         for copy in self._copies:
-            _copy(*copy)
-        return {"carried": self._entries, "bound": bool(self._reason), "bound_reason": self._reason[:strict_json.TEXT]}
+            _copy_file(*copy)
+        return {"carried": self._entries, "bound": bool(self._bound_reason), "bound_reason": self._bound_reason[:strict_json.TEXT]}
 
-    def _open_files(self):
-        """Return the descriptors (list of int) of the files; none, and the reason is noted, where the image is bound to its node."""
+    def _open_sources(self):
+        """Return the descriptors (list of int) of the files; none, and the reason is noted, if the image is bound to its node."""
         opened = []
         if self._load.bytes > self._limit:
-            self._reason = ("%s (%s) lie on this node's own file systems, above the limit of %s (checkpoint_hooks_node_local_bytes)"
-                            % (format_bytes(self._load.bytes), self._load.what(), format_bytes(self._limit)))
+            self._bound_reason = ("%s (%s) lie on this node's own file systems, above the limit of %s (checkpoint_hooks_node_local_bytes)"
+                                  % (format_bytes(self._load.bytes), self._load.format_names(), format_bytes(self._limit)))
             return opened
         try:
-            _open(self._load.files, opened)
+            _open_files(self._load.files, opened)
         except OSError as error:
-            self._reason = "%s cannot be read (%s)" % (plain(self._load.files[len(opened)][0].names[0]), error.strerror)
+            self._bound_reason = "%s cannot be read (%s)" % (plain(self._load.files[len(opened)][0].names[0]), error.strerror)
             for descriptor in opened:
                 os.close(descriptor)
         return opened
 
 
-def _describe(file, names):
-    """Return what the manifest says of an open file (open_files.File) with these names."""
+def _describe_file(file, names):
+    """Return the manifest's entry of an open file (open_files.File) with these names."""
     status = file.status
     return {"kind": "fifo" if stat.S_ISFIFO(status.st_mode) else "file", "path": names[0][0], "beneath": names[0][1],
             "links": names[1:], "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "size": status.st_size,
@@ -195,26 +197,26 @@ def _describe(file, names):
             "opened": "write" if file.written else "append" if file.logged else "read"}
 
 
-def need(places, root, limit, output, uid):
-    """Return what would be carried in an image made now: [bytes, files] (ints), see capacity.estimate_need; none where it would be bound.
+def estimate_need(node_local, root, limit, output, uid):
+    """Return what would be carried in an image made now: [bytes, files] (ints), see capacity.estimate_need; none if it would be bound.
 
     As the job's owner, with the capabilities that the engine's dump needs.
 
-    :param places: Places; root: pid of the job's root process (int); limit: bytes (int)
+    :param node_local: NodeLocal; root: pid of the job's root process (int); limit: bytes (int)
     :param output: the job's files in pbs_mom's spool (list of str), which are not counted; uid: the job owner's (int)
     """
-    load = Load(find_open_files(root, places.directories), places, output, uid)
+    load = Load(find_open_files(root, node_local.directories), node_local, output, uid)
     return [load.bytes, len(load.files) + len(load.trees)] if load.bytes <= limit else [0, 0]
 
 
-def paths(facts):
+def list_paths(facts):
     """Return all names (set of str) of the carried files, by what Capture.after_thaw returned (dict)."""
     return {path for entry in facts["carried"] for path in [entry["path"]] + [link[0] for link in entry.get("links", [])]}
 
 
-def left(found):
+def list_left_files(described):
     """Return what the job left on nodes (list of {"node", "path", "state"}), by the manifest (dict) of the image it is restarted from."""
-    mine = [{"node": found["node"], "path": path, "state": entry["state"]} for entry in found["carried"] if "state" in entry
-            for path in [entry["path"]] + [link[0] for link in entry.get("links", [])]]
-    known = {(entry["node"], entry["path"]) for entry in mine}
-    return ([entry for entry in found["left"] if (entry["node"], entry["path"]) not in known] + mine)[-_LEFT_MOST:]
+    own = [{"node": described["node"], "path": path, "state": entry["state"]} for entry in described["carried"] if "state" in entry
+           for path in [entry["path"]] + [link[0] for link in entry.get("links", [])]]
+    known = {(entry["node"], entry["path"]) for entry in own}
+    return ([entry for entry in described["left"] if (entry["node"], entry["path"]) not in known] + own)[-_LEFT_MOST:]

@@ -1,12 +1,12 @@
 """Files that the job has open and that do not travel: are they still as they were when the image was made?
 
-Looked at are those that are open for writing, and those that are open for reading and not root's. What is mapped only
+Files open for writing are compared, and files open for reading that are not root's. What is mapped only
 (programs, libraries) and root's the engine checks itself. It does not check files that are open for appending only,
 which therefore would hold lines twice; so this is done here.
 
-The job's memory is of then: a file of the same size that was written to since, or replaced, is told by its time of change. That
-is compared where the same file system tells it, and not for files open for appending only, which the job cannot have read. Inode
-and ctime are noted, too, but alone decide nothing: a chmod, or a copy with its times, must not cost the job.
+The job's memory is of that time: a file of the same size that was written to since, or replaced, is recognised by its modification
+time. That is compared if the same file system reports it, and not for files open for appending only, which the job cannot have read.
+Inode and ctime are noted, too, but decide nothing alone: a chmod, or a copy with its times, must not cost the job.
 """
 import os
 import stat
@@ -20,10 +20,10 @@ REFUSE, REPORT, IGNORE = "refuse", "report", "ignore"
 """What a restart does about files that were changed: see config.py, changed_files."""
 
 
-def _file_system(way, path, table):
-    """Return what tells a file's file system from others (str), on all nodes; empty when nothing does.
+def _identify_file_system(access_path, path, table):
+    """Return what identifies a file's file system (str), on all nodes; empty when nothing does.
 
-    :param way: a path that leads to the file (str)
+    :param access_path: a path that leads to the file (str)
     :param path: its name, without links (str)
     :param table: from mounts.read_mounts
     """
@@ -31,41 +31,41 @@ def _file_system(way, path, table):
     if mount is not None and mounts.is_shared(mount):
         return mount.type
     try:
-        found = getattr(os.statvfs(way), "f_fsid", 0)  # not in Python 3.6
+        identifier = getattr(os.statvfs(access_path), "f_fsid", 0)  # not in Python 3.6
     except OSError:
-        found = 0
-    return "%x" % found if found else ""
+        identifier = 0
+    return "%x" % identifier if identifier else ""
 
 
-def record(found, left_out, trees=()):
-    """Return what the manifest says of the open files (list of dict: path, size, writable, append, inode, mtime_ns, ctime_ns, filesystem).
+def record_open_files(open_files, left_out, trees=()):
+    """Return the manifest's entries of the open files (list of dict: path, size, writable, append, inode, mtime_ns, ctime_ns, filesystem).
 
-    filesystem is empty where times tell nothing: of what others write on a node's own file systems (caches of its accounts, say), and of
+    filesystem is empty where times mean nothing: for what others write on a node's own file systems (caches of its accounts, say), and for
     the job's script, which pbs_mom writes anew when the job comes back.
 
-    :param found: open_files.OpenFiles
+    :param open_files: open_files.OpenFiles
     :param left_out: paths of files that travel (set of str)
     :param trees: directories that travel (list of str)
     """
-    files, table = [], mounts.read_mounts()
-    for file in found.files:
+    files, table = [], mounts.table()
+    for file in open_files.files:
         writable = file.written or file.logged
         if not (file.held and stat.S_ISREG(file.status.st_mode) and (writable or file.status.st_uid != 0)):
             continue
         if left_out.intersection(file.names) or any(name.startswith(tree + "/") for name in file.names for tree in trees):
             continue
-        place, mount = _file_system(file.proc_path, file.names[0], table), mounts.of(file.names[0], table)
+        file_system, mount = _identify_file_system(file.proc_path, file.names[0], table), mounts.of(file.names[0], table)
         if not (writable or file.status.st_uid == os.geteuid() or mount and mounts.is_shared(mount)):
-            place = ""
+            file_system = ""
         if any(name.startswith(output.get_script_directory() + "/") for name in file.names):
-            place = ""
+            file_system = ""
         files.append({"path": file.names[0], "size": file.status.st_size, "writable": writable, "append": file.is_append_only(),
                       "inode": file.status.st_ino, "mtime_ns": file.status.st_mtime_ns, "ctime_ns": file.status.st_ctime_ns,
-                      "filesystem": place})
+                      "filesystem": file_system})
     return files
 
 
-def _open(path):
+def _open_file(path):
     flags = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         return os.open(path, os.O_RDONLY | flags)
@@ -73,8 +73,8 @@ def _open(path):
         return os.open(path, os.O_WRONLY | flags)
 
 
-def flush(files):
-    """Have on the disk, or on the file server, what the job has written: the image is good for nothing without it when this node fails.
+def flush_files(files):
+    """Flush to the disk, or to the file server, what the job has written: the image is useless without it when this node fails.
 
     :param files: "open_files" of the manifest (list of dict)
     :raises HookError: CANNOT_WRITE when the file system has not kept it
@@ -83,7 +83,7 @@ def flush(files):
         if not entry["writable"]:
             continue
         try:
-            descriptor = _open(entry["path"])
+            descriptor = _open_file(entry["path"])
         except OSError:  # gone by now, or closed to its writer: nothing can be done
             continue
         try:
@@ -95,61 +95,61 @@ def flush(files):
             os.close(descriptor)
 
 
-def note(files):
+def note_times(files):
     """Note the times anew, of a job that is to be held: a file server may have set them when the files were flushed.
 
     :param files: "open_files" of the manifest (list of dict)
     """
     for entry in files:
         try:
-            there = _look(entry["path"])
+            status = _read_status(entry["path"])
         except OSError:
-            continue  # the restart will say so
-        if (there.st_ino, there.st_size) == (entry["inode"], entry["size"]):
-            entry.update(mtime_ns=there.st_mtime_ns, ctime_ns=there.st_ctime_ns)
+            continue  # the restart will report it
+        if (status.st_ino, status.st_size) == (entry["inode"], entry["size"]):
+            entry.update(mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns)
 
 
-def _look(path):
-    """Return the status of a file. NFS tells what another node has done to it only to who opens it."""
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
-        return found
+def _read_status(path):
+    """Return the status of a file. NFS shows what another node has done to it only to whoever opens it."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        return status
     try:
-        descriptor = _open(path)
+        descriptor = _open_file(path)
     except PermissionError:
-        return found
+        return status
     try:
         return os.fstat(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _shown(nanoseconds):
+def _format_time(nanoseconds):
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(nanoseconds // 10**9))
     except (ValueError, OverflowError, OSError):
         return "an unknown time"
 
 
-def _touch(entry):
+def _format_touch(entry):
     """Return the command (str) that gives a file its time back; empty where none was noted."""
     if not entry.get("filesystem"):
         return ""
-    return "touch -d @%d.%09d %s" % (divmod(entry["mtime_ns"], 10**9) + (_quoted(entry["path"]),))
+    return "touch -d @%d.%09d %s" % (divmod(entry["mtime_ns"], 10**9) + (_quote(entry["path"]),))
 
 
-def _rewritten(entry, there, table):
-    """Return how a file (os.stat_result) that has its size was changed since (str), empty if it was not, as far as that can be told."""
-    if not entry.get("filesystem") or there.st_mtime_ns == entry["mtime_ns"]:
+def _describe_change(entry, status, table):
+    """Return how a file (os.stat_result) that has its size was changed since (str), empty if it was not, as far as that can be known."""
+    if not entry.get("filesystem") or status.st_mtime_ns == entry["mtime_ns"]:
         return ""
-    same = there.st_ino == entry["inode"]
-    if entry["append"] and same or _file_system(entry["path"], os.path.realpath(entry["path"]), table) != entry["filesystem"]:
+    same = status.st_ino == entry["inode"]
+    if entry["append"] and same or _identify_file_system(entry["path"], os.path.realpath(entry["path"]), table) != entry["filesystem"]:
         return ""
     return "file %s, which the job has open, was %s after the image was made (its time is %s, was %s)" % (
-        plain(entry["path"]), "written to" if same else "replaced", _shown(there.st_mtime_ns), _shown(entry["mtime_ns"]))
+        plain(entry["path"]), "written to" if same else "replaced", _format_time(status.st_mtime_ns), _format_time(entry["mtime_ns"]))
 
 
-def check(files, allowed, rewritten=REFUSE):
+def check_files(files, allowed, rewritten=REFUSE):
     """Compare the files with what they were; return those that must be cut back (list of dict), and what there is to report (list of str).
 
     :param files: "open_files" of the manifest (list of dict)
@@ -157,36 +157,36 @@ def check(files, allowed, rewritten=REFUSE):
     :param rewritten: what to do about files that have their size, but not their time: REFUSE, REPORT or IGNORE
     :raises HookError: REFUSED for a file that is missing or has another size, or was changed
     """
-    grown, said, table = [], [], mounts.read_mounts()
+    grown, remarks, table = [], [], mounts.table()
     for entry in files:
         name, size = plain(entry["path"]), entry["size"]
         try:
-            there = _look(entry["path"])
+            status = _read_status(entry["path"])
         except OSError as error:
             raise HookError(REFUSED, "file %s, which the job has open, cannot be found on this node (%s); make it available here or "
                             "restart the job on another node; image kept" % (name, error.strerror))
-        if there.st_size < size:
+        if status.st_size < size:
             raise HookError(REFUSED, "file %s, which the job has open, has become shorter since the image was made (%d bytes, had %d); "
-                            "restart the job from another image; image kept" % (name, there.st_size, size))
-        if there.st_size > size:
-            own = entry["append"] and there.st_ino == entry["inode"]
-            touch = "" if own or not _touch(entry) else " && " + _touch(entry)
-            if not (own and allowed):
+                            "restart the job from another image; image kept" % (name, status.st_size, size))
+        if status.st_size > size:
+            appended = entry["append"] and status.st_ino == entry["inode"]
+            touch = "" if appended or not _format_touch(entry) else " && " + _format_touch(entry)
+            if not (appended and allowed):
                 raise HookError(REFUSED, "file %s, which the job has open, has grown since the image was made (%d bytes, had %d); "
                                 "cut it back with \"truncate -s %d %s%s\"%s or restart the job from another image; image kept"
-                                % (name, there.st_size, size, size, _quoted(entry["path"]), touch,
-                                   ", set checkpoint_hooks_truncate_append_only_enabled" if own else ""))
+                                % (name, status.st_size, size, size, _quote(entry["path"]), touch,
+                                   ", set checkpoint_hooks_truncate_append_only_enabled" if appended else ""))
             grown.append(entry)
             continue
-        how = "" if rewritten == IGNORE else _rewritten(entry, there, table)
-        if how and rewritten == REFUSE:
+        change = "" if rewritten == IGNORE else _describe_change(entry, status, table)
+        if change and rewritten == REFUSE:
             raise HookError(REFUSED, "%s; if it is as the job needs it, give it its time back with \"%s\", or restart the job from another "
-                            "image; image kept" % (how, _touch(entry)))
-        said += [how] if how else []
-    return grown, said
+                            "image; image kept" % (change, _format_touch(entry)))
+        remarks += [change] if change else []
+    return grown, remarks
 
 
-def _quoted(path):
+def _quote(path):
     import shlex  # for a sentence only
     return plain(shlex.quote(path))
 

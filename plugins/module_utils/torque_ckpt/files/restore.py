@@ -1,4 +1,4 @@
-"""What an image carries is put back on the node of the restart, where nothing stands in the way, and taken away again if it fails.
+"""What an image carries is restored on the node of the restart, if nothing is in the way, and removed again if the restart fails.
 
 A file appears whole or not at all, so that a node that fails meanwhile leaves nothing half done. Runs as the job's owner.
 """
@@ -10,7 +10,7 @@ from ..errors import HookError, REFUSED, SYSTEM, TEMPORARY, plain
 from ..image import schema
 from ..system import mounts
 from . import scratch, sparse
-from .capture import left
+from .capture import list_left_files
 from .open_files import format_state
 
 _PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
@@ -18,16 +18,16 @@ _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 
 
-def check_node(found, shown):
-    """Prove that an image which is bound to its node is there.
+def check_node(manifest, image_path):
+    """Check that an image which is bound to its node is restarted there.
 
-    :param found: the manifest (dict)
-    :param shown: the image's path, for the sentence (str)
+    :param manifest: the manifest (dict)
+    :param image_path: the image's path, for the sentence (str)
     :raises HookError: REFUSED
     """
-    if found["bound"] and found["node"] != os.uname().nodename:
+    if manifest["bound"] and manifest["node"] != os.uname().nodename:
         raise HookError(REFUSED, "image %s restarts on %s only: when it was made, %s; restart the job there; image kept"
-                        % (shown, found["node"], found["bound_reason"]))
+                        % (image_path, manifest["node"], manifest["bound_reason"]))
 
 
 def _refused(path, why):
@@ -35,26 +35,26 @@ def _refused(path, why):
                      % (plain(path), why))
 
 
-def _unsafe(directory, what):
+def _unsafe(directory, nature):
     return HookError(REFUSED, "the directory %s, which files of the image belong into, is %s on this node; move it away or restart the "
-                     "job on another node; image kept" % (plain(directory), what))
+                     "job on another node; image kept" % (plain(directory), nature))
 
 
-class Ground:
+class SafeDirectories:
     """The node's directories, as the job's owner may safely use them.
 
-    made  list of {"kind", "path", "beneath", "inode"}: what was made in them, in this order
+    created  list of {"kind", "path", "beneath", "inode"}: what was created in them, in this order
     """
 
-    def __init__(self, settings, uid, made=()):
-        """:param settings: dict from config.load; uid: the job owner's (int); made: see the class"""
+    def __init__(self, settings, uid, created=()):
+        """:param settings: dict from config.load; uid: the job owner's (int); created: see the class"""
         self.uid = uid
         self.trusted = [os.path.realpath(name) for name in settings["node_local_directories"] if name.startswith("/")]
-        self.made = list(made)
+        self.created = list(created)
 
-    def undo(self):
-        """Take away again what was made."""
-        for entry in reversed(self.made):
+    def remove_created(self):
+        """Remove what was created."""
+        for entry in reversed(self.created):
             name = os.path.basename(entry["path"])
             try:
                 parent = self.open_directory(os.path.dirname(entry["path"]), entry["beneath"])
@@ -71,16 +71,16 @@ class Ground:
                     os.close(parent)
             except (OSError, HookError):
                 pass  # gone, or not empty: somebody else uses it by now
-        self.made = []
+        self.created = []
 
     def note(self, kind, path, beneath, status):
         """Note what was created, with its os.stat_result."""
-        self.made.append({"kind": kind, "path": path, "beneath": beneath, "inode": status.st_ino})
+        self.created.append({"kind": kind, "path": path, "beneath": beneath, "inode": status.st_ino})
 
     def open_directory(self, path, beneath, create=False):
-        """Return a descriptor of a directory; nothing on the way to it is another user's.
+        """Return a descriptor of a directory; no component of its path is another user's.
 
-        Links are followed on the way to a configured directory only: that is root's word. Missing directories are made beneath "beneath".
+        Links are followed up to a configured directory only: root configured that. Missing directories are created beneath "beneath".
         """
         walked = beneath if beneath in self.trusted and (path == beneath or mounts.is_beneath(path, beneath)) else "/"
         descriptor = os.open(walked, _PASSAGE)
@@ -108,28 +108,28 @@ class Ground:
         return descriptor
 
 
-class PutBack(Ground):
-    """One attempt."""
+class Restoration(SafeDirectories):
+    """One attempt to restore what an image carries."""
 
-    def __init__(self, image, found, settings, uid):
-        """:param image: its descriptor; found: its manifest (dict); settings, uid: see Ground"""
+    def __init__(self, image, manifest, settings, uid):
+        """:param image: its descriptor; manifest: what it holds (dict); settings, uid: see SafeDirectories"""
         super().__init__(settings, uid)
-        self.image, self.entries = image, found["carried"]
+        self.image, self.entries = image, manifest["carried"]
         node = os.uname().nodename
-        self.left = {entry["path"]: entry["state"] for entry in left(found) if entry["node"] == node}
-        self.whole = set()  # files (first names) that are there
+        self.left = {entry["path"]: entry["state"] for entry in list_left_files(manifest) if entry["node"] == node}
+        self.whole = set()  # files (first names) that are present
         self.modes = []  # what is given its mode at the end, as it may forbid to put something in it
 
-    def do(self):
-        """Put everything back.
+    def restore(self):
+        """Restore everything.
 
-        :raises HookError: REFUSED when something stands in the way, TEMPORARY when there is no room, SYSTEM when it cannot be;
+        :raises HookError: REFUSED when something is in the way, TEMPORARY when there is no free space, SYSTEM when it cannot be restored;
             everything is as it was then
         """
         entry, waiting = None, []
         try:
             for entry in self.entries:
-                waiting.extend((entry, name) for name in schema.list_names(entry) if not self._is_there(entry, *name))
+                waiting.extend((entry, name) for name in schema.list_names(entry) if not self._is_present(entry, *name))
             for entry, (path, beneath) in waiting:
                 self._create(entry, path, beneath)
             for path, entry in reversed(self.modes):
@@ -137,15 +137,15 @@ class PutBack(Ground):
                     os.chown(path, -1, entry["gid"], follow_symlinks=False)
                 os.chmod(path, entry["mode"])
         except OSError as error:
-            self.undo()
+            self.remove_created()
             where = error.filename if str(error.filename).startswith(entry["path"]) else entry["path"]  # in a tree
             raise HookError(TEMPORARY if error.errno in (errno.ENOSPC, errno.EDQUOT) else SYSTEM,
                             "cannot put back %s: %s; image kept" % (plain(where), error.strerror))
         except BaseException:
-            self.undo()
+            self.remove_created()
             raise
 
-    def _is_there(self, entry, path, beneath):
+    def _is_present(self, entry, path, beneath):
         """Whether path is there as the image has it; False also for what this very job left here and nobody touched since.
 
         :raises HookError: REFUSED when something else is there
@@ -155,11 +155,11 @@ class PutBack(Ground):
         except FileNotFoundError:
             return False
         try:
-            there = os.stat(os.path.basename(path), dir_fd=parent, follow_symlinks=False)
+            status = os.stat(os.path.basename(path), dir_fd=parent, follow_symlinks=False)
             kind = _KINDS[entry["kind"]]
-            if not kind.has_type(there.st_mode) or there.st_uid != self.uid:
+            if not kind.has_type(status.st_mode) or status.st_uid != self.uid:
                 raise _refused(path, "is something else or another user's on this node")
-            return kind.is_same(self, entry, path, parent, there)
+            return kind.is_same(self, entry, path, parent, status)
         except FileNotFoundError:
             return False
         finally:
@@ -181,14 +181,14 @@ class PutBack(Ground):
             os.close(first)
 
 
-# What an image carries, by kind. work: PutBack; entry: of the manifest (dict); path, beneath: of one of its names (str); parent: descriptor
-# of the directory that it is in; there: os.stat_result of what is there.
+# What an image carries, by kind. work: Restoration; entry: of the manifest (dict); path, beneath: of one of its names (str); parent:
+# descriptor of the directory that it is in; status: its os.stat_result, as it is now.
 
 class _Directory:
     has_type = staticmethod(stat.S_ISDIR)
 
     @staticmethod
-    def is_same(_work, _entry, _path, _parent, _there):
+    def is_same(_work, _entry, _path, _parent, _status):
         return True
 
     @staticmethod
@@ -217,7 +217,7 @@ class _Tree:
     has_type = staticmethod(stat.S_ISDIR)
 
     @staticmethod
-    def is_same(work, _entry, path, _parent, _there):
+    def is_same(work, _entry, path, _parent, _status):
         if scratch.is_filled(path) and work.left.get(path) != scratch.hash_directory(path):
             raise _refused(path, "is there already and is not empty")
         return False
@@ -239,19 +239,19 @@ class _File:
     has_type = staticmethod(stat.S_ISREG)
 
     @staticmethod
-    def is_same(work, entry, path, parent, there):
-        mine = work.left.get(path) == format_state(there)
-        if there.st_size != entry["size"]:
-            if mine:
+    def is_same(work, entry, path, parent, status):
+        left_here = work.left.get(path) == format_state(status)
+        if status.st_size != entry["size"]:
+            if left_here:
                 return False
-            raise _refused(path, "is there already with %d bytes, in the image it has %d" % (there.st_size, entry["size"]))
+            raise _refused(path, "is there already with %d bytes, in the image it has %d" % (status.st_size, entry["size"]))
         with open(os.open(os.path.basename(path), os.O_RDONLY | _FLAGS, dir_fd=parent), "rb") as here, \
                 open(os.open(entry["name"], os.O_RDONLY | _FLAGS, dir_fd=work.image), "rb") as wanted:
             same = sparse.has_same_data(here.fileno(), wanted.fileno(), entry["size"])
-        if same and stat.S_IMODE(there.st_mode) == entry["mode"]:
+        if same and stat.S_IMODE(status.st_mode) == entry["mode"]:
             work.whole.add(entry["path"])
             return True
-        if mine:
+        if left_here:
             return False
         raise _refused(path, "is there already with another %s (%d bytes)" % ("mode" if same else "content", entry["size"]))
 
@@ -298,9 +298,9 @@ def _copy_out(image, entry, name, parent):
         os.close(target)
 
 
-def undo(made, settings, uid):
-    """Take away what an attempt made (list of dict).
+def undo_restore(created, settings, uid):
+    """Remove what an attempt created (list of dict).
 
     :param settings: dict from config.load; uid: the job owner's (int)
     """
-    Ground(settings, uid, made).undo()
+    SafeDirectories(settings, uid, created).remove_created()

@@ -39,7 +39,7 @@ class Companions:
 
     :param job: preflight.Job
     :param target: Target
-    :param places: capture.Places
+    :param places: capture.NodeLocal
     :param image: descriptor of the image
     """
 
@@ -58,8 +58,8 @@ class Companions:
     def after_thaw(self):
         """Copy the rest; return what the manifest says of it (dict)."""
         facts = self._capture.after_thaw()
-        travelling = set(self._target.spooled) | capture.paths(facts)
-        facts["open_files"] = consistency.record(self._open_files, travelling, [] if facts["bound"] else self._places.trees)
+        travelling = set(self._target.spooled) | capture.list_paths(facts)
+        facts["open_files"] = consistency.record_open_files(self._open_files, travelling, [] if facts["bound"] else self._places.trees)
         return dict(facts, left=self._target.left, spool=output.save_output_files(self._image, self._streams))
 
 
@@ -81,7 +81,7 @@ def _check_capacity(job, target, place, places, draft):
     """
     settings, store = job.settings, job.store["path"]
     capacity.check_private(place, target.needed[1])
-    files = capture.need(places, target.root.pid, settings["node_local_bytes"], target.spooled, job.user.uid)
+    files = capture.estimate_need(places, target.root.pid, settings["node_local_bytes"], target.spooled, job.user.uid)
     needed = [target.needed[0] + files[0], target.needed[1] + files[1]]
     if settings["user_limit"]:
         capacity.check_limit(needed[0], catalog.count_used_bytes(job.store, job.user.name), settings["user_limit"], store, job.user.name)
@@ -149,7 +149,7 @@ def _make_image(job, target, place, channel):
         generations.sweep_leftovers(directory, 2 * job.settings["engine_timeout"])
         generation = generations.next_generation(directory, call.job_id)
         life = incarnation.Own(directory, call.job_id, generation - 1)
-        places = capture.Places(job.settings, target.root.pid)
+        places = capture.NodeLocal(job.settings, target.root.pid)
         draft = Draft(directory, call.name)
     with draft:
         with phases.measure("admit"):
@@ -163,9 +163,9 @@ def _make_image(job, target, place, channel):
                                                   job.settings["engine_timeout"])
         draft.flush()
         with phases.measure("publish"):
-            consistency.flush(facts["open_files"])
+            consistency.flush_files(facts["open_files"])
             if facts["held"]:
-                consistency.note(facts["open_files"])
+                consistency.note_times(facts["open_files"])
         facts.update(root=target.root.pid, pids=engine.process_ids(place.descriptor), lost=engine.lost(place.descriptor),
                      generation=generation, incarnation=life.incarnation["id"])
         if call.depth:

@@ -75,24 +75,24 @@ def _restore_image(job, place, channel):
         rewritten = settings["changed_files"]
         if described.get("held") and rewritten == consistency.REPORT:
             rewritten = consistency.REFUSE  # the job has not touched them since
-        cuts, remarks = consistency.check(described["open_files"], settings["truncate_append_only"], rewritten)
+        cuts, remarks = consistency.check_files(described["open_files"], settings["truncate_append_only"], rewritten)
     if described["format"] == schema.COMPRESSED:
         with phases.measure("decompress"):
             compression.decompress(image, described, shown, place, settings["engine_timeout"])
     _check_rights(job, place, shown)
     private_dir.ask_to_take_over()
-    files = restore.PutBack(image, described, settings, user.uid)
+    files = restore.Restoration(image, described, settings, user.uid)
     with contextlib.ExitStack() as undo:
-        undo.callback(files.undo)
+        undo.callback(files.remove_created)
         with phases.measure("output"):  # before anything has the files open
-            files.do()
+            files.restore()
             output.restore_output_files(image, described["spool"], user.uid)
         with phases.measure("restore"):
             before = incarnation.begin(directory, call.job_id, described.get("generation", 0))
             undo.callback(incarnation.put_back, directory, call.job_id, before)
             _run_engine(job, place, cuts, channel)
         undo.pop_all()
-    return {"manifest": described, "remarks": [remark] * bool(remark) + remarks, "created": files.made, "before": before}
+    return {"manifest": described, "remarks": [remark] * bool(remark) + remarks, "created": files.created, "before": before}
 
 
 def _end_descendants():
@@ -115,7 +115,7 @@ def _take_back(job, restored):
     _end_descendants()
 
     def undo():
-        restore.undo(restored["created"], job.settings, job.user.uid)
+        restore.undo_restore(restored["created"], job.settings, job.user.uid)
         incarnation.put_back(location.open_job_directory(job.store, job.call.directory), job.call.job_id, restored["before"])
     privilege.as_user(job.user, undo)
 
@@ -132,7 +132,7 @@ def _adopt(job, described, life):
         raise HookError(ENGINE, "%s said it restored job %s, but its process %d is not there; image kept"
                         % (job.engine.name, job.call.job_id, described["root"]))
     identity.write_record(job.records, processes.read_process(os.getpid()), root, [entry["path"] for entry in described["spool"]],
-                          capture.left(described), life)
+                          capture.list_left_files(described), life)
     return root
 
 

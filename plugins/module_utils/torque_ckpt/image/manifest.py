@@ -55,7 +55,7 @@ def write(directory, call, user, facts, seal, plain=None, private=None, holds_me
         pids            every process and thread id in the image (list of int)
         frozen_seconds  how long the engine held the job (float, seconds)
         spool           which of the files are the job's output, from output.save_output_files (list of dict)
-        and what capture.save, capture.left and consistency.record say
+        and what capture.save, capture.list_left_files and consistency.record_open_files say
     :param seal: called with the manifest (dict), returns it with the fields that prove it (seal.ask_to_seal)
     :param plain: what compression.compress said (dict)
     :param private: where the engine wrote what steers it (descriptor); it is copied into the image. None if that is in the image

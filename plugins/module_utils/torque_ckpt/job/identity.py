@@ -23,7 +23,7 @@ def read_job_id(pid):
 def write_record(records, leader, root, output=(), left=(), incarnation=None):
     """Leave root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str).
 
-    :param left: what it left on nodes it was on, from capture.left (list of dict)
+    :param left: what it left on nodes it was on, from capture.list_left_files (list of dict)
     :param incarnation: of this life of the job (dict, incarnation.py)
     """
     records.write(JOB, {"leader": processes.get_mark(leader), "root": processes.get_mark(root), "output": list(output), "left": list(left),

@@ -48,7 +48,7 @@ class Trip:
     def load(self, work, output=(), uid=ME):
         """Look at a child that has done work()."""
         pid = self.keep(work)
-        places = capture.Places(self.settings, pid)
+        places = capture.NodeLocal(self.settings, pid)
         return capture.Load(open_files.find_open_files(pid, places.directories), places, output, uid)
 
     def save(self, work, between=lambda: None, **options):
@@ -59,8 +59,8 @@ class Trip:
         return dict(copying.after_thaw(), node="elsewhere", left=[])
 
     def put_back(self, found, uid=ME):
-        putting = restore.PutBack(self.image, found, self.settings, uid)
-        putting.do()
+        putting = restore.Restoration(self.image, found, self.settings, uid)
+        putting.restore()
         return putting
 
     def empty(self):
@@ -103,7 +103,7 @@ def places_of(wait_until):
     def make(settings, **variables):
         with subprocess.Popen(["/bin/sleep", "60"], env=dict(variables, READY="yes")) as process:
             wait_until(lambda: processes.read_variable(process.pid, "READY") == b"yes")
-            found = capture.Places(settings, process.pid)
+            found = capture.NodeLocal(settings, process.pid)
             process.kill()
         return found
     return make
@@ -116,9 +116,9 @@ def test_directories_are_resolved_and_outermost(tmp_path, places_of):
     found = places_of({"node_local_directories": [top + "/link", top + "/real/inner", "$TMPDIR", "$TMPDIR/x"],
                        "node_local_trees": ["$TMPDIR/tree"]}, TMPDIR=top + "/tmpdir")
     assert (found.directories, found.trees) == ([top + "/real", top + "/tmpdir"], [top + "/tmpdir/tree"])
-    assert found.beneath(top + "/real/inner/file") == top + "/real"
-    assert found.beneath(top + "/realistic") is None
-    assert found.beneath(top + "/tmpdir/tree/file") is None
+    assert found.find_directory(top + "/real/inner/file") == top + "/real"
+    assert found.find_directory(top + "/realistic") is None
+    assert found.find_directory(top + "/tmpdir/tree/file") is None
 
 
 @pytest.mark.parametrize("variables", [{}, {"TMPDIR": ""}, {"TMPDIR": "relative"}])
@@ -257,11 +257,11 @@ def test_limit(trip):
         % (trip.path("large"), trip.path("small")))
     assert os.listdir(trip.image_path) == []
     pid = trip.keep(work)
-    places = capture.Places(trip.settings, pid)
-    assert capture.need(places, pid, 100004, [], ME) == [0, 0]
+    places = capture.NodeLocal(trip.settings, pid)
+    assert capture.estimate_need(places, pid, 100004, [], ME) == [0, 0]
     trip.settings["node_local_bytes"] = 100005
     assert trip.save(work)["bound"] is False
-    assert capture.need(places, pid, 100005, [], ME) == [100005, 2]
+    assert capture.estimate_need(places, pid, 100005, [], ME) == [100005, 2]
 
 
 def test_holes_do_not_count(trip):
@@ -316,7 +316,7 @@ def test_the_same_is_left_alone(trip, found):
     before = os.stat(trip.path("second"))
     putting = trip.put_back(found)
     assert open_files.format_state(os.stat(trip.path("second"))) == open_files.format_state(before)
-    putting.undo()
+    putting.remove_created()
     assert trip.listing() == {"second": ("-rw-------", 1, 5)}
 
 
@@ -399,11 +399,11 @@ def test_file_system_without_nameless_files(trip, found, monkeypatch):
 
 def test_undone_by_what_was_noted(trip, found):
     """As root's part of the hook has it done, when the restored job is not there."""
-    made = trip.put_back(found).made
+    made = trip.put_back(found).created
     trip.write("second", "the restored job wrote to it")
     trip.write("new", "another's")
     os.rename(trip.path("new"), trip.path("deep", "first"))
-    restore.undo(made, trip.settings, ME)
+    restore.undo_restore(made, trip.settings, ME)
     assert sorted(trip.listing()) == ["deep", "deep/first"]
     assert trip.read("deep/first") == "another's"
 
@@ -419,7 +419,7 @@ def there_and_back(trip, touch):
     with open(os.path.join(trip.image_path, "carried-1"), "w") as stream:
         stream.write("later, longer")
     entry = dict(first["carried"][0], size=13, state="elsewhere's")
-    return {"carried": [entry], "left": capture.left(first), "node": "elsewhere"}
+    return {"carried": [entry], "left": capture.list_left_files(first), "node": "elsewhere"}
 
 
 def test_own_leavings_are_replaced(trip):
@@ -438,14 +438,14 @@ def test_what_was_left_is_remembered_for_each_node_once():
     def manifest(node, state, left):
         return {"node": node, "left": left, "carried": [
             {"kind": "file", "path": "/tmp/x", "links": [["/tmp/y", "/tmp"]], "state": state}, {"kind": "directory", "path": "/tmp/d"}]}
-    one = capture.left(manifest("node1", "1", []))
+    one = capture.list_left_files(manifest("node1", "1", []))
     assert one == [{"node": "node1", "path": "/tmp/x", "state": "1"}, {"node": "node1", "path": "/tmp/y", "state": "1"}]
-    two = capture.left(manifest("node2", "2", one))
-    three = capture.left(manifest("node1", "3", two))
+    two = capture.list_left_files(manifest("node2", "2", one))
+    three = capture.list_left_files(manifest("node1", "3", two))
     assert [(entry["node"], entry["path"], entry["state"]) for entry in three] == [
         ("node2", "/tmp/x", "2"), ("node2", "/tmp/y", "2"), ("node1", "/tmp/x", "3"), ("node1", "/tmp/y", "3")]
     many = [{"node": "node3", "path": "/tmp/%d" % number, "state": ""} for number in range(2000)]
-    assert len(capture.left(manifest("node1", "1", many))) == 1000
+    assert len(capture.list_left_files(manifest("node1", "1", many))) == 1000
 
 
 # Manifests that say nonsense

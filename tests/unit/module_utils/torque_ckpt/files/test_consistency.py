@@ -22,8 +22,8 @@ def record(keep, tmp_path):
             with open(os.path.join(top, name), "w") as stream:
                 stream.write("12345")
         pid = keep(lambda: [os.open(os.path.join(top, name), flags) for name, flags in files.items()])
-        return [entry for entry in consistency.record(open_files.find_open_files(pid, []), **dict({"left_out": set()}, **options))
-                if entry["path"].startswith(top)]
+        entries = consistency.record_open_files(open_files.find_open_files(pid, []), **dict({"left_out": set()}, **options))
+        return [entry for entry in entries if entry["path"].startswith(top)]
     return run
 
 
@@ -60,7 +60,7 @@ def test_script_that_pbs_mom_writes_anew_when_the_job_comes_back(record, tmp_pat
     found, = record({"jobs/12.head.SC": os.O_RDWR})
     assert found["filesystem"] == ""
     os.utime(str(tmp_path / "jobs/12.head.SC"), (1, 1))
-    assert consistency.check([found], False) == ([], [])
+    assert consistency.check_files([found], False) == ([], [])
 
 
 @pytest.mark.root
@@ -82,13 +82,13 @@ def entry(tmp_path):
 
 def refused(entry, allowed=True):
     with pytest.raises(HookError) as caught:
-        consistency.check([entry], allowed)
+        consistency.check_files([entry], allowed)
     assert caught.value.code == errors.REFUSED
     return str(caught.value)
 
 
 def test_unchanged(entry):
-    assert consistency.check([entry], False) == ([], [])
+    assert consistency.check_files([entry], False) == ([], [])
 
 
 def test_missing(entry):
@@ -129,7 +129,7 @@ def test_grown(entry, change, allowed, setting):
 def test_cut_back(entry):
     with open(entry["path"], "a") as stream:
         stream.write("6789")
-    assert consistency.check([entry], True) == ([entry], [])
+    assert consistency.check_files([entry], True) == ([entry], [])
     consistency.Truncation([entry]).while_frozen()
     with open(entry["path"]) as stream:
         assert stream.read() == "12345"
@@ -166,7 +166,7 @@ def test_status_of_the_file_not_what_the_node_remembers_of_it(entry, monkeypatch
         return os.stat_result(found)
     monkeypatch.setattr(consistency.os, "stat", stale)
     assert os.stat(entry["path"]).st_size == 3
-    assert consistency.check([entry], False) == ([], [])
+    assert consistency.check_files([entry], False) == ([], [])
 
 
 def test_file_that_may_only_be_written(entry, monkeypatch):
@@ -177,7 +177,7 @@ def test_file_that_may_only_be_written(entry, monkeypatch):
             raise PermissionError(13, os.strerror(13))
         return real(path, flags)
     monkeypatch.setattr(consistency.os, "open", closed)
-    assert consistency.check([entry], False) == ([], [])
+    assert consistency.check_files([entry], False) == ([], [])
 
 
 def test_fifo_in_the_place_of_a_file(entry):
@@ -191,7 +191,7 @@ def test_what_was_written_is_flushed(entry, monkeypatch):
     flushed = []
     monkeypatch.setattr(consistency.os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino))
     before = os.listdir("/proc/self/fd")
-    consistency.flush([entry, dict(entry, writable=False), dict(entry, path=entry["path"] + ".gone")])
+    consistency.flush_files([entry, dict(entry, writable=False), dict(entry, path=entry["path"] + ".gone")])
     assert flushed == [entry["inode"]]
     assert os.listdir("/proc/self/fd") == before
 
@@ -201,7 +201,7 @@ def test_what_cannot_be_flushed(entry, monkeypatch):
         raise OSError(28, os.strerror(28))
     monkeypatch.setattr(consistency.os, "fsync", full)
     with pytest.raises(HookError) as caught:
-        consistency.flush([entry])
+        consistency.flush_files([entry])
     assert (caught.value.code, str(caught.value)) == (errors.CANNOT_WRITE, (
         "what the job wrote to %s could not be flushed: No space left on device; the job runs on; see to that file system" % entry["path"]))
 
@@ -237,10 +237,10 @@ def test_rewritten(entry, change, append, how):
         entry["path"], how, shown(entry["mtime_ns"]))
     assert refused(entry) == ("%s; if it is as the job needs it, give it its time back with \"%s\", or restart the job from another image; "
                               "image kept" % (said, touch_of(entry)))
-    assert consistency.check([entry], False, consistency.REPORT) == ([], [said])
-    assert consistency.check([entry], False, consistency.IGNORE) == ([], [])
+    assert consistency.check_files([entry], False, consistency.REPORT) == ([], [said])
+    assert consistency.check_files([entry], False, consistency.IGNORE) == ([], [])
     subprocess.check_call(touch_of(entry), shell=True)
-    assert consistency.check([entry], False) == ([], [])
+    assert consistency.check_files([entry], False) == ([], [])
 
 
 @told
@@ -255,15 +255,15 @@ def test_moment_is_told_apart(entry):
 def test_what_the_job_cannot_have_read(entry):
     """Who opened it for appending only."""
     write(entry["path"])
-    assert consistency.check([entry], False) == ([], [])
+    assert consistency.check_files([entry], False) == ([], [])
 
 
 def test_file_of_another_file_system(entry):
     """Here is another node's own: its times tell nothing."""
     write(entry["path"])
     entry["append"] = False
-    assert consistency.check([dict(entry, filesystem="nfs4")], False) == ([], [])
-    assert consistency.check([dict(entry, filesystem="")], False) == ([], [])
+    assert consistency.check_files([dict(entry, filesystem="nfs4")], False) == ([], [])
+    assert consistency.check_files([dict(entry, filesystem="")], False) == ([], [])
 
 
 def test_image_of_older_hooks(entry):
@@ -271,7 +271,7 @@ def test_image_of_older_hooks(entry):
     entry["append"] = False
     del entry["mtime_ns"], entry["ctime_ns"], entry["filesystem"]
     schema.check_fields({"open_files": [entry]}, "open_files")
-    assert consistency.check([entry], False) == ([], [])
+    assert consistency.check_files([entry], False) == ([], [])
 
 
 @pytest.mark.parametrize("harmless", [lambda path: os.chmod(path, 0o600), lambda path: os.link(path, path + ".link"),
@@ -281,7 +281,7 @@ def test_change_that_costs_no_job(entry, harmless):
     harmless(entry["path"])
     assert os.stat(entry["path"]).st_ctime_ns != entry["ctime_ns"]
     entry["append"] = False
-    assert consistency.check([entry], False) == ([], [])
+    assert consistency.check_files([entry], False) == ([], [])
 
 
 @pytest.mark.parametrize("kind, shared", [("nfs4", True), ("lustre", True), ("ext4", False)])
@@ -300,7 +300,7 @@ def test_what_others_write_on_the_node(keep, monkeypatch, tmp_path, kind, noted)
     os.chown(path, 1234, -1)
     monkeypatch.setattr(consistency.mounts, "read_mounts", lambda: {"/": mounts.Mount("/", "x", kind, [])})
     pid = keep(lambda: os.open(path, os.O_RDONLY))
-    entries = consistency.record(open_files.find_open_files(pid, []), set())
+    entries = consistency.record_open_files(open_files.find_open_files(pid, []), set())
     assert [entry["filesystem"] for entry in entries if entry["path"] == path] == [noted]
 
 
@@ -308,6 +308,6 @@ def test_times_are_noted_after_the_flush(entry):
     write(entry["path"])
     there = os.stat(entry["path"])
     other = dict(entry, inode=0)
-    consistency.note([entry, other, dict(entry, path=entry["path"] + ".gone")])
+    consistency.note_times([entry, other, dict(entry, path=entry["path"] + ".gone")])
     assert (entry["mtime_ns"], entry["ctime_ns"]) == (there.st_mtime_ns, there.st_ctime_ns)
     assert other["mtime_ns"] != there.st_mtime_ns
