@@ -189,9 +189,9 @@ def inspect_store(path, directory, user, made):
 
 def try_transfer(user, asked, directory):
     """Return what came of copying an image to the server and back (dict as the module returns it)."""
-    server = transfer.place(asked["directory"], asked["ssh_config"], "%s@%s" % (user.name, asked["server"]))
+    server = transfer.find_server(asked["directory"], asked["ssh_config"], "%s@%s" % (user.name, asked["server"]))
     try:
-        return dict(privilege.as_user(user, lambda: transfer.attempt(server, directory, asked["job"])), refusal="")
+        return dict(privilege.as_user(user, lambda: transfer.try_transfer(server, directory, asked["job"])), refusal="")
     except HookError as error:
         return {"refusal": error.sentence}
 

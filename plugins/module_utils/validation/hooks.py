@@ -197,9 +197,10 @@ class HookRoundTrip:
         self._as_user(lambda: [shutil.rmtree(path, ignore_errors=True) for path in paths])
 
     def _clean_server(self):
-        server = transfer.place(self.copies["directory"], self.copies["ssh_config"], "%s@%s" % (self.user.name, self.copies["server"]))
+        account = "%s@%s" % (self.user.name, self.copies["server"])
+        server = transfer.find_server(self.copies["directory"], self.copies["ssh_config"], account)
         prefix = "ckpt.%s." % self.job.job_id
-        server.remove(self.copies["job"], [name for name in server.names(self.copies["job"]) if name.startswith(prefix)])
+        server.remove_images(self.copies["job"], [name for name in server.list_names(self.copies["job"]) if name.startswith(prefix)])
 
     def _await_progress(self, counter):
         wait_until(lambda: self.read_counter() >= counter or self.job.ended(), self.timeout)

@@ -28,11 +28,11 @@ def main(argv, config_path):
         if copy.out == copy.back:
             raise HookError(USAGE, "copy: one of source and target must be on this node; nothing was done")
         started, settings = time.monotonic(), config.load(config_path)
-        way = transfer.place(settings["transfer_directory"], settings["transfer_ssh_config"], copy.account)
+        server = transfer.find_server(settings["transfer_directory"], settings["transfer_ssh_config"], copy.account)
         if copy.out:
-            size = transfer.put(way, copy.source, copy.directory, copy.name, settings["depth"])
+            size = transfer.copy_to_server(server, copy.source, copy.directory, copy.name, settings["depth"])
         else:
-            size = transfer.get(way, copy.target, copy.directory, copy.name)
+            size = transfer.fetch_from_server(server, copy.target, copy.directory, copy.name)
         report.done(outcome="copied" if size else "here", direction="out" if copy.out else "in", image=copy.name, bytes=size,
                     seconds=round(time.monotonic() - started, 3))
     return report.code

@@ -26,7 +26,7 @@ class Ways:
         self.node, self.server = os.path.join(top, "node", JOB), os.path.join(top, "server", JOB)
         os.makedirs(self.node)
         os.makedirs(self.server)
-        self.way = transfer.Mounted(os.path.join(top, "server"))
+        self.way = transfer.MountedServer(os.path.join(top, "server"))
 
     def make(self, epoch, content=b"pages", directory=None, generation=1):
         """Lay an image into the node's store; return its path."""
@@ -44,11 +44,11 @@ class Ways:
         return path
 
     def put(self, path, keep=2):
-        return transfer.put(self.way, path, JOB, os.path.basename(path), keep)
+        return transfer.copy_to_server(self.way, path, JOB, os.path.basename(path), keep)
 
     def get(self, epoch):
         name = "ckpt.12.head.%d" % epoch
-        return transfer.get(self.way, os.path.join(self.node, name), JOB, name)
+        return transfer.fetch_from_server(self.way, os.path.join(self.node, name), JOB, name)
 
 
 @pytest.fixture
@@ -83,13 +83,13 @@ def refused(work):
     (["ckpt.12.head.11", "ckpt.12.head.12", "ckpt.12.head.10"], 1, ["ckpt.12.head.11"])])
 def test_which_are_outdated(names, keep, wanted):
     """Of one generation by their number, not by their text; never the one that has just come."""
-    assert transfer.outdated(dict.fromkeys(names, 1), "ckpt.12.head.10", keep) == wanted
+    assert transfer.list_outdated(dict.fromkeys(names, 1), "ckpt.12.head.10", keep) == wanted
 
 
 def test_outdated_by_generation():
     """Clocks of nodes may differ."""
     generations = {"ckpt.12.head.90": 1, "ckpt.12.head.10": 2, "ckpt.12.head.20": 3, "ckpt.12.head.15": 4}
-    assert transfer.outdated(generations, "ckpt.12.head.15", 2) == ["ckpt.12.head.10", "ckpt.12.head.90"]
+    assert transfer.list_outdated(generations, "ckpt.12.head.15", 2) == ["ckpt.12.head.10", "ckpt.12.head.90"]
 
 
 def test_what_is_no_image_is_left_to_scp(in_child, open_directory, monkeypatch):
@@ -166,13 +166,13 @@ def test_directory_at_the_server_that_a_stock_pbs_server_made(ways, somebody):
 
 def test_half_an_image(ways, monkeypatch):
     """The second file fails: nothing is left that has a name, or that takes room."""
-    path, real = ways.make(7), transfer._copy
+    path, real = ways.make(7), transfer._copy_file
 
     def full(name, *directories):
         if name == schema.FILE:
             raise OSError(28, "No space left on device")
         real(name, *directories)
-    monkeypatch.setattr(transfer, "_copy", full)
+    monkeypatch.setattr(transfer, "_copy_file", full)
     assert "No space left on device; it stays on node" in refused(lambda: ways.put(path))[1]
     assert os.listdir(ways.server) == []
 
@@ -241,7 +241,7 @@ def test_pipe_in_an_image(ways, name):
 
 def test_pipe_that_comes_after_the_look(ways, monkeypatch):
     path = ways.make(7)
-    monkeypatch.setattr(transfer, "_files", lambda *_image: os.mkfifo(path + "/zz") or [schema.FILE])
+    monkeypatch.setattr(transfer, "_list_files", lambda *_image: os.mkfifo(path + "/zz") or [schema.FILE])
     assert refused(lambda: ways.put(path)) == (
         CANNOT_WRITE, "image %s cannot be copied to %s: Not a regular file" % (path, ways.way.path) + STAYS)
     assert os.listdir(ways.server) == []
@@ -336,20 +336,20 @@ def test_directory_of_another_user(ways, somebody):
 # The trial
 
 def test_trial(ways):
-    found = transfer.attempt(ways.way, ways.node, JOB)
+    found = transfer.try_transfer(ways.way, ways.node, JOB)
     assert found["bytes"] == 1 << 17 and found["seconds"] > 0
     assert os.listdir(ways.node) == [] and os.listdir(ways.server) == []
 
 
 def test_trial_of_a_way_that_changes_images(ways, monkeypatch):
-    real = transfer._copy
+    real = transfer._copy_file
 
     def harm(name, source, target):
         real(name, source, target)
         with open(os.open(name, os.O_RDWR, dir_fd=target), "r+b") as stream:
             stream.write(b"\0" * 64)
-    monkeypatch.setattr(transfer, "_copy", harm)
-    code, sentence = refused(lambda: transfer.attempt(ways.way, ways.node, JOB))
+    monkeypatch.setattr(transfer, "_copy_file", harm)
+    code, sentence = refused(lambda: transfer.try_transfer(ways.way, ways.node, JOB))
     assert (code, sentence.partition(" ")[2]) == (DATA, "came back from %s as another file than it went; look at the disks" % ways.way.path)
     assert os.listdir(ways.node) == []
 
@@ -361,8 +361,8 @@ def test_server_that_cannot_be_reached(ways, monkeypatch, open_directory):
     with open(config, "w") as stream:
         stream.write("Host *\n  Port 1\n  BatchMode yes\n")
     path = ways.make(7)
-    way = transfer.place("", config, "alice@127.0.0.1")
-    assert refused(lambda: transfer.put(way, path, JOB, "ckpt.12.head.7", 2)) == (
+    way = transfer.find_server("", config, "alice@127.0.0.1")
+    assert refused(lambda: transfer.copy_to_server(way, path, JOB, "ckpt.12.head.7", 2)) == (
         CANNOT_WRITE, "image %s cannot be copied to 127.0.0.1: ssh: connect to host 127.0.0.1 port 1: Connection refused" % path + STAYS)
     assert content(path)
 
@@ -374,8 +374,8 @@ def test_server_that_does_not_answer(ways, monkeypatch, open_directory, program)
         stream.write("Host *\n  BatchMode yes\n  ProxyCommand %s\n"
                      % program("echo $$ >> %s/pids\nexec sleep 1000\n" % open_directory, "p"))
     path = ways.make(7)
-    way = transfer.place("", config, "alice@head")
-    assert refused(lambda: transfer.put(way, path, JOB, "ckpt.12.head.7", 2)) == (
+    way = transfer.find_server("", config, "alice@head")
+    assert refused(lambda: transfer.copy_to_server(way, path, JOB, "ckpt.12.head.7", 2)) == (
         CANNOT_WRITE, "image %s cannot be copied to head: sftp did nothing for 1 seconds and was ended" % path + STAYS)
     assert content(path)
     pid, = open(open_directory + "/pids").read().split()
@@ -383,5 +383,5 @@ def test_server_that_does_not_answer(ways, monkeypatch, open_directory, program)
 
 
 def test_place_that_is_mounted():
-    assert transfer.place("/srv/copies", "/x", "alice@head").path == "/srv/copies"
+    assert transfer.find_server("/srv/copies", "/x", "alice@head").path == "/srv/copies"
     assert generations.HIDDEN.fullmatch(generations.hide_name("ckpt.12.head.7"))
