@@ -158,9 +158,9 @@ def test_images_are_listed_and_shown_whatever_their_manifests_say(place, found, 
         os.close(directory)
     assert entry["state"] in (catalog.DAMAGED, catalog.REFUSED_HERE)  # its hash is wrong, or it is another user's
     assert "Error: " not in entry["problem"] and len(entry["problem"]) < 3000
-    described = main.describe({"id": "main"}, ALICE, "12.head", entry)
-    lines = main.table([main.row(described)])
+    described = main.describe_image({"id": "main"}, ALICE, "12.head", entry)
+    lines = main.align_rows([main.format_row(described)])
     if "manifest" in entry:
-        lines += ["%s %s" % (label, value) for label, value in main.facts_of(described, entry["manifest"])]
-        node_records.why_not(entry["manifest"], ELSEWHERE, "main")
+        lines += ["%s %s" % (label, value) for label, value in main.describe_manifest(described, entry["manifest"])]
+        node_records.find_obstacle(entry["manifest"], ELSEWHERE, "main")
     json.dumps([described] + lines)

@@ -21,7 +21,7 @@ from ..torque.commands import Commands
 STATE = "node_down.json"
 
 GAP = 300
-"""After so many seconds without a look nobody knows whether a node was down all the time; the count begins anew."""
+"""After so many seconds without a run nobody knows whether a node was down all the time; the count begins anew."""
 
 NOTHING = "nothing was done"
 
@@ -35,87 +35,88 @@ class Server(Commands):
     def __init__(self, commands):
         super().__init__(commands, NOTHING)
 
-    def nodes(self):
+    def list_nodes(self):
         """Return {name: (states (set of str), ids of the jobs on it (set of str))}.
 
         :raises HookError: NO_SERVER when it does not answer
         """
-        status, said, error = self.run("pbsnodes", "-x")
+        status, output, error = self.run("pbsnodes", "-x")
         try:
             if status != 0:
                 raise ValueError(error)
-            return {node.findtext("name"): (set((node.findtext("state") or "").split(",")), _jobs(node.findtext("jobs") or ""))
-                    for node in ElementTree.fromstring(said).iter("Node")}
+            return {node.findtext("name"): (set((node.findtext("state") or "").split(",")), _parse_job_ids(node.findtext("jobs") or ""))
+                    for node in ElementTree.fromstring(output).iter("Node")}
         except (ValueError, ElementTree.ParseError) as problem:
             raise self.silent("pbsnodes -x", status, str(problem))
 
-    def job(self, job_id):
+    def read_job(self, job_id):
         """Return the attributes (dict) of a job (str), empty when the server does not know it.
 
-        What its owner put into one cannot pass for an earlier one: the first of a name counts.
+        What its owner put into one cannot pass for an earlier one: of several of one name the first counts.
         """
-        status, said, error = self.run("qstat", "-f", job_id)
+        status, output, error = self.run("qstat", "-f", job_id)
         if status != 0:
             if "Unknown Job Id" in error:
                 return {}
             raise self.silent("qstat -f " + job_id, status, error)
-        found = {}
-        for name, value in re.findall(r"^    (\S+) = (.*)$", said.replace("\n\t", ""), re.MULTILINE):
-            found.setdefault(name, value)
-        return found
+        attributes = {}
+        for name, value in re.findall(r"^    (\S+) = (.*)$", output.replace("\n\t", ""), re.MULTILINE):
+            attributes.setdefault(name, value)
+        return attributes
 
-    def queue_again(self, job_id, node):
-        """Have a job of a node that is down queued again; return why it was not (str), empty when it was."""
+    def requeue_job(self, job_id, node):
+        """Have pbs_server queue a job of a node that is down again; return why it did not (str), empty if it did."""
         try:
-            status, _said, error = self.run("qrerun", "-f", job_id)
-            why = "qrerun -f exited %d: %s" % (status, " ".join(error.split()) or "it said nothing")
+            status, _output, error = self.run("qrerun", "-f", job_id)
+            reason = "qrerun -f exited %d: %s" % (status, " ".join(error.split()) or "it said nothing")
         except HookError as failure:  # a stock pbs_server queues a job with an image again and does not answer
-            status, why = 1, failure.sentence
-        if is_on(self.job(job_id), node):
-            return "pbs_server has accepted qrerun -f, and the job is still there" if status == 0 else why
+            status, reason = 1, failure.sentence
+        if runs_on(self.read_job(job_id), node):
+            return "pbs_server has accepted qrerun -f, and the job is still there" if status == 0 else reason
         return ""
 
 
-def _jobs(text):
-    """Return the job ids (set of str) in what pbsnodes says of a node, such as "0/12.head, 1/13[2].head"."""
+def _parse_job_ids(text):
+    """Return the job ids (set of str) in the attribute jobs that pbsnodes prints of a node, such as "0/12.head, 1/13[2].head"."""
     return {part.strip().rpartition("/")[2] for part in text.split(",") if part.strip()}
 
 
-def is_on(job, node):
+def runs_on(job, node):
     """Whether a job (its attributes, dict) runs with this node (str) as its first."""
     return job.get("job_state") == "R" and re.split(r"[/+]", job.get("exec_host", ""))[0] == node
 
 
-def check_share(nodes, share):
-    """Prove that no more nodes are down than the setting allows; one may always be, if it is not the last.
+def check_down_share(nodes, share):
+    """Check that no more nodes are down than the setting allows; one may always be, if it is not the last.
 
     Nodes that the administrator has set offline do not count.
 
-    :param nodes: from Server.nodes
+    :param nodes: from Server.list_nodes
     :param share: percent (int)
     :raises HookError: TEMPORARY
     """
-    counted = [states for states, _jobs in nodes.values() if "offline" not in states]
+    counted = [states for states, _job_ids in nodes.values() if "offline" not in states]
     down = sum("down" in states for states in counted)
     if down and (down == len(counted) or down > max(1, len(counted) * share // 100)):
         raise HookError(TEMPORARY, "%d of %d nodes are down, more than node_down_share (%d percent) allows: look at the network, and at "
                         "pbs_server's; %s" % (down, len(counted), share, NOTHING))
 
 
-def _recall(settings):
+def _read_state(settings):
     try:
         with open(os.path.join(settings["state_directory"], STATE)) as stream:
-            found = json.load(stream)
-        return {str(name): (float(since), float(seen)) for name, (since, seen) in found["nodes"].items()}, list(map(str, found["told"]))
+            state = json.load(stream)
+        down = {str(name): (float(since), float(seen)) for name, (since, seen) in state["nodes"].items()}
+        return down, list(map(str, state["told"]))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}, []  # then the count begins anew
 
 
-def _remember(settings, nodes, told):
+def _write_state(settings, nodes, reported):
     try:
         directory = rootfiles.open_directory(settings["state_directory"])
         try:
-            text = json.dumps({"nodes": nodes, "told": sorted(told)}, indent=1, sort_keys=True)
+            text = json.dumps({"nodes": nodes, "told": sorted(reported)}, indent=1, sort_keys=True)
             rootfiles.replace_file(directory, STATE, text + "\n", 0o600)
         finally:
             os.close(directory)
@@ -123,66 +124,67 @@ def _remember(settings, nodes, told):
         raise HookError(SYSTEM, "cannot write %s: %s; %s" % (STATE, error.strerror, NOTHING))
 
 
-def since(before, now):
-    """Return since when a node that is down now has been so, and now: what is remembered of it.
+def find_down_since(remembered, now):
+    """Return since when a node that is down now has been down, and now (tuple of float), for the state file.
 
-    :param before: what was remembered of it (tuple of float) or None
+    :param remembered: what the state file holds of the node (tuple of float) or None
+    :param now: time in seconds since the epoch (float)
     """
-    if before is None or not before[0] <= before[1] <= now <= before[1] + GAP:
+    if remembered is None or not remembered[0] <= remembered[1] <= now <= remembered[1] + GAP:
         return now, now
-    return before[0], now
+    return remembered[0], now
 
 
-def _image(stores, job_id, job):
+def _find_image(stores, job_id, job):
     """Return the path (str) of the image that the server names for a job, None where there is none that is whole and sealed."""
     name, owner = job.get("checkpoint_name"), job.get("Job_Owner", "").partition("@")[0]
     directory = get_directory_name(job_id)
-    for image, _entry in stores.images(lambda path: os.path.basename(path) == directory, [directory], {name}):
+    for image, _entry in stores.list_images(lambda path: os.path.basename(path) == directory, [directory], {name}):
         if image["state"] == catalog.WHOLE and image["authentic"] and image["owner"] == owner:
             return image["path"]
     return None
 
 
-def look(stores, dry_run, say, now=time.time):
-    """Report the jobs on nodes that are down, or have them queued again, as the settings say.
+def handle_down_nodes(stores, dry_run, report, now=time.time):
+    """Report the jobs on nodes that are down, or have pbs_server queue them again, as the settings decide.
 
     :param stores: main.Stores
-    :param dry_run: say what would be done, and remember nothing (bool)
-    :param say: called with a fact (dict: job, node, seconds, image, action) for each job, and with whether it is new (bool); action is
+    :param dry_run: report what would be done, and write no state (bool)
+    :param report: called with a fact (dict: job, node, seconds, image, action) for each job, and with whether it is new (bool); action is
         one of "queued again", "would be queued again", "reported", "waits until ...", "left alone: ..." and "not queued again: ..."
     :raises HookError: NO_SERVER when the server does not answer, TEMPORARY when too many nodes are down; nothing was done then
     """
     settings = stores.settings
     server = Server(settings["torque_directory"])
-    nodes, moment = server.nodes(), now()
-    before, told = _recall(settings)
-    down = {name: since(before.get(name), moment) for name, (states, _jobs) in nodes.items() if "down" in states}
+    nodes, moment = server.list_nodes(), now()
+    remembered, reported = _read_state(settings)
+    down = {name: find_down_since(remembered.get(name), moment) for name, (states, _job_ids) in nodes.items() if "down" in states}
     if not dry_run:
-        _remember(settings, down, told)
-    check_share(nodes, settings["node_down_share"])
-    found = []
-    for name, (first, _seen) in sorted(down.items()):
+        _write_state(settings, down, reported)
+    check_down_share(nodes, settings["node_down_share"])
+    actions = []
+    for name, (since, _seen) in sorted(down.items()):
         for job_id in sorted(nodes[name][1]):
-            job = server.job(job_id) if is_job_id(job_id) else {}
-            if is_on(job, name):
-                fact = {"job": job_id, "node": name, "seconds": int(moment - first), "image": _image(stores, job_id, job)}
-                fact["action"] = _act(server, settings, fact, dry_run, first)
-                found.append("%s %s %s" % (name, job_id, fact["action"].partition(" until ")[0]))
-                say(fact, found[-1] not in told)
+            job = server.read_job(job_id) if is_job_id(job_id) else {}
+            if runs_on(job, name):
+                fact = {"job": job_id, "node": name, "seconds": int(moment - since), "image": _find_image(stores, job_id, job)}
+                fact["action"] = _handle_job(server, settings, fact, dry_run, since)
+                actions.append("%s %s %s" % (name, job_id, fact["action"].partition(" until ")[0]))
+                report(fact, actions[-1] not in reported)
     if not dry_run:
-        _remember(settings, down, found)
+        _write_state(settings, down, actions)
 
 
-def _act(server, settings, fact, dry_run, first):
-    """Do what is to be done for a job; return the action (str) of its fact."""
+def _handle_job(server, settings, fact, dry_run, since):
+    """Queue a job again if that is to be done; return the action (str) of its fact."""
     if fact["image"] is None:
         return "left alone: the image that the server names is not whole here, or there is none"
     if fact["seconds"] < settings["node_down_seconds"]:
-        ripe = first + settings["node_down_seconds"]
+        ripe = since + settings["node_down_seconds"]
         return "waits until %s" % time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ripe))
     if settings["node_down_action"] != config.RESTART:
         return "reported"
     if dry_run:
         return "would be queued again"
-    why = server.queue_again(fact["job"], fact["node"])
-    return "not queued again: " + why if why else "queued again"
+    reason = server.requeue_job(fact["job"], fact["node"])
+    return "not queued again: " + reason if reason else "queued again"

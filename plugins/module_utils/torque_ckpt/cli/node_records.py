@@ -8,10 +8,8 @@ import os
 
 from ..image import compatibility
 
-KINDS = compatibility.RECORD_TYPES
 
-
-def _read(path):
+def _read_json(path):
     try:
         with open(path) as stream:
             return json.load(stream)
@@ -19,36 +17,36 @@ def _read(path):
         return None
 
 
-def nodes(config_path):
-    """Return [(name, record or None), ...] of all nodes that are noted beside the configuration (path, str), in the inventory's order."""
-    top = os.path.dirname(config_path)
-    listed = _read(os.path.join(top, "nodes.json"))
+def read_records(config_path):
+    """Return [(name, record or None), ...] of all nodes that are listed beside the configuration (path, str), in the inventory's order."""
+    directory = os.path.dirname(config_path)
+    listed = _read_json(os.path.join(directory, "nodes.json"))
     names = listed.get("nodes", []) if isinstance(listed, dict) else []
-    found = []
+    records = []
     for name in names:
-        record = _read(os.path.join(top, "nodes", os.path.basename(str(name)) + ".json"))
-        good = isinstance(record, dict) and all(isinstance(record.get(key), kind) for key, kind in KINDS.items())
-        found.append((str(name), record if good else None))
-    return found
+        record = _read_json(os.path.join(directory, "nodes", os.path.basename(str(name)) + ".json"))
+        is_valid = isinstance(record, dict) and all(isinstance(record.get(key), kind) for key, kind in compatibility.RECORD_TYPES.items())
+        records.append((str(name), record if is_valid else None))
+    return records
 
 
-def why_not(found, record, store_id):
+def find_obstacle(manifest, record, store_id):
     """Return why an image cannot be restarted on a node (str), empty when it can.
 
-    :param found: the image's manifest (dict)
+    :param manifest: the image's manifest (dict)
     :param record: the node's (dict), None when there is none
     :param store_id: id of the store that the image is in (str)
     """
     if record is None:
         return "nothing is known of it; run site.yml on it"
-    if found.get("bound") and found["node"] != record["node"]:
-        return "the image restarts on %s only: it needs files that were too large to travel" % found["node"]
+    if manifest.get("bound") and manifest["node"] != record["node"]:
+        return "the image restarts on %s only: it needs files that were too large to travel" % manifest["node"]
     if store_id not in record["stores"]:
         return "it does not have the store %s" % store_id
-    if record["engine"].get("name") != found["engine"]["name"]:
-        return "its engine is %s, the image was made by %s" % (record["engine"].get("name"), found["engine"]["name"])
-    program = found.get("compression")
+    if record["engine"].get("name") != manifest["engine"]["name"]:
+        return "its engine is %s, the image was made by %s" % (record["engine"].get("name"), manifest["engine"]["name"])
+    program = manifest.get("compression")
     if program and program not in record.get("compressors", [program]):
         return "it does not have the program %s, by which the image is compressed" % program
-    lacking = compatibility.lacks(found, record)
-    return "the image " + lacking if lacking else ""
+    difference = compatibility.lacks(manifest, record)
+    return "the image " + difference if difference else ""

@@ -33,54 +33,54 @@ class Server(Commands):
 
     def __init__(self, commands):
         super().__init__(commands, "nothing was removed")
-        status, said, error = self.run("qstat", "-B", "-f")
-        names = [line.partition(":")[2].strip() for line in said.splitlines() if line.startswith("Server:")]
+        status, output, error = self.run("qstat", "-B", "-f")
+        names = [line.partition(":")[2].strip() for line in output.splitlines() if line.startswith("Server:")]
         if status != 0 or len(names) != 1 or not names[0]:
             raise self.silent("qstat -B -f", status, error)
         self.name = names[0]
-        status, said, error = self.run("qselect")
+        status, output, error = self.run("qselect")
         if status != 0:
             raise self.silent("qselect", status, error)
-        self.numbers = {get_job_number(line.strip()) for line in said.splitlines() if line.strip()}
+        self.numbers = {get_job_number(line.strip()) for line in output.splitlines() if line.strip()}
 
-    def lists(self, job_id):
+    def lists_job(self, job_id):
         """Whether the job (str), or one that it is a part of, is among those the server lists."""
         return get_job_number(job_id) in self.numbers
 
-    def denies(self, job_id):
-        """Whether the server says that it does not know this job (str).
+    def denies_job(self, job_id):
+        """Whether the server answers that it does not know this job (str).
 
-        :raises HookError: NO_SERVER when it says something else than yes or no
+        :raises HookError: NO_SERVER when it answers neither yes nor no
         """
-        status, _said, error = self.run("qstat", "-f", job_id)
+        status, _output, error = self.run("qstat", "-f", job_id)
         if status != 0 and "Unknown Job Id" not in error:
             raise self.silent("qstat -f " + job_id, status, error)
         return status != 0
 
 
-def _recall(settings):
+def _read_state(settings):
     try:
         with open(os.path.join(settings["state_directory"], STATE)) as stream:
-            found = json.load(stream)
-        return {str(path): float(since) for path, since in found.items()}
+            state = json.load(stream)
+        return {str(path): float(since) for path, since in state.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}  # then the grace time begins anew
 
 
-def _remember(directory, unknown):
+def _write_state_file(directory, unknown):
     try:
         rootfiles.replace_file(directory, STATE, json.dumps(unknown, indent=1, sort_keys=True) + "\n", 0o600)
     except OSError as error:
         raise HookError(SYSTEM, "cannot write %s: %s; nothing was removed" % (STATE, error.strerror))
 
 
-def _empty(descriptor):
+def _empty_directory(descriptor):
     """As the owner: remove all that is in a directory (descriptor), never what a link leads to."""
     for name in names_in(descriptor):
         if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
             inner = os.open(name, DIRECTORY, dir_fd=descriptor)
             try:
-                _empty(inner)
+                _empty_directory(inner)
             finally:
                 os.close(inner)
             os.rmdir(name, dir_fd=descriptor)
@@ -88,15 +88,15 @@ def _empty(descriptor):
             os.unlink(name, dir_fd=descriptor)
 
 
-def _rmdir(place, path, by_root):
+def _remove_empty_directory(store, path, by_root):
     """Remove an empty job's directory, as its owner or as root; return why it stays (str), empty when it went."""
     parent, name = os.path.split(path)
-    top = place["path"].rstrip("/")
+    top = store["path"].rstrip("/")
     try:
-        descriptor = os.open(top, DIRECTORY) if parent == top else location.open_job_directory(place, parent)
+        descriptor = os.open(top, DIRECTORY) if parent == top else location.open_job_directory(store, parent)
         try:
-            there = os.fstat(descriptor)
-            if by_root and (there.st_uid != 0 or there.st_mode & 0o022):
+            status = os.fstat(descriptor)
+            if by_root and (status.st_uid != 0 or status.st_mode & 0o022):
                 return "%s is not root's alone" % parent
             os.rmdir(name, dir_fd=descriptor)
         finally:
@@ -106,92 +106,92 @@ def _rmdir(place, path, by_root):
     return ""
 
 
-def remove(place, path, user):
+def remove_job_directory(store, path, user):
     """Remove a job's directory with all that is in it, as its owner.
 
-    :param place: the store that it is in (dict)
+    :param store: the store that it is in (dict)
     :param path: the directory (str)
     :param user: its owner (privilege.User)
     :raises HookError: SYSTEM when something of it stays
     """
-    def work():
-        descriptor = location.open_job_directory(place, path)
+    def empty_and_remove():
+        descriptor = location.open_job_directory(store, path)
         try:
             if os.fstat(descriptor).st_uid != os.geteuid():
                 raise HookError(SYSTEM, "%s is not %s's any more; it was left alone" % (path, user.name))
-            _empty(descriptor)
-            return _rmdir(place, path, by_root=False)
+            _empty_directory(descriptor)
+            return _remove_empty_directory(store, path, by_root=False)
         except OSError as error:
             raise HookError(SYSTEM, "cannot remove all of %s: %s" % (path, error.strerror))
         finally:
             os.close(descriptor)
 
     # Where the directory above is root's, the owner may empty his own but not remove it.
-    why = catalog.run_as_owner(user, work) and _rmdir(place, path, by_root=True)
-    if why:
-        raise HookError(SYSTEM, "%s is empty now, but cannot be removed: %s" % (path, why))
+    reason = catalog.as_owner(user, empty_and_remove) and _remove_empty_directory(store, path, by_root=True)
+    if reason:
+        raise HookError(SYSTEM, "%s is empty now, but cannot be removed: %s" % (path, reason))
 
 
-def _candidates(settings, server, problems):
-    """Yield (place, User, path, job id, newest change, bytes) of each directory whose job is this server's and not listed."""
-    def wanted(path):
+def _find_candidates(settings, server, problems):
+    """Yield (store, User, path, job id, newest change, bytes) of each directory whose job is this server's and not listed."""
+    def is_candidate(path):
         job_id = find_job_id(os.path.basename(path))
-        return job_id.partition(".")[2] == server.name and not server.lists(job_id)
+        return job_id.partition(".")[2] == server.name and not server.lists_job(job_id)
 
-    def look(path, descriptor):
-        return [path, catalog.find_last_change(descriptor), catalog.measure_size(descriptor)]
+    def measure(path, descriptor):
+        return [path, catalog.newest(descriptor), catalog.size_of(descriptor)]
 
-    for place in settings["stores"]:
-        location.check_mounted(place)
-        for user, (path, changed, size) in catalog.map_job_directories(place, look, problems, wanted):
-            yield place, user, path, find_job_id(os.path.basename(path)), changed, size
+    for store in settings["stores"]:
+        location.check_mounted(store)
+        for user, (path, changed, size) in catalog.each(store, measure, problems, is_candidate):
+            yield store, user, path, find_job_id(os.path.basename(path)), changed, size
 
 
-def prune(settings, dry_run, say, problems, now=time.time):
+def prune_orphans(settings, dry_run, report, problems, now=time.time):
     """Remove the images of jobs that the server no longer knows.
 
     :param settings: dict from config.load
-    :param dry_run: only say what would be removed (bool)
-    :param say: called with a fact (dict: kind, job, owner, path, bytes, action) for each directory in question; action is one
+    :param dry_run: only report what would be removed (bool)
+    :param report: called with a fact (dict: kind, job, owner, path, bytes, action) for each directory in question; action is one
         of "removed", "would be removed", "waits until ..." and "not removed: ..."
     :param problems: list to which sentences are added
     :raises HookError: NO_SERVER when the server does not answer, CONFIG when a store is not there; nothing was removed then
     """
     server = Server(settings["torque_directory"])
-    before, unknown, grace = _recall(settings), {}, settings["orphan_grace_days"] * DAY
-    candidates = list(_candidates(settings, server, problems))
-    for _place, _user, path, job_id, _changed, _size in list(candidates):
-        if server.denies(job_id):
-            unknown[path] = min(before.get(path, now()), now())  # a clock that went back must not shorten the grace time
+    remembered, unknown, grace = _read_state(settings), {}, settings["orphan_grace_days"] * DAY
+    candidates = list(_find_candidates(settings, server, problems))
+    for _store, _user, path, job_id, _changed, _size in list(candidates):
+        if server.denies_job(job_id):
+            unknown[path] = min(remembered.get(path, now()), now())  # a clock that went back must not shorten the grace time
     if not dry_run:
-        _keep(settings, unknown)
-    for place, user, path, job_id, changed, size in candidates:
+        _write_state(settings, unknown)
+    for store, user, path, job_id, changed, size in candidates:
         if path not in unknown:
             continue
         fact = {"kind": "orphan", "job": job_id, "owner": user.name, "path": path, "bytes": size}
         ripe = max(unknown[path], min(changed, now())) + grace
         if ripe > now():
-            say(dict(fact, action="waits until %s" % time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ripe))))
+            report(dict(fact, action="waits until %s" % time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ripe))))
         elif dry_run:
-            say(dict(fact, action="would be removed"))
+            report(dict(fact, action="would be removed"))
         else:
             try:
-                remove(place, path, user)
+                remove_job_directory(store, path, user)
                 del unknown[path]
-                say(dict(fact, action="removed"))
+                report(dict(fact, action="removed"))
             except HookError as error:
                 problems.append(error.sentence)
-                say(dict(fact, action="not removed: " + error.sentence))
+                report(dict(fact, action="not removed: " + error.sentence))
     if not dry_run:
-        _keep(settings, unknown)
+        _write_state(settings, unknown)
 
 
-def _keep(settings, unknown):
+def _write_state(settings, unknown):
     try:
         directory = rootfiles.open_directory(settings["state_directory"])
     except OSError as error:
         raise HookError(SYSTEM, "cannot use %s: %s; nothing was removed" % (settings["state_directory"], error.strerror))
     try:
-        _remember(directory, unknown)
+        _write_state_file(directory, unknown)
     finally:
         os.close(directory)

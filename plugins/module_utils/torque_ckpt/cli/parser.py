@@ -1,4 +1,4 @@
-"""The command line of torque-ckpt as data: its parser, its manual page, the shell's completion and the documentation are made from it."""
+"""The command line of torque-ckpt as data. Its parser, manual page, completion and documentation are generated from it."""
 import argparse
 
 from .. import VERSION, errors
@@ -74,7 +74,7 @@ COMMANDS = (
 """Name, what it does, more of that, its arguments, the keys of what --json prints."""
 
 ARGUMENTS = {
-    "image": (("what",), {"metavar": "JOB|IMAGE", "help": "a job's id (12.head, or 12 where that is clear), an image's name or its path"}),
+    "image": (("image",), {"metavar": "JOB|IMAGE", "help": "a job's id (12.head, or 12 where that is clear), an image's name or its path"}),
     "orphans": (("--orphans",), {"action": "store_true", "help": "remove the images of jobs, too, that the server has not known for longer "
                                  "than the grace time; needs root, and asks the server first"}),
     "dry_run": (("--dry-run",), {"action": "store_true", "help": "say what would be done, and do nothing"}),
@@ -89,16 +89,16 @@ class _Parser(argparse.ArgumentParser):
         raise HookError(USAGE, "%s; see %s --help" % (message, self.prog))
 
 
-def parser():
-    """Return the parser (argparse.ArgumentParser)."""
+def build_parser():
+    """Return the parser of the command line (argparse.ArgumentParser)."""
     top = _Parser(prog="torque-ckpt", description="Look at the images of checkpointed TORQUE jobs, and keep house among them.")
     top.add_argument("--version", action="version", version="torque-ckpt %s" % VERSION)
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     for name, brief, more, arguments, keys in COMMANDS:
-        made = commands.add_parser(name, help=brief, description="%s. %s" % (brief[0].upper() + brief[1:], more),
-                                   epilog="Keys of --json: %s." % keys)
+        subparser = commands.add_parser(name, help=brief, description="%s. %s" % (brief[0].upper() + brief[1:], more),
+                                        epilog="Keys of --json: %s." % keys)
         for argument in arguments:
             flags, options = ARGUMENTS[argument]
-            made.add_argument(*flags, **options)
-        made.add_argument("--json", action="store_true", help="print JSON instead of text")
+            subparser.add_argument(*flags, **options)
+        subparser.add_argument("--json", action="store_true", help="print JSON instead of text")
     return top
