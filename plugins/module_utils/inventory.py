@@ -43,7 +43,7 @@ def find_slips(names, known):
     """Return [(name, what it was meant to be)] (list of pairs of str) of variables that resemble a known one, but are none."""
     found = []
     for name in sorted(set(names) - set(known)):
-        if re.match("(%s|checkpoint|torque|validate)_" % "|".join(registry.names()), name):
+        if re.match("(%s|checkpoint|torque|validate)_" % "|".join(registry.list_names()), name):
             meant = difflib.get_close_matches(name, known, 1, 0.93)
             if meant:
                 found.append((name, meant[0]))

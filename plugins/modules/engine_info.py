@@ -156,13 +156,13 @@ def key_ids(path):
 
 def find_fault(engine, options):
     """Return what is wrong with the module's parameters engine (str) and engine_options (dict), empty if nothing is."""
-    known = registry.names()
+    known = registry.list_names()
     if engine not in [AUTO] + known:
         return "value of engine must be one of: %s, got: %s" % (", ".join([AUTO] + known), engine)
     for name, values in options.items():
         if name not in known or not isinstance(values, dict):
             return "engine_options has dictionaries for the engines %s, got: %s" % (", ".join(known), name)
-        fault = registry.find(name).find_fault(values)
+        fault = registry.find_entry(name).find_fault(values)
         if fault:
             return "the configuration of %s %s; correct engine_options" % (name, fault)
     return ""

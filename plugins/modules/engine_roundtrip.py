@@ -119,10 +119,10 @@ def main():
         },
         supports_check_mode=True,
     )
-    node, entry = os.uname().nodename, registry.find(module.params["engine"])
+    node, entry = os.uname().nodename, registry.find_entry(module.params["engine"])
     if entry is None:
         module.fail_json(msg="%s: value of engine must be one of: %s, got: %s"
-                         % (node, ", ".join(registry.names()), module.params["engine"]))
+                         % (node, ", ".join(registry.list_names()), module.params["engine"]))
     fault = entry.find_fault(module.params["engine_options"])
     if fault:
         module.fail_json(msg="%s: the configuration of %s %s; correct engine_options" % (node, entry.name, fault))

@@ -205,11 +205,11 @@ def line(what, value, unit, wanted=""):
 
 
 def main():
-    user, engine = privilege.account(USER), registry.get(config.load(CONFIG))
+    user, engine = privilege.account(USER), registry.load_engine(config.load(CONFIG))
     for what, turns, rest, program in (SMALL, LARGE):
         found = measure(engine, user, turns, rest, program)
         print("checkpoint of a %s (%s %s, image %.1f MB, median of %s, signal 0)" % (
-            what, engine.name, engine.version(), found["size"] / 1e6, turns))
+            what, engine.name, engine.read_version(), found["size"] / 1e6, turns))
         line("engine alone", found["engine"] * 1000, "ms")
         line("engine and fsync", found["engine and fsync"] * 1000, "ms")
         if program is SMALL[-1]:

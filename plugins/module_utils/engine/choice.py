@@ -18,7 +18,8 @@ def numbers(release):
     """Return (major, minor) of a kernel release (str) such as "3.10.0-514.el7.x86_64"."""
     found = re.match(r"(\d+)\.(\d+)", release)
     if not found:
-        raise EngineError("kernel release '%s' is not a version; set checkpoint_engine to %s" % (release, " or ".join(registry.names())))
+        raise EngineError("kernel release '%s' is not a version; set checkpoint_engine to %s"
+                          % (release, " or ".join(registry.list_names())))
     return int(found.group(1)), int(found.group(2))
 
 
@@ -63,7 +64,7 @@ def choose(engine, release):
     kernel = numbers(release)
     able = [entry for entry in registry.ENGINES if entry.runs_on(kernel)]
     if engine != AUTO:
-        entry = registry.find(engine)
+        entry = registry.find_entry(engine)
         if entry not in able:
             raise _refuse(entry, release, able)
         return engine, "asked for, and kernel %s can run it" % release

@@ -31,7 +31,7 @@ def _check_stores(_name, value):
 
 
 SETTINGS = (
-    Setting("engine", registry.names()[0], "The engine, by the name that it has in the registry of engines."),
+    Setting("engine", registry.list_names()[0], "The engine, by the name that it has in the registry of engines."),
     Setting("stores", [], "Where images may be: at least one `{\"path\": str, \"id\": str}`, the path absolute; images lie beneath these.",
             check=_check_stores),
     Setting("engine_options", {}, "The options of that engine, below."),
@@ -103,7 +103,7 @@ def load(path, owner=0):
     values = dict(DEFAULTS, **found)
     for fault in find_faults(SETTINGS, values):
         raise _wrong(path, fault)
-    engine = registry.find(values["engine"])  # of an unknown one registry.get() speaks
+    engine = registry.find_entry(values["engine"])  # of an unknown one registry.load_engine() speaks
     if engine:
         fault = engine.find_fault(values["engine_options"])
         if fault:

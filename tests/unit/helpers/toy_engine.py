@@ -43,11 +43,11 @@ class Toy(Engine):
         """See Engine."""
         return {"path": options["path"], "version": "1" if os.path.exists(options["path"]) else ""}
 
-    def version(self):
+    def read_version(self):
         """See Engine."""
         return "1"
 
-    def check(self):
+    def check_node(self):
         """See Engine."""
 
     def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None):
@@ -77,7 +77,7 @@ class Toy(Engine):
         if action_script and run([action_script], self.timeout)[0] != 0:
             raise HookError(ENGINE, "%s failed; the job runs on" % action_script)
 
-    def process_ids(self, directory):
+    def list_process_ids(self, directory):
         """See Engine."""
         with open(os.open(IMAGE, os.O_RDONLY, dir_fd=directory)) as stream:
             return sorted(json.load(stream)["pids"])

@@ -7,7 +7,7 @@ import pytest
 from paths import TOP
 from torque_ckpt.engines import registry
 
-NAMES = re.compile("|".join(registry.names()), re.IGNORECASE)
+NAMES = re.compile("|".join(registry.list_names()), re.IGNORECASE)
 OWN = {
     "module_utils/engine/blcr_kernel.py": "what BLCR's modules ask of a kernel, for its role",
     "modules/blcr_info.py": "the same",

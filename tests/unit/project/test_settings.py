@@ -53,7 +53,7 @@ def test_variable_is_as_the_row(row):
     assert spec["type"] in wanted_types(row)
     if row.check in (settings.check_texts, settings.check_job_paths):
         assert spec["elements"] == "str"
-    assert tuple(spec.get("choices", ())) == (tuple(registry.names()) if row.name == "engine" else row.choices)
+    assert tuple(spec.get("choices", ())) == (tuple(registry.list_names()) if row.name == "engine" else row.choices)
     if row.name in COMPUTED:
         assert "{{" in DEFAULTS[name]
     else:
@@ -61,7 +61,7 @@ def test_variable_is_as_the_row(row):
 
 
 def test_every_engine_has_its_options():
-    assert list(SPECS["checkpoint_hooks_engine_options"]["options"]) == registry.names()
+    assert list(SPECS["checkpoint_hooks_engine_options"]["options"]) == registry.list_names()
 
 
 @pytest.mark.parametrize("entry", registry.ENGINES, ids=lambda entry: entry.name)

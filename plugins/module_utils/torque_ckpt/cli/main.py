@@ -322,10 +322,10 @@ def _is_node(config_path):
 def _show_status(stores, _arguments, config_path):
     settings, problems = stores.settings, []
     is_node = _is_node(config_path)
-    engine = _collect_problem(lambda: registry.get(settings), problems) if is_node else None
-    version = engine and _collect_problem(engine.version, problems)
+    engine = _collect_problem(lambda: registry.load_engine(settings), problems) if is_node else None
+    version = engine and _collect_problem(engine.read_version, problems)
     if engine:
-        _collect_problem(engine.check, problems)
+        _collect_problem(engine.check_node, problems)
     store_states = []
     for store in settings["stores"]:
         usable = _collect_problem(lambda store=store: location.check_mounted(store) is None, problems)

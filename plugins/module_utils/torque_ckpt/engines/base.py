@@ -12,20 +12,20 @@ class Engine:
     """Capabilities (ints) that restore needs. An image says what the engine does with them, so as few as can be."""
 
     stops = False
-    """bool: whether a job that is to go on is stopped by signals for its image, so that somebody has to set it going again."""
+    """bool: whether a job that is to continue is stopped by signals for its image, so that somebody has to resume it."""
     stops_late = False
-    """bool: whether it may stop the job still when its program was killed, because the kernel goes on with what it was told."""
+    """bool: whether it may still stop the job when its program was killed, because the kernel continues with what it was told."""
     keeps_ids = True
     """bool: whether what is restored has the process ids that it had."""
 
     @staticmethod
-    def find_difference(found, here):
-        """Return why an image of this engine cannot go on on a node (str), empty if nothing of the engine's stands against it.
+    def find_difference(manifest, node):
+        """Return why an image of this engine cannot continue on a node (str), empty if the engine has nothing against it.
 
         Architecture and CPU have been compared already.
 
-        :param found: the image's manifest (dict)
-        :param here: the node, from compatibility.node() or of that form (dict)
+        :param manifest: the image's (dict)
+        :param node: from compatibility.node() or of that form (dict)
         """
         return ""
 
@@ -33,22 +33,22 @@ class Engine:
     def probe(options):
         """Return what this node has of the engine (dict), for people and playbooks, with "version" (str), empty if it is not installed.
 
-        :param options: the engine's options (dict); the engine need not be there
+        :param options: the engine's options (dict); the engine need not be installed
         """
         raise NotImplementedError
 
-    def version(self):
+    def read_version(self):
         """Return the engine's version (str)."""
         raise NotImplementedError
 
-    def check(self):
-        """Prove that this node's kernel can do what the engine needs. Cheap: pbs_mom asks every few minutes.
+    def check_node(self):
+        """Check that this node's kernel can do what the engine needs. Cheap: pbs_mom asks every few minutes.
 
         :raises HookError: CONFIG when it cannot
         """
         raise NotImplementedError
 
-    def command(self, arguments):
+    def build_command(self, arguments):
         """Return with what (list of str) a program is started, so that the engine can dump it; arguments: list of str."""
         return arguments
 
@@ -60,19 +60,19 @@ class Engine:
             to be expected may be in directory all the same
         :param action_script: program (path, str) to run when the image is written and the tree is frozen, or None; it fails as that does
         :param meanwhile: called while the engine works, or None; what it raises this raises when the engine has ended well
-        :raises HookError: ENGINE; the tree runs on then
+        :raises HookError: ENGINE; the tree keeps running then
         """
         raise NotImplementedError
 
-    def process_ids(self, directory):
+    def list_process_ids(self, directory):
         """Return the ids (sorted list of int) of all processes and threads of the image in directory (descriptor)."""
         raise NotImplementedError
 
-    def excess(self, directory):
+    def find_excess(self, directory):
         """Return what in an image (descriptor) would give a process more than its owner has, who calls this (str); empty if nothing."""
         return ""
 
-    def lost(self, directory):
+    def list_lost_resources(self, directory):
         """Return what the processes had and will not have after a restart (list of str) of the image in directory (descriptor)."""
         return []
 
@@ -85,9 +85,9 @@ class Engine:
         return self.is_memory(name)
 
     def restore(self, directory, action_script=None):
-        """Bring the tree in directory (path, str) back; its root becomes an orphan of this process.
+        """Restore the tree in directory (path, str); its root becomes an orphan of this process.
 
-        :param action_script: program (path, str) to run when the tree is there and stands still, or None; if it fails, so does this
+        :param action_script: program (path, str) to run when the tree is restored and still stopped, or None; if it fails, so does this
         :raises HookError: ENGINE or TEMPORARY; nothing of the tree is left then
         """
         raise NotImplementedError

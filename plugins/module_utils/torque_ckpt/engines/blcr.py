@@ -1,7 +1,7 @@
 """BLCR: kernel modules and their commands, run as the job's owner. Kernels 3.5 to 3.17.
 
 Its commands check little: a checkpoint that fails may leave the job stopped, an image has no checksum, and a program that was
-replaced restarts and crashes. What they leave out is done here, and in manifest.py.
+replaced restarts and crashes. What they do not check is checked here, and in manifest.py.
 """
 import errno
 import hashlib
@@ -17,88 +17,88 @@ from .base import Engine
 
 CONTEXT = "context"
 """The image itself, in BLCR's own format."""
-ABOUT = "context.json"
-"""What this module has to know of it: pids, suspended (lists of int), mapped (path: [size, sha256]), lost (list of str)."""
+DESCRIPTION = "context.json"
+"""What this module needs to know about it: pids, suspended (lists of int), mapped (path: [size, sha256]), lost (list of str)."""
 
 _COMMANDS = ("cr_run", "cr_checkpoint", "cr_restart")
 _CONTROL = "/proc/checkpoint/ctrl"
-"""What BLCR's modules make when they are loaded."""
+"""What BLCR's modules create when they are loaded."""
 _LEFT = 86
-"""With what cr_restart ends when the tree is there: it shall not stay as the parent of the job. None of its own codes."""
+"""The status with which cr_restart ends when the tree is restored: it shall not stay as the parent of the job. None of its own codes."""
 _NOT_LOADED, _NOT_UNDER_CR_RUN = 38, 52  # ENOSYS, EBADE: the errno is the exit status
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _TEMPORARY = (12, 16)  # ENOMEM, EBUSY
 _STOP_SECONDS = 60
-"""How long the processes may take to stand still when BLCR has told them to (seconds)."""
+"""How long the processes may take to stop when BLCR has told them to (seconds)."""
 
 
-def reason(output):
-    """Return BLCR's own reason (str) out of what a command printed: what its modules say, or else its last line."""
+def find_reason(output):
+    """Return BLCR's own reason (str) out of what a command printed: what its modules report, or else its last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     kernel = [line[2:] for line in lines if line.startswith("- ")]
     return (kernel or lines[-1:] or ["it printed nothing"])[0].rstrip(".")
 
 
-def _stands_still(pid):
-    found = processes.read_process(pid)
-    return found is None or found.state in "TtZX"
+def _is_stopped(pid):
+    process = processes.read_process(pid)
+    return process is None or process.state in "TtZX"
 
 
 def _wait_until_stopped(root):
     """Wait until no process of the tree under root (pid) runs; BLCR signals them when it is done, they stop a moment later."""
     late = time.monotonic() + _STOP_SECONDS
-    while not all(map(_stands_still, processes.list_tree(root))):
+    while not all(map(_is_stopped, processes.list_tree(root))):
         if time.monotonic() > late:
             raise HookError(ENGINE, "not all processes stood still %d seconds after BLCR had told them to" % _STOP_SECONDS)
         time.sleep(0.001)
 
 
-def _go_on(root, suspended):
-    """Set the tree under root (pid) going again, but for what had been suspended (pids)."""
-    found = processes.read_process(root)
-    if found:
-        processes.resume_tree(found, suspended)
+def _resume(root, suspended):
+    """Resume the tree under root (pid), except what had been suspended (pids)."""
+    process = processes.read_process(root)
+    if process:
+        processes.resume(process, suspended)
 
 
-def _mapped(pids):
+def _find_mapped_files(pids):
     """Return the paths (sorted list of str) of the files that processes (pids) have mapped."""
-    found = set()
+    paths = set()
     for pid in pids:
         try:
             with open("/proc/%d/maps" % pid, "rb") as stream:
                 fields = [line.rstrip(b"\n").split(None, 5) for line in stream]
         except OSError:
             continue  # it has ended
-        found.update(line[5] for line in fields if len(line) == 6 and line[1] in (b"r-xp", b"r--p"))
-    return sorted(os.fsdecode(path) for path in found if path.startswith(b"/") and not path.endswith(b" (deleted)"))
+        paths.update(line[5] for line in fields if len(line) == 6 and line[1] in (b"r-xp", b"r--p"))
+    return sorted(os.fsdecode(path) for path in paths if path.startswith(b"/") and not path.endswith(b" (deleted)"))
 
 
-def _describe(path):
+def _describe_file(path):
     """Return [size, sha256] of a file, or None when it cannot be read."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     size = 0
     try:
         with open(path, "rb") as stream:
             for chunk in iter(lambda: stream.read(1 << 20), b""):
-                found.update(chunk)
+                checksum.update(chunk)
                 size += len(chunk)
     except OSError:
         return None
-    return [size, found.hexdigest()]
+    return [size, checksum.hexdigest()]
 
 
-def _threads(pids):
+def _list_threads(pids):
     """Return the ids (sorted list of int) of all threads of processes (pids)."""
-    found = set(pids)
+    threads = set(pids)
     for pid in pids:
         try:
-            found.update(map(int, os.listdir("/proc/%d/task" % pid)))
+            threads.update(map(int, os.listdir("/proc/%d/task" % pid)))
         except OSError:
             pass
-    return sorted(found)
+    return sorted(threads)
 
 
-def _lines(path):
+def _read_lines(path):
     try:
         with open(path, "rb") as stream:
             return stream.readlines()
@@ -106,31 +106,31 @@ def _lines(path):
         return []
 
 
-def _sockets(pid):
+def _find_sockets(pid):
     """Return the names (set of str) of the sockets that a process has open."""
     try:
-        found = [os.readlink("/proc/%d/fd/%s" % (pid, name)) for name in os.listdir("/proc/%d/fd" % pid)]
+        targets = [os.readlink("/proc/%d/fd/%s" % (pid, name)) for name in os.listdir("/proc/%d/fd" % pid)]
     except OSError:
         return set()
-    return {target for target in found if target.startswith("socket:")}
+    return {target for target in targets if target.startswith("socket:")}
 
 
-def _lost(pids):
-    """Return what processes (pids) have that BLCR does not bring back (list of str). It says so to nobody."""
+def _find_lost(pids):
+    """Return what processes (pids) have that BLCR does not restore (list of str). BLCR itself reports none of it."""
     states = [getattr(processes.read_process(pid), "state", "") for pid in pids]
-    found = (("socket", len(set().union(*map(_sockets, pids)))),
-             ("POSIX timer", sum(line.startswith(b"ID:") for pid in pids for line in _lines("/proc/%d/timers" % pid))),
-             ("System V shared memory segment", len({line.split(None, 5)[4] for pid in pids for line in _lines("/proc/%d/maps" % pid)
-                                                     if b" /SYSV" in line})),
-             ("zombie", states.count("Z")))
-    return ["%d %s%s" % (count, name, "s" if count > 1 else "") for name, count in found if count]
+    counts = (("socket", len(set().union(*map(_find_sockets, pids)))),
+              ("POSIX timer", sum(line.startswith(b"ID:") for pid in pids for line in _read_lines("/proc/%d/timers" % pid))),
+              ("System V shared memory segment", len({line.split(None, 5)[4] for pid in pids for line in _read_lines("/proc/%d/maps" % pid)
+                                                      if b" /SYSV" in line})),
+              ("zombie", states.count("Z")))
+    return ["%d %s%s" % (count, name, "s" if count > 1 else "") for name, count in counts if count]
 
 
-def _create(directory, name):
+def _create_file(directory, name):
     return os.open(os.path.join(directory, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _unwritten(name, error):
+def _write_error(name, error):
     return HookError(CANNOT_WRITE, "cannot write %s of the image: %s; the job runs on" % (name, error.strerror))
 
 
@@ -163,36 +163,36 @@ class Blcr(Engine):
         """See Engine."""
         return "--no-restore-pid" not in self.restore_options
 
-    def command(self, arguments):
+    def build_command(self, arguments):
         """See Engine. cr_run preloads the library without which BLCR cannot stop a process."""
         return [self._command("cr_run"), "--"] + arguments
 
     @staticmethod
-    def find_difference(found, here):
+    def find_difference(manifest, node):
         """See Engine. Addresses of one build of the kernel are in the image, with which it would crash another."""
-        build, mine = [(node["kernel"], node["kernel_version"]) for node in (found, here)]
-        return "was made by BLCR on kernel %s (%s), this node has %s (%s)" % (build + mine) if build != mine else ""
+        build, own = [(side["kernel"], side["kernel_version"]) for side in (manifest, node)]
+        return "was made by BLCR on kernel %s (%s), this node has %s (%s)" % (build + own) if build != own else ""
 
     @classmethod
     def probe(cls, options):
         """See Engine; also path, and which of BLCR's kernel modules are loaded."""
         try:
-            version = cls(**options).version()
+            version = cls(**options).read_version()
         except HookError:
             version = ""
-        loaded = [line.split()[0] for line in _lines("/proc/modules")]
+        loaded = [line.split()[0] for line in _read_lines("/proc/modules")]
         return {"path": options["path"], "version": version,
                 "modules": [name for name in ("blcr", "blcr_imports") if name.encode("ascii") in loaded]}
 
-    def version(self):
+    def read_version(self):
         """See Engine."""
         status, output = run([self._command("cr_checkpoint"), "--version"], self.timeout)
-        found = re.search(r"version *(\S+)", output)
-        if status != 0 or not found:
-            raise HookError(ENGINE, "%s --version failed: %s" % (self._command("cr_checkpoint"), reason(output)))
-        return found.group(1)
+        match = re.search(r"version *(\S+)", output)
+        if status != 0 or not match:
+            raise HookError(ENGINE, "%s --version failed: %s" % (self._command("cr_checkpoint"), find_reason(output)))
+        return match.group(1)
 
-    def check(self):
+    def check_node(self):
         """See Engine. The modules belong to one build of a kernel, so that a node may have lost them with its last boot."""
         if not os.path.exists(_CONTROL):
             raise HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (kernel %s; there is no %s); run the role blcr"
@@ -202,29 +202,29 @@ class Blcr(Engine):
         """See Engine. The processes are stopped in any case: with --kill or --term BLCR ends them even when it fails."""
         suspended = processes.list_stopped(root)
         try:
-            self._write(root, memory or directory, meanwhile)
+            self._write_context(root, memory or directory, meanwhile)
             _wait_until_stopped(root)
             pids = processes.list_tree(root)
             if action_script:
                 self._run_action_script(action_script, "the job runs on")
         except BaseException:
-            _go_on(root, suspended)
+            _resume(root, suspended)
             raise
-        threads, mapped, lost = _threads(pids), _mapped(pids), _lost(pids)
+        threads, paths, lost = _list_threads(pids), _find_mapped_files(pids), _find_lost(pids)
         if not stop:
-            _go_on(root, suspended)
-        described = {path: found for path, found in ((path, _describe(path)) for path in mapped) if found}
+            _resume(root, suspended)
+        mapped = {path: description for path, description in ((path, _describe_file(path)) for path in paths) if description}
         try:
-            with os.fdopen(_create(directory, ABOUT), "w") as stream:
-                json.dump({"pids": threads, "suspended": suspended, "lost": lost, "mapped": described}, stream)
+            with os.fdopen(_create_file(directory, DESCRIPTION), "w") as stream:
+                json.dump({"pids": threads, "suspended": suspended, "lost": lost, "mapped": mapped}, stream)
         except OSError as error:
-            raise _unwritten(ABOUT, error)
+            raise _write_error(DESCRIPTION, error)
 
-    def _write(self, root, directory, meanwhile):
+    def _write_context(self, root, directory, meanwhile):
         try:
-            context = _create(directory, CONTEXT)
+            context = _create_file(directory, CONTEXT)
         except OSError as error:
-            raise _unwritten(CONTEXT, error)
+            raise _write_error(CONTEXT, error)
         try:
             # What is written is flushed with the rest of the image, when the job need not wait.
             status, output = run([self._command("cr_checkpoint"), "--tree", str(root), "--stop", "--nosync", "-F", str(context)]
@@ -232,44 +232,48 @@ class Blcr(Engine):
         finally:
             os.close(context)
         if status != 0:
-            self._see_whether_allowed("the job runs on")
-        # Where the room ends in the midst, its modules say so, but the status may be another (22).
-        said = re.search(r"returned -(\d+)", output)
-        number = int(said.group(1)) if status != 0 and said else status
+            self._check_access("the job runs on")
+        # If the store gets full meanwhile, its modules report that, but the status may differ (22).
+        errno_match = re.search(r"returned -(\d+)", output)
+        number = int(errno_match.group(1)) if status != 0 and errno_match else status
         if number in _NO_ROOM:
             raise HookError(CANNOT_WRITE, "there is no room for the image: %s (cr_checkpoint: %s); the job runs on; free room in the store"
-                            % (os.strerror(number), reason(output)))
+                            % (os.strerror(number), find_reason(output)))
         if status == _NOT_UNDER_CR_RUN:
             raise HookError(ENGINE, "a process of the job was not started under cr_run, or is linked statically, so that BLCR cannot "
-                            "checkpoint it (cr_checkpoint: %s); the job runs on" % reason(output))
+                            "checkpoint it (cr_checkpoint: %s); the job runs on" % find_reason(output))
         if status == _NOT_LOADED or "cr_init" in output:
             raise HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (cr_checkpoint: %s); the job runs on; "
-                            "run the role blcr" % reason(output))
+                            "run the role blcr" % find_reason(output))
         if status != 0:
-            raise HookError(ENGINE, "cr_checkpoint failed with status %d: %s; the job runs on" % (status, reason(output)))
+            raise HookError(ENGINE, "cr_checkpoint failed with status %d: %s; the job runs on" % (status, find_reason(output)))
 
     @staticmethod
-    def _see_whether_allowed(otherwise):
-        """Raise a HookError where BLCR's modules are there, but not for this user: its commands take that for many things."""
+    def _check_access(consequence):
+        """Raise a HookError if BLCR's modules are loaded, but not for this user: its commands report that as many other things.
+
+        :param consequence: what becomes of the job, the end of the sentence (str)
+        :raises HookError: REFUSED
+        """
         if os.path.exists(_CONTROL) and not os.access(_CONTROL, os.R_OK | os.W_OK):
             raise HookError(REFUSED, "user %d may not use BLCR on this node: %s is for its group only (blcr_ctrl_group); make the user a "
-                            "member of it; %s" % (os.getuid(), _CONTROL, otherwise))
+                            "member of it; %s" % (os.getuid(), _CONTROL, consequence))
 
-    def _run_action_script(self, action_script, otherwise):
+    def _run_action_script(self, action_script, consequence):
         status, output = run([action_script], self.timeout)
         if status != 0:
-            raise HookError(ENGINE, "%s failed with status %d: %s; %s" % (action_script, status, reason(output), otherwise))
+            raise HookError(ENGINE, "%s failed with status %d: %s; %s" % (action_script, status, find_reason(output), consequence))
 
-    def process_ids(self, directory):
+    def list_process_ids(self, directory):
         """See Engine."""
-        return self._about(directory)["pids"]
+        return self._read_description(directory)["pids"]
 
-    def lost(self, directory):
+    def list_lost_resources(self, directory):
         """See Engine."""
-        return self._about(directory)["lost"]
+        return self._read_description(directory)["lost"]
 
-    def _about(self, directory):
-        return strict_json.read(ABOUT, directory)
+    def _read_description(self, directory):
+        return strict_json.read(DESCRIPTION, directory)
 
     def is_memory(self, name):
         """See Engine. What the kernel restores by and what it restores is one file."""
@@ -281,7 +285,7 @@ class Blcr(Engine):
 
     def restore(self, directory, action_script=None):
         """See Engine."""
-        with open(os.path.join(directory, ABOUT)) as stream:
+        with open(os.path.join(directory, DESCRIPTION)) as stream:
             about = json.load(stream)
         self._check_mapped(about["mapped"])
         before = processes.list_children(os.getppid())
@@ -294,36 +298,37 @@ class Blcr(Engine):
         finally:
             os.close(context)
         if status != _LEFT:
-            self._see_whether_allowed("image kept")
-            raise self._failure(status, output)
-        for root in self._came(before):
+            self._check_access("image kept")
+            raise self._explain_failure(status, output)
+        for root in self._list_new_children(before):
             _wait_until_stopped(root)
             if action_script:
                 self._run_action_script(action_script, "image kept")
-            _go_on(root, about["suspended"])
+            _resume(root, about["suspended"])
 
-    def _came(self, before):
+    def _list_new_children(self, before):
         return [pid for pid in processes.list_children(os.getppid()) if pid not in before]
 
-    def _failure(self, status, output):
+    def _explain_failure(self, status, output):
         """Return the HookError for a cr_restart that ended with this status (int)."""
         if status in _TEMPORARY:
-            what = "a process id of the image is in use" if status == 16 else "there is not enough memory"
-            return HookError(TEMPORARY, "%s on this node (cr_restart: %s); try again later or on another node" % (what, reason(output)))
+            cause = "a process id of the image is in use" if status == 16 else "there is not enough memory"
+            return HookError(TEMPORARY, "%s on this node (cr_restart: %s); try again later or on another node"
+                             % (cause, find_reason(output)))
         if status == _NOT_LOADED or "cr_init" in output:
             return HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (cr_restart: %s); run the role blcr; image kept"
-                             % reason(output))
-        return HookError(ENGINE, "cr_restart failed with status %d: %s; the image is kept" % (status, reason(output)))
+                             % find_reason(output))
+        return HookError(ENGINE, "cr_restart failed with status %d: %s; the image is kept" % (status, find_reason(output)))
 
     def _check_mapped(self, mapped):
-        """Prove that programs and libraries are those that the processes had: BLCR would map whatever is there.
+        """Check that programs and libraries are those that the processes had: BLCR would map whatever is at these paths.
 
         :raises HookError: REFUSED for one that is not
         """
         if {"--save-all", "--save-private"} & set(self.dump_options):
             return
-        for path, wanted in sorted(mapped.items()):
-            if _describe(path) != wanted:
+        for path, recorded in sorted(mapped.items()):
+            if _describe_file(path) != recorded:
                 raise HookError(REFUSED, "%s, which the job has mapped, is not on this node as it was where the image was made; give "
                                 "the nodes the same programs and libraries (no prelink), or restart the job elsewhere; image kept"
                                 % plain(path))

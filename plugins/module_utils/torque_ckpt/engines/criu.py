@@ -21,7 +21,7 @@ _CAPABILITIES = {"setpcap": CAP_SETPCAP, "sys_ptrace": CAP_SYS_PTRACE, "checkpoi
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 _PID_IN_USE = re.compile(r"(?:Can't fork for|Unable to fork|Can't clone).*File exists|Pid \d+ do not match expected", re.IGNORECASE)
 # CRIU's processes talk to each other through abstract sockets, to which whoever is on the node can send. After another failure that
-# is printed first nothing is said of them, or something else.
+# is printed first it reports nothing about them, or something else.
 _DISTURBED = re.compile(r"Unexpected fle|Can't get fd=|Unable to open fd=|Message reply from daemon is trimmed|Communication error"
                         r"|Command \d+ for daemon failed|Failed to read ack|Can't switch parasite \d+ to daemon mode")
 LONGEST = 300
@@ -34,7 +34,7 @@ _SPARE = 16
 """How many more files of memory are made ready than the tree seems to need, beside as many again: it may fork until it is frozen."""
 
 
-def _last_capability():
+def _read_last_capability():
     """Return the highest capability that the kernel knows (int)."""
     with open("/proc/sys/kernel/cap_last_cap") as stream:
         return int(stream.read())
@@ -46,12 +46,12 @@ def _read_bounding_set():
         return next(int(line.split()[1], 16) for line in stream if line.startswith("CapBnd:"))
 
 
-def _is_cut_down():
+def _is_bounding_set_cut():
     """Whether root's bounding set lacks a capability on this node, as it does in most containers."""
-    return _read_bounding_set() != (1 << (_last_capability() + 1)) - 1
+    return _read_bounding_set() != (1 << (_read_last_capability() + 1)) - 1
 
 
-def _is_restricted():
+def _is_ptrace_restricted():
     """Whether Yama keeps a process of this node from stopping another of its user's that is not its child."""
     try:
         with open(_YAMA) as stream:
@@ -60,14 +60,14 @@ def _is_restricted():
         return False
 
 
-def reason(output):
+def find_reason(output):
     """Return CRIU's own first error (str) out of what it printed."""
-    found = [line.strip() for line in _ERROR.findall(output)]
-    lines = found or output.strip().splitlines()[-1:] or ["it printed nothing"]
+    errors = [line.strip() for line in _ERROR.findall(output)]
+    lines = errors or output.strip().splitlines()[-1:] or ["it printed nothing"]
     return plain(lines[0].strip())[:LONGEST]  # others may have written to its output
 
 
-def execmem():
+def allows_execmem():
     """Return whether this process may have memory that is writable and executable at once (bool), in which CRIU restores."""
     try:
         mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
@@ -76,7 +76,7 @@ def execmem():
     return True
 
 
-def _count_memory(root):
+def _count_memory_files(root):
     """Return how many files of memory (int) an image of the tree under root (pid) has: one for a process, one for a shared segment."""
     pids, segments = processes.list_tree(root), set()
     for pid in pids:
@@ -110,38 +110,38 @@ class Criu(Engine):
     @property
     def dump_capabilities(self):
         """See Engine. The first is as good as root's rights: CRIU has it only where Yama lets nobody else stop a process."""
-        return ((CAP_SYS_PTRACE,) if _is_restricted() else ()) + (CAP_CHECKPOINT_RESTORE,)
+        return ((CAP_SYS_PTRACE,) if _is_ptrace_restricted() else ()) + (CAP_CHECKPOINT_RESTORE,)
 
     @property
     def restore_capabilities(self):
         """See Engine. CRIU drops the bounding capabilities that a process had lost, for which it needs CAP_SETPCAP."""
-        return (CAP_CHECKPOINT_RESTORE,) + ((CAP_SETPCAP,) if _is_cut_down() else ())
+        return (CAP_CHECKPOINT_RESTORE,) + ((CAP_SETPCAP,) if _is_bounding_set_cut() else ())
 
     @classmethod
     def probe(cls, options):
-        """See Engine; also path, the capabilities of root's bounding set that CRIU needs, and whether it may have execmem()."""
+        """See Engine; also path, the capabilities of root's bounding set that CRIU needs, and allows_execmem()."""
         try:
-            version = cls(**options).version()
+            version = cls(**options).read_version()
         except HookError:
             version = ""
         bounding = _read_bounding_set()
-        return {"path": options["path"], "version": version, "execmem": execmem(),
+        return {"path": options["path"], "version": version, "execmem": allows_execmem(),
                 "capabilities": {name: bool(bounding >> number & 1) for name, number in _CAPABILITIES.items()}}
 
-    def version(self):
+    def read_version(self):
         """See Engine."""
         status, output = run([self.path, "--version"], self.timeout)
-        found = re.search(r"Version: *(\S+)", output)
-        if status != 0 or not found:
-            raise HookError(ENGINE, "%s --version failed: %s" % (self.path, reason(output)))
-        return found.group(1)
+        match = re.search(r"Version: *(\S+)", output)
+        if status != 0 or not match:
+            raise HookError(ENGINE, "%s --version failed: %s" % (self.path, find_reason(output)))
+        return match.group(1)
 
-    def check(self):
+    def check_node(self):
         """See Engine."""
-        if _last_capability() < CAP_CHECKPOINT_RESTORE:
+        if _read_last_capability() < CAP_CHECKPOINT_RESTORE:
             raise HookError(CONFIG, "CRIU cannot run as an ordinary user on this node's kernel %s: it needs 5.9 or newer; "
                             "boot a newer kernel" % os.uname().release)
-        if not execmem():
+        if not allows_execmem():
             raise HookError(CONFIG, "SELinux refuses memory that is writable and executable on this node, so that CRIU can restore no job; "
                             "allow it: setsebool -P allow_execmem on, or where the policy has deny_execmem: setsebool -P deny_execmem off")
 
@@ -149,7 +149,7 @@ class Criu(Engine):
         """See Engine. CRIU has one directory; links in it lead to the files of memory, which it opens as they are."""
         links = []
         if memory:
-            links = ["pages-%d.img" % number for number in range(1, 2 * _count_memory(root) + _SPARE + 1)]
+            links = ["pages-%d.img" % number for number in range(1, 2 * _count_memory_files(root) + _SPARE + 1)]
             try:
                 for name in links:
                     os.symlink(os.path.join(memory, name), os.path.join(directory, name))
@@ -159,34 +159,34 @@ class Criu(Engine):
         status, output = self._call(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
                                     action_script, meanwhile, "the job runs on; try again")
         if status != 0:
-            raise HookError(TEMPORARY if _DISTURBED.match(reason(output)) else ENGINE,
-                            "criu dump failed with status %d: %s; the job runs on" % (status, reason(output)))
+            raise HookError(TEMPORARY if _DISTURBED.match(find_reason(output)) else ENGINE,
+                            "criu dump failed with status %d: %s; the job runs on" % (status, find_reason(output)))
         for name in links:
             os.unlink(os.path.join(directory, name))
 
-    def _call(self, arguments, action_script, meanwhile, otherwise):
-        """Run CRIU; otherwise: what becomes of the job when it stands still, the end of the sentence (str)."""
+    def _call(self, arguments, action_script, meanwhile, consequence):
+        """Run CRIU; consequence: what becomes of the job if CRIU hangs, the end of the sentence (str)."""
         strangers = []
 
-        def look():
-            uid = transport.stranger()
+        def find_interference():
+            uid = transport.find_stranger()
             strangers.extend([uid] if uid is not None else [])
             return "was kept from the job by a process of uid %d" % uid if strangers else None
         try:
             return run([self.path] + arguments + (["--action-script", action_script] if action_script else []) + _COMMON + self.options,
-                       self.timeout, meanwhile, stall=self.stall, look=look)
+                       self.timeout, meanwhile, stall=self.stall, look=find_interference)
         except HookError as error:
             if error.code != TEMPORARY:
                 raise
             raise HookError(TEMPORARY, "%s; %s; %s" % (
                 error.sentence, "tell the administrator of it" if strangers else
-                "another process of this node may have got in its way, or the store does not answer", otherwise))
+                "another process of this node may have got in its way, or the store does not answer", consequence))
 
-    def process_ids(self, directory):
+    def list_process_ids(self, directory):
         """See Engine. CRIU writes one core file for each thread."""
-        return sorted(int(found.group(1)) for found in map(_CORE.fullmatch, os.listdir(directory)) if found)
+        return sorted(int(match.group(1)) for match in map(_CORE.fullmatch, os.listdir(directory)) if match)
 
-    def excess(self, directory):
+    def find_excess(self, directory):
         """See Engine."""
         from . import criu_image  # only a restart reads images; the health check need not load it
         gids = set(os.getgroups()) | {os.getgid()}
@@ -196,11 +196,11 @@ class Criu(Engine):
             with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "rb") as stream:
                 data = stream.read(criu_image.LARGEST + 1)
             try:
-                found = criu_image.excess(data, os.getuid(), gids)
+                excess = criu_image.find_excess(data, os.getuid(), gids)
             except criu_image.Unreadable as error:
                 return "%s is not as CRIU writes it: %s" % (name, error)
-            if found:
-                return "%s has %s" % (name, found)
+            if excess:
+                return "%s has %s" % (name, excess)
         return ""
 
     def is_memory(self, name):
@@ -214,8 +214,8 @@ class Criu(Engine):
         if status != 0:
             if _PID_IN_USE.search(output):
                 raise HookError(TEMPORARY, "a process id of the image is in use on this node (criu: %s); "
-                                "try again later or on another node" % reason(output))
-            if _DISTURBED.match(reason(output)):
+                                "try again later or on another node" % find_reason(output))
+            if _DISTURBED.match(find_reason(output)):
                 raise HookError(TEMPORARY, "another process of this node may have got in criu's way (criu: %s); "
-                                "try again later or on another node; image kept" % reason(output))
-            raise HookError(ENGINE, "criu restore failed with status %d: %s; the image is kept" % (status, reason(output)))
+                                "try again later or on another node; image kept" % find_reason(output))
+            raise HookError(ENGINE, "criu restore failed with status %d: %s; the image is kept" % (status, find_reason(output)))

@@ -25,7 +25,7 @@ class Unreadable(ValueError):
     """The image is not as CRIU writes it; the text says why."""
 
 
-def _number(data, position):
+def _parse_number(data, position):
     """Return (value, position after it) of a number in data (bytes)."""
     value = shift = 0
     while True:
@@ -38,20 +38,20 @@ def _number(data, position):
             return value, position
 
 
-def _fields(data):
+def _parse_fields(data):
     """Yield (field's number, its kind, its value as int or bytes) of a message (bytes)."""
     position = 0
     while position < len(data):
-        key, position = _number(data, position)
+        key, position = _parse_number(data, position)
         field, kind = key >> 3, key & 7
         if not 0 < field < 1 << 29:
             raise Unreadable("it has a field %d" % field)
         if kind == _NUMBER:
-            value, position = _number(data, position)
+            value, position = _parse_number(data, position)
         elif kind in (_FIXED64, _BYTES, _FIXED32):
             length = {_FIXED64: 8, _FIXED32: 4}.get(kind)
             if length is None:
-                length, position = _number(data, position)
+                length, position = _parse_number(data, position)
             value, position = data[position:position + length], position + length
             if position > len(data):
                 raise Unreadable("a field in it does not end")
@@ -60,15 +60,15 @@ def _fields(data):
         yield field, kind, value
 
 
-def _only(data, field, kind):
+def _get_only_value(data, field, wanted):
     """Return the value of a field that a message (bytes) has once, None for one that it has not."""
-    found = [(there, value) for number, there, value in _fields(data) if number == field]
-    if len(found) > 1 or (found and found[0][0] != kind):
-        raise Unreadable("field %d is there %d times or of another kind" % (field, len(found)))
-    return found[0][1] if found else None
+    values = [(kind, value) for number, kind, value in _parse_fields(data) if number == field]
+    if len(values) > 1 or (values and values[0][0] != wanted):
+        raise Unreadable("field %d is there %d times or of another kind" % (field, len(values)))
+    return values[0][1] if values else None
 
 
-def _entry(data):
+def _get_entry(data):
     """Return the one entry (bytes) of a core image (bytes)."""
     if len(data) < _HEADER.size:
         raise Unreadable("it has %d bytes" % len(data))
@@ -78,7 +78,7 @@ def _entry(data):
     return data[_HEADER.size:]
 
 
-def excess(data, uid, gids):
+def find_excess(data, uid, gids):
     """Return what a core image (bytes) would give to its thread beyond what the job's owner has (str), empty if nothing.
 
     :param uid: the owner's (int)
@@ -87,16 +87,16 @@ def excess(data, uid, gids):
     """
     if len(data) > LARGEST:
         raise Unreadable("it has more than %d bytes" % LARGEST)
-    entry = _entry(data)
-    task, thread = _only(entry, _TASK, _BYTES), _only(entry, _THREAD, _BYTES)
-    credentials = _only(thread, _CREDENTIALS, _BYTES) if thread is not None else None
+    entry = _get_entry(data)
+    task, thread = _get_only_value(entry, _TASK, _BYTES), _get_only_value(entry, _THREAD, _BYTES)
+    credentials = _get_only_value(thread, _CREDENTIALS, _BYTES) if thread is not None else None
     if credentials is None:
         # Such a process ends before it does anything; another one would keep CRIU's own rights.
-        if thread is None and task is not None and _only(task, _STATE, _NUMBER) in (_DEAD, _ZOMBIE):
+        if thread is None and task is not None and _get_only_value(task, _STATE, _NUMBER) in (_DEAD, _ZOMBIE):
             return ""
         raise Unreadable("it has no credentials")
     sets, seen = {}, set()
-    for field, kind, value in _fields(credentials):
+    for field, kind, value in _parse_fields(credentials):
         if field not in _UIDS and field not in _GIDS and field not in _SETS and field != _GROUPS:
             continue
         if kind != _NUMBER:

@@ -1,4 +1,4 @@
-"""The engines: one entry each. base.py says what an engine is.
+"""The engines: one entry each. base.py defines what an engine is.
 
 A further engine is a file in this directory, its entry here, and a role that installs it. What chooses, configures and tries engines goes
 by the entry; the variables of the role checkpoint_hooks are compared with it by a test, docs/reference/hooks-json.md is generated.
@@ -75,25 +75,25 @@ ENGINES = (
 """In the order in which "auto" prefers them."""
 
 
-def names():
+def list_names():
     """Return the names (list of str) of all engines, preferred ones first."""
     return [entry.name for entry in ENGINES]
 
 
-def find(name):
+def find_entry(name):
     """Return the Entry of an engine, or None if these hooks do not know it."""
     return next((entry for entry in ENGINES if entry.name == name), None)
 
 
-def get(configuration):
+def load_engine(configuration):
     """Return the configured Engine.
 
     :param configuration: dict with engine, engine_timeout and maybe engine_options, as from config.load
     :raises HookError: CONFIG for an engine that these hooks do not know, or that is not on this node
     """
-    entry = find(configuration["engine"])
+    entry = find_entry(configuration["engine"])
     if entry is None:
         raise HookError(CONFIG, "engine %s is not known to these hooks (known: %s); set checkpoint_hooks_engine"
-                        % (ascii(configuration["engine"]), ", ".join(sorted(names()))))
+                        % (ascii(configuration["engine"]), ", ".join(sorted(list_names()))))
     options = entry.with_defaults(configuration.get("engine_options", {}))
     return entry.load()(timeout=configuration["engine_timeout"], **options)

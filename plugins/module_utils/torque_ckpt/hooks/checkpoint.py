@@ -98,7 +98,7 @@ def _dump(job, target, draft, place, companions, channel):
     started, engine = time.monotonic(), {"name": job.engine.name}
 
     def read_version():
-        engine["version"] = job.engine.version()
+        engine["version"] = job.engine.read_version()
     with phases.measure("dump"):
         worker = frozen.Worker(companions, channel) if channel else None
         try:
@@ -121,7 +121,7 @@ def _check_rights(job, place):
 
     :raises HookError: REFUSED
     """
-    excess = job.engine.excess(place.descriptor)
+    excess = job.engine.find_excess(place.descriptor)
     if excess:
         raise HookError(REFUSED, "the image would give a process of the job more than %s has (%s); checkpoint the job when that "
                         "process has ended; the job runs on" % (job.user.name, excess))
@@ -165,9 +165,9 @@ def _make_image(job, target, place, channel):
         with phases.measure("publish"):
             consistency.flush_files(facts["open_files"])
             if facts["held"]:
-                consistency.note_times(facts["open_files"])
-        facts.update(root=target.root.pid, pids=engine.process_ids(place.descriptor), lost=engine.lost(place.descriptor),
-                     generation=generation, incarnation=life.incarnation["id"])
+                consistency.note(facts["open_files"])
+        facts.update(root=target.root.pid, pids=engine.list_process_ids(place.descriptor),
+                     lost=engine.list_lost_resources(place.descriptor), generation=generation, incarnation=life.incarnation["id"])
         if call.depth:
             facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
         with phases.measure("manifest"):

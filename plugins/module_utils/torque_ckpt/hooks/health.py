@@ -27,10 +27,10 @@ def _look(config_path, now_at):
     """Prove that the hooks can do their work here; now_at is called with what is looked at next (str)."""
     environment.check_code(config_path)
     settings = config.load(config_path)
-    seal.load_keys(settings["key_path"])
-    engine = registry.get(settings)
-    engine.version()
-    engine.check()
+    seal.load(settings["key_path"])
+    engine = registry.load_engine(settings)
+    engine.read_version()
+    engine.check_node()
     compressors.choose(settings["compression"])
     rootfiles.make_directory(settings["run_directory"])
     private_dir.sweep(settings["private_directory"] or settings["state_directory"])  # no hook may come for long

@@ -27,7 +27,7 @@ class Job:
         self.user = privilege.account(call.user, call.group)
         self.store = location.find_store(settings["stores"], call.directory)
         location.check_mounted(self.store)
-        self.engine = registry.get(settings)
+        self.engine = registry.load_engine(settings)
         self.keys = seal.Keys(settings["key_path"])
         self.records = Records(settings["run_directory"], call.job_id)
 

@@ -43,7 +43,7 @@ def _check_rights(job, place, shown):
 
     :raises HookError: DATA
     """
-    excess = job.engine.excess(place.descriptor)
+    excess = job.engine.find_excess(place.descriptor)
     if excess:
         raise manifest.damaged(shown, "it would give a process more than %s has (%s)" % (job.user.name, excess))
 

@@ -35,7 +35,7 @@ def _start(command):
 def _under_engine(command, settings):
     """Return the command (list of str) as the engine wants it; as it is where the engine is missing: a checkpoint will say so."""
     try:
-        return registry.get(settings).command(command)
+        return registry.load_engine(settings).build_command(command)
     except HookError as error:
         syslog.log_event("run", job=os.environ.get(names.JOB_ID, ""), outcome="not under the engine", sentence=repr(error.sentence))
         return command

@@ -67,7 +67,7 @@ def lacks(found, here):
     missing = sorted(set(found["cpu"]) - set(here["cpu"]))
     if missing:
         return "was made on a CPU with %s, which this node's CPU lacks" % " ".join(missing)
-    engine = registry.find(found["engine"]["name"])  # None for one that no node of these hooks has, which is refused for that
+    engine = registry.find_entry(found["engine"]["name"])  # None for one that no node of these hooks has, which is refused for that
     return engine.load().find_difference(found, here) if engine else ""
 
 

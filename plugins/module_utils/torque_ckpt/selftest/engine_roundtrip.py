@@ -31,7 +31,7 @@ class EngineRoundTrip:
     """One round trip; .facts is what it found out."""
 
     def __init__(self, settings, user, place, timeout):
-        self.engine = registry.get(settings)
+        self.engine = registry.load_engine(settings)
         self.user = user
         self.image = os.path.join(place, "image")
         self.output = os.path.join(place, "output")
@@ -51,7 +51,7 @@ class EngineRoundTrip:
         descriptors = [os.open(os.devnull, os.O_RDONLY), os.open(self.output, os.O_CREAT | os.O_WRONLY, 0o600)]
         for path in (self.image, self.output):
             os.chown(path, self.user.uid, self.user.gid)
-        command = self.engine.command([sys.executable, self.program, self.stop_file, "0.002", str(workload.STATUS)])
+        command = self.engine.build_command([sys.executable, self.program, self.stop_file, "0.002", str(workload.STATUS)])
         self.root = roundtrip.spawn(command[0], command[1:], {"PATH": "/bin:/usr/bin"}, "/",
                                     [descriptors[0], descriptors[1], descriptors[1]], self.user)
         for descriptor in descriptors:
@@ -111,7 +111,7 @@ class EngineRoundTrip:
 def attempt(trip):
     """Do the round trip; return its cause of failure (str, empty when it passed)."""
     try:
-        trip.facts["engine"] = {"name": trip.engine.name, "version": trip.engine.version()}
+        trip.facts["engine"] = {"name": trip.engine.name, "version": trip.engine.read_version()}
         for step in ("start", "dump", "restore", "finish"):
             trip.phases.measure(step, getattr(trip, step))
         return ""

@@ -67,7 +67,7 @@ def test_loading_leaves_the_defaults_alone(write):
 
 
 def test_options_of_an_unknown_engine_are_left_alone(write):
-    """registry.get() says which engines there are."""
+    """registry.load_engine() says which engines there are."""
     wanted = {"stores": STORES, "engine": "dmtcp", "engine_options": {"any": 1}}
     assert config.load(write(wanted), owner=os.geteuid())["engine_options"] == {"any": 1}
 

@@ -74,7 +74,7 @@ def failure(work, *arguments, **named):
 # What is there
 
 def test_get_gives_the_configured_blcr(commands):
-    found = registry.get({"engine": "blcr", "engine_timeout": 5, "engine_options": {
+    found = registry.load_engine({"engine": "blcr", "engine_timeout": 5, "engine_options": {
         "path": str(commands), "dump_options": ["--save-exe"], "restore_options": ["--relocate", "/a=/b"]}})
     assert (found.name, found.path, found.dump_options, found.restore_options, found.timeout) == (
         "blcr", str(commands), ["--save-exe"], ["--relocate", "/a=/b"], 5)
@@ -88,12 +88,12 @@ def test_command_that_is_not_there(commands, name):
 
 
 def test_version_is_what_it_says(engine):
-    assert engine.version() == "0.8.6_b4"
+    assert engine.read_version() == "0.8.6_b4"
 
 
 def test_jobs_are_started_under_cr_run(engine, commands):
-    assert engine.command(["/bin/sh", "-c", "x"]) == [str(commands / "cr_run"), "--", "/bin/sh", "-c", "x"]
-    assert subprocess.check_output(engine.command(["/bin/echo", "--", "a b"])) == b"-- a b\n"
+    assert engine.build_command(["/bin/sh", "-c", "x"]) == [str(commands / "cr_run"), "--", "/bin/sh", "-c", "x"]
+    assert subprocess.check_output(engine.build_command(["/bin/echo", "--", "a b"])) == b"-- a b\n"
 
 
 @pytest.mark.parametrize("output, wanted", [
@@ -102,7 +102,7 @@ def test_jobs_are_started_under_cr_run(engine, commands):
     ("- vfs_write returned -28\n- more\nCheckpoint failed: No space left on device.\n", "vfs_write returned -28"),
 ])
 def test_reason_is_the_kernels_first_or_the_last_line(output, wanted):
-    assert blcr.reason(output) == wanted
+    assert blcr.find_reason(output) == wanted
 
 
 # Dump
@@ -114,7 +114,7 @@ def test_dump_leaves_the_job_as_it_is_told(engine, image, job, wait_until, stop,
     assert sorted(os.listdir(str(image))) == ["context", "context.json"]
     assert oct((image / "context").stat().st_mode & 0o777) == "0o600"
     directory = os.open(str(image), os.O_RDONLY)
-    assert engine.process_ids(directory) == sorted(processes.list_tree(job.pid))
+    assert engine.list_process_ids(directory) == sorted(processes.list_tree(job.pid))
     os.close(directory)
     mapped = json.loads((image / "context.json").read_text())["mapped"]
     shell = os.path.realpath("/bin/sh")
@@ -250,7 +250,7 @@ def test_what_does_not_come_back_is_named(engine, image):
         engine.dump(job.pid, str(image), True)
         directory = os.open(str(image), os.O_RDONLY)
         timers = ["1 POSIX timer"] if os.path.exists("/proc/self/timers") else []
-        assert engine.lost(directory) == ["2 sockets"] + timers + ["1 System V shared memory segment", "1 zombie"]
+        assert engine.list_lost_resources(directory) == ["2 sockets"] + timers + ["1 System V shared memory segment", "1 zombie"]
         os.close(directory)
     finally:
         job.kill()
@@ -260,7 +260,7 @@ def test_what_does_not_come_back_is_named(engine, image):
 def test_nothing_is_lost_of_a_plain_job(engine, image, job):
     engine.dump(job.pid, str(image), True)
     directory = os.open(str(image), os.O_RDONLY)
-    assert engine.lost(directory) == []
+    assert engine.list_lost_resources(directory) == []
     os.close(directory)
 
 
@@ -355,7 +355,7 @@ def test_library_that_is_another_here(engine, made, tmp_path):
     library = tmp_path / "libx.so"
     shutil.copy(os.path.realpath("/bin/sleep"), str(library))
     about = json.loads((made / "context.json").read_text())
-    about["mapped"][str(library)] = blcr._describe(str(library))
+    about["mapped"][str(library)] = blcr._describe_file(str(library))
     (made / "context.json").write_text(json.dumps(about))
     engine._check_mapped(about["mapped"])
     library.write_bytes(library.read_bytes()[:-1] + b"x")

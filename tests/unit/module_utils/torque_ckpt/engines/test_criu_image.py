@@ -13,7 +13,7 @@ CHECKPOINT_RESTORE = (0, 1 << (privilege.CAP_CHECKPOINT_RESTORE - 32))
 
 
 def excess(data):
-    return criu_image.excess(data, ME.uid, GROUPS)
+    return criu_image.find_excess(data, ME.uid, GROUPS)
 
 
 def test_image_of_an_ordinary_thread():
@@ -121,6 +121,6 @@ def test_engine_reads_every_core_image(open_directory, name, data, found):
     os.chmod(open_directory, 0o755)
     directory = os.open(open_directory, os.O_RDONLY)
     try:
-        assert privilege.as_user(ME, lambda: criu.Criu.excess(object.__new__(criu.Criu), directory)) == found
+        assert privilege.as_user(ME, lambda: criu.Criu.find_excess(object.__new__(criu.Criu), directory)) == found
     finally:
         os.close(directory)

@@ -16,7 +16,7 @@ from torque_ckpt.system import processes
 
 def test_get_gives_the_configured_criu(program):
     path = program("exit 0\n")
-    found = registry.get({"engine": "criu", "engine_timeout": 5,
+    found = registry.load_engine({"engine": "criu", "engine_timeout": 5,
                           "engine_options": {"path": path, "options": ["--tcp-close"], "stall": 3}})
     assert isinstance(found, base.Engine)
     assert (found.name, found.path, found.options, found.timeout, found.stall) == ("criu", path, ["--tcp-close"], 5, 3)
@@ -25,7 +25,7 @@ def test_get_gives_the_configured_criu(program):
 @pytest.mark.parametrize("name, shown", [("BLCR", "'BLCR'"), ("CRIU", "'CRIU'"), ("", "''"), ("\u00fc", "'\\xfc'")])
 def test_get_does_not_know_other_engines(name, shown):
     with pytest.raises(HookError) as caught:
-        registry.get({"engine": name, "engine_options": {"path": "/bin/true"}, "engine_timeout": 5})
+        registry.load_engine({"engine": name, "engine_options": {"path": "/bin/true"}, "engine_timeout": 5})
     assert str(caught.value) == "engine %s is not known to these hooks (known: blcr, criu); set checkpoint_hooks_engine" % shown
     assert caught.value.code == errors.CONFIG
 
@@ -43,7 +43,7 @@ def test_criu_that_is_not_there_or_not_a_program(tmp_path, exists):
 
 
 @pytest.mark.parametrize("work", [
-    lambda engine: engine.version(), lambda engine: engine.check(), lambda engine: engine.dump(1, "/", True),
+    lambda engine: engine.read_version(), lambda engine: engine.check_node(), lambda engine: engine.dump(1, "/", True),
     lambda engine: engine.restore("/")])
 def test_engine_itself_can_nothing(work):
     with pytest.raises(NotImplementedError):
@@ -68,7 +68,7 @@ def test_engine_itself_can_nothing(work):
     ("Error (a.c:1): %s\n" % ("x" * 301), "x" * 300),
 ])
 def test_reason_is_the_first_error_or_else_the_last_line(output, wanted):
-    assert criu.reason(output) == wanted
+    assert criu.find_reason(output) == wanted
 
 
 def test_version_is_what_it_says(program):
@@ -156,7 +156,7 @@ def test_criu_that_does_well_raises_nothing(program, work):
     assert work(criu.Criu(program("echo 'Error (criu/cr.c:1): a word only'"))) is None
 
 
-@pytest.mark.parametrize("work", [dump, restore, lambda engine: engine.version()])
+@pytest.mark.parametrize("work", [dump, restore, lambda engine: engine.read_version()])
 def test_criu_that_takes_too_long(program, work):
     path = program("exec sleep 60\n")
     with pytest.raises(HookError) as caught:
@@ -165,7 +165,7 @@ def test_criu_that_takes_too_long(program, work):
     assert caught.value.code == errors.ENGINE
 
 
-@pytest.mark.parametrize("work", [dump, restore, lambda engine: engine.version()])
+@pytest.mark.parametrize("work", [dump, restore, lambda engine: engine.read_version()])
 def test_criu_that_cannot_be_started(tmp_path, work):
     path = tmp_path / "criu"
     path.write_bytes(b"\0\0\0\0")
@@ -335,25 +335,4 @@ def test_process_ids_are_those_of_the_core_files(program, tmp_path):
     for name in ("core-1000.img", "core-27.img", "core-28.img", "core-x.img", "score-7.img", "core-8.img.old", "fdinfo-2.img"):
         (tmp_path / name).write_text("")
     engine = criu.Criu(program("exit 0\n"))
-    assert engine.process_ids(os.open(str(tmp_path), os.O_RDONLY)) == [27, 28, 1000]
-
-
-# The table
-
-def test_entries_know_their_kernels():
-    first = registry.Entry("a", "A", None, (3, 5), (3, 17), ())
-    assert [first.runs_on(kernel) for kernel in ((3, 4), (3, 5), (3, 17), (3, 18), (4, 5))] == [False, True, True, False, False]
-    endless = registry.Entry("b", "B", None, (5, 9), None, ())
-    assert [endless.runs_on(kernel) for kernel in ((3, 17), (5, 8), (5, 9), (6, 1))] == [False, False, True, True]
-
-
-def test_names_are_each_others_own():
-    names = registry.names()
-    assert len(set(names)) == len(names)
-    assert [registry.find(name).name for name in names] == names
-    assert registry.find("dmtcp") is None
-
-
-def test_what_is_set_stands_before_the_defaults(program):
-    found = registry.get({"engine": "criu", "engine_options": {"path": program("exit 0\n")}, "engine_timeout": 5})
-    assert (found.options, found.stall) == ([], 30)
+    assert engine.list_process_ids(os.open(str(tmp_path), os.O_RDONLY)) == [27, 28, 1000]

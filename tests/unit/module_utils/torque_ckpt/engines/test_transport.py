@@ -44,16 +44,16 @@ def connect(address, user=None):
 @pytest.mark.parametrize("who", ["stranger", "owner"])
 def test_another_user_is_seen(listening, somebody, who):
     address, found = listening
-    assert transport.stranger() is None
+    assert transport.find_stranger() is None
     pid = connect(address, somebody if who == "stranger" else None)
     try:
         accepted = found.accept()[0]
-        assert transport.stranger() == (somebody.uid if who == "stranger" else None)
+        assert transport.find_stranger() == (somebody.uid if who == "stranger" else None)
         accepted.close()
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    assert transport.stranger() is None
+    assert transport.find_stranger() is None
 
 
 def test_other_users_engines_are_not_ours(listening, somebody, in_child):
@@ -64,7 +64,7 @@ def test_other_users_engines_are_not_ours(listening, somebody, in_child):
 
         def work():
             os.setresuid(somebody.uid + 1, somebody.uid + 1, somebody.uid + 1)
-            return transport.stranger()
+            return transport.find_stranger()
         assert in_child(work).result is None
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -73,10 +73,10 @@ def test_other_users_engines_are_not_ours(listening, somebody, in_child):
 
 def test_kernel_that_does_not_tell(listening, monkeypatch):
     monkeypatch.setattr(transport, "_SOCK_DIAG", 31)
-    assert transport.stranger() is None
+    assert transport.find_stranger() is None
 
 
 def test_nothing_is_left_open(listening):
     before = os.listdir("/proc/self/fd")
-    transport.stranger()
+    transport.find_stranger()
     assert os.listdir("/proc/self/fd") == before

@@ -89,7 +89,7 @@ def test_criu_that_does_not_start(node):
 
 
 def test_kernel_that_is_too_old_for_criu(node, monkeypatch):
-    monkeypatch.setattr(criu, "_last_capability", lambda: 39)
+    monkeypatch.setattr(criu, "_read_last_capability", lambda: 39)
     assert health.complaint(node.config) == (
         "CRIU cannot run as an ordinary user on this node's kernel %s: it needs 5.9 or newer; boot a newer kernel" % os.uname().release)
 
