@@ -66,7 +66,7 @@ class Companions:
 def _find_target(job):
     """As root: return the Target, proven to be the job. One that a dead hook has left stopped runs again."""
     root = identity.find_root_process(job.records, job.call, job.user.uid)
-    suspension.heal(job.records, root.pid)
+    suspension.resume_abandoned_job(job.records, root.pid)
     # A restart hook does not have the job's output open as the run hook has.
     spooled, left, life = (identity.read_recorded(job.records, root, key) for key in ("output", "left", "incarnation"))
     spooled = spooled or output.find_output_files(root.ppid, output.get_spool_directory())
@@ -105,11 +105,11 @@ def _dump(job, target, draft, place, companions, channel):
             job.engine.dump(target.root.pid, location.engine_path(place.descriptor), not channel, channel and channel.program, read_version,
                             draft.path())
         except HookError as error:
-            raise worker and worker.fault() or error
+            raise worker and worker.find_fault() or error
     seconds = time.monotonic() - started
     with phases.measure("output"):
         if worker:
-            facts = worker.result()
+            facts = worker.read_result()
         else:
             companions.while_frozen()
             facts = companions.after_thaw()
@@ -187,9 +187,9 @@ def _hold(job, target, place, answer):
     privilege.become_subreaper()
     commands = unheard_hold.find_commands()
     try:
-        with suspension.guarded(job.records, target.root, job.engine, job.settings["engine_timeout"]) as suspended:
+        with suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]) as suspended:
             def make_image():
-                with suspension.resumed_on_failure(target.root, suspended):
+                with suspension.resume_on_failure(target.root, suspended):
                     return _make_image(job, target, place, None)
             described = privilege.as_user(job.user, make_image, job.engine.dump_capabilities, answer)
             unheard_hold.check_server(commands)
@@ -204,7 +204,7 @@ def _continue(job, target, place, answer):
     with contextlib.ExitStack() as stack:
         if job.engine.stops:
             privilege.become_subreaper()
-            stack.enter_context(suspension.guarded(job.records, target.root, job.engine, job.settings["engine_timeout"]))
+            stack.enter_context(suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]))
         channel = stack.enter_context(frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE))
         return privilege.as_user(job.user, lambda: _make_image(job, target, place, channel), job.engine.dump_capabilities, answer)
 
@@ -228,9 +228,9 @@ def _checkpoint(job, started):
                         frozen_seconds=described["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
                         **describe_image(described))
         if holds:
-            suspension.kill(target.root, job.user)
+            suspension.kill_tree(target.root, job.user)
         if holds or job.engine.stops:
-            suspension.end(job.records)
+            suspension.remove_note(job.records)
 
 
 def main(argv, config_path):
@@ -246,6 +246,6 @@ def main(argv, config_path):
         privilege.be_spared()
         with phases.measure("admit"):
             job = preflight.check(call, config_path, argv[0], report)
-        with lock.held(job.records, "checkpoint", job.settings["lock_timeout"], _CONSEQUENCE):
+        with lock.hold_lock(job.records, "checkpoint", job.settings["lock_timeout"], _CONSEQUENCE):
             _checkpoint(job, started)
     return report.code

@@ -34,8 +34,8 @@ def _run_engine(job, place, cuts, channel):
     try:
         job.engine.restore(path, channel.program)
     except HookError as error:
-        raise worker.fault() or error
-    worker.result()
+        raise worker.find_fault() or error
+    worker.read_result()
 
 
 def _check_rights(job, place, shown):
@@ -155,19 +155,19 @@ def _restart(job, started):
     """As root: restore the job, supervise it, end as it ends. Returns only by an exception; nothing of the job is left then."""
     with contextlib.ExitStack() as undo:
         undo.callback(_end_descendants)
-        with lock.held(job.records, "restart", job.settings["lock_timeout"], _CONSEQUENCE), \
-                cleanup.if_killed(job.call.job_id, job.user.uid):
+        with lock.hold_lock(job.records, "restart", job.settings["lock_timeout"], _CONSEQUENCE), \
+                cleanup.guard_restart(job.call.job_id, job.user.uid):
             privilege.become_subreaper()
             restored, root = _bring_back(job)
         restart_succeeded()
         described, remarks = restored["manifest"], "; ".join(restored["remarks"])
         if remarks:
             failed_restart.comment(job.call.job_id, remarks)
-        retries.reset(job.records)
+        retries.reset_failures(job.records)
         job.report.done(outcome="restarted", engine=job.engine.name, origin=described["node"], image=described["name"],
                         bytes=described["bytes"], seconds=round(time.monotonic() - started, 3),
                         **describe_image(dict(described, remarks=remarks)))
-        status = supervisor.supervise(root.pid, job.records)
+        status = supervisor.supervise_job(root.pid, job.records)
         job.records.drop(JOB)
         supervisor.end_as(status)
 
@@ -199,7 +199,7 @@ def _assess(call, config_path, error, report):
     privilege.reset_signals()  # there is no job to hand them on to
     settings = _load_settings(config_path)
     records = Records(settings["run_directory"], call.job_id)
-    error = retries.assess(records, settings, error)
+    error = retries.assess_failure(records, settings, error)
     if failed_restart.is_needed():
         failed_restart.keep(records, call, error, report)
     return error

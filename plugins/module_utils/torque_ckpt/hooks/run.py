@@ -58,5 +58,5 @@ def main(argv, config_path):
         supervisor.block_signals()
         job = _start(_under_engine(command, settings))
         environment.no_core_dumps()  # the job has its own limit by now
-        supervisor.end_as(supervisor.supervise(job, Records(settings["run_directory"], job_id or "")))
+        supervisor.end_as(supervisor.supervise_job(job, Records(settings["run_directory"], job_id or "")))
     return report.code

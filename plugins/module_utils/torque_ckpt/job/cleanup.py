@@ -1,9 +1,9 @@
 """Nothing is left of a restart whose hook was killed.
 
-The engine brings the job's processes back before root's record of them is
-written. Of a hook that is killed in between, pbs_mom ends the processes of its
-session alone; the others would run on, and a second time after the next restart.
-A process of root's outside of that session sees to it that they do not.
+The engine restores the job's processes before root's record of them is
+written. If a hook is killed in between, pbs_mom ends only the processes of its
+session; the others would keep running, and run twice after the next restart.
+A process of root's outside of that session ends them.
 """
 import contextlib
 import os
@@ -16,10 +16,10 @@ from ..system import processes
 from . import identity
 
 _PAUSE = 0.1
-"""How soon it sees that the hook is gone, and how long it waits between two looks for what is left (seconds)."""
+"""How soon it sees that the hook has ended, and how long it waits between two searches for what is left (seconds)."""
 
-_LOOKS = 600
-"""How often it looks at most: a process that waits for a file system cannot be ended."""
+_SEARCHES = 600
+"""How often it searches at most: a process that waits for a file system cannot be ended."""
 
 
 def _came_back(member, uid, job_id, session, since):
@@ -32,42 +32,42 @@ def _came_back(member, uid, job_id, session, since):
         return False
 
 
-def _end(uid, job_id, session, since):
-    """End what came back, until two looks find nothing."""
+def _end_restored_processes(uid, job_id, session, since):
+    """End what came back, until two searches find nothing."""
     empty = 0
-    for _look in range(_LOOKS):
-        found = [member for member in map(processes.read_process, map(int, filter(str.isdigit, os.listdir("/proc"))))
-                 if member and _came_back(member, uid, job_id, session, since)]
-        for member in found:
+    for _attempt in range(_SEARCHES):
+        members = [member for member in map(processes.read_process, map(int, filter(str.isdigit, os.listdir("/proc"))))
+                   if member and _came_back(member, uid, job_id, session, since)]
+        for member in members:
             processes.send_signal(processes.get_mark(member), signal.SIGKILL)
-        empty = 0 if found else empty + 1
+        empty = 0 if members else empty + 1
         if empty == 2:
             return
         time.sleep(_PAUSE)
 
 
-def _is_there(hook):
-    found = processes.find_marked(hook)
-    return found is not None and found.state not in "ZX"
+def _is_alive(hook):
+    process = processes.find_marked(hook)
+    return process is not None and process.state not in "ZX"
 
 
-def _watch(reader, hook, job_id, uid):
-    """Wait for a word of the hook's; end what it brought back when it ends without one."""
+def _watch_hook(reader, hook, job_id, uid):
+    """Wait for a byte from the hook; end what it restored if it ends without one."""
     since = processes.read_process(os.getpid()).start
     while True:
-        there = _is_there(hook)
+        is_alive = _is_alive(hook)
         if select.select([reader], [], [], _PAUSE)[0]:
             if os.read(reader, 1):
                 return
-            there = False
-        if not there:
-            _end(uid, job_id, hook[0], since)
+            is_alive = False
+        if not is_alive:
+            _end_restored_processes(uid, job_id, hook[0], since)
             return
 
 
 @contextlib.contextmanager
-def if_killed(job_id, uid):
-    """Have what the body of the with statement brings back ended if this process is killed in it. To be used by root.
+def guard_restart(job_id, uid):
+    """Have the processes that the body of the with statement restores ended if this process is killed in it. To be used by root.
 
     :param job_id: the job's (str)
     :param uid: its owner's (int)
@@ -80,7 +80,7 @@ def if_killed(job_id, uid):
             os.close(writer)
             if os.fork() == 0:  # the child of another: the hook takes each child of its own for the job's
                 os.setsid()
-                _watch(reader, hook, job_id, uid)
+                _watch_hook(reader, hook, job_id, uid)
         finally:
             os._exit(0)
     os.close(reader)

@@ -1,7 +1,7 @@
 """Work of the hook that must be done while the job stands still.
 
 The engine runs a program at that moment, the action script. To start Python there would cost more than all the work, so a
-child of the hook is there before: the program only wakes it, and the job stays frozen until it answers.
+child of the hook waits already: the program only wakes it, and the job stays frozen until it answers.
 
 Such work is an object with two methods: while_frozen(), and after_thaw(), which returns the result.
 """
@@ -93,7 +93,7 @@ class Worker:
     def _wait_and_work(self, work, stream, answer, life):
         ready = select.select([self._call, life], [], [])[0]
         if self._call not in ready or os.read(self._call, 1) != _CALLED:
-            return  # the hook was killed, or the engine is done and has not called
+            return  # the hook was killed, or the engine has ended without a call
         try:
             work.while_frozen()
             os.write(answer, b"y\n")
@@ -106,8 +106,8 @@ class Worker:
         stream.flush()  # before the engine fails, which has the hook look for the reason
         os.write(answer, b"n\n")
 
-    def _end(self):
-        """Return what the child said (dict), or None; it has ended then."""
+    def _read_report(self):
+        """Return the child's report (dict), or None; it has ended then."""
         os.write(self._call, _OVER)
         with os.fdopen(self._result) as stream:
             text = stream.read()
@@ -116,26 +116,26 @@ class Worker:
             os.close(descriptor)
         return json.loads(text) if text.endswith("}") else None
 
-    def result(self):
+    def read_result(self):
         """Return the work's result; the engine has ended.
 
         :raises HookError: what the work raised, or SYSTEM when it was not called or died
         """
-        said = self._end()
-        if said is None:
+        report = self._read_report()
+        if report is None:
             raise HookError(SYSTEM, "the engine did not call the hook while the job stood still, or the part of the hook it called died")
-        if "sentence" in said:
-            raise HookError(said["code"], said["sentence"])
-        return said["result"]
+        if "sentence" in report:
+            raise HookError(report["code"], report["sentence"])
+        return report["result"]
 
-    def fault(self):
+    def find_fault(self):
         """Return the HookError by which the work made the engine fail, or None when it was not the work."""
         # The engine may have seen the pipe's end before the child's own is to be seen.
         ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | (0 if _is_ending(self._pid) else os.WNOHANG))
         os.kill(self._pid, signal.SIGKILL)  # it may be at work for nothing
-        said = self._end()
-        if said and "sentence" in said:
-            return HookError(said["code"], said["sentence"])
+        report = self._read_report()
+        if report and "sentence" in report:
+            return HookError(report["code"], report["sentence"])
         if ended and ended.si_code != os.CLD_EXITED:
             return HookError(SYSTEM, "the part of the hook that looks after the job's files was killed (signal %d)" % ended.si_status)
         return None

@@ -1,8 +1,8 @@
-"""Which process is this job, really.
+"""The root process of a job, and how it is verified.
 
 pbs_mom's session id is a hint: after a restart it still names the first
 session, on another node, where the number may belong to anybody. A job's
-root process is proven by uid, start time and PBS_JOBID; after a restart it is
+root process is verified by uid, start time and PBS_JOBID; after a restart it is
 found by the record that the restart hook, as root, left on this node.
 """
 from ..errors import HookError, GONE, REFUSED, shown
@@ -16,12 +16,12 @@ def read_job_id(pid):
 
     :raises HookError: as processes.read_variable()
     """
-    found = processes.read_variable(pid, names.JOB_ID)
-    return None if found is None else found.decode("utf-8", "replace")
+    value = processes.read_variable(pid, names.JOB_ID)
+    return None if value is None else value.decode("utf-8", "replace")
 
 
 def write_record(records, leader, root, output=(), left=(), incarnation=None):
-    """Leave root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str).
+    """Write root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str).
 
     :param left: what it left on nodes it was on, from capture.list_left_files (list of dict)
     :param incarnation: of this life of the job (dict, incarnation.py)
@@ -49,18 +49,18 @@ def _find_hinted(session_id):
     if leader is None or leader.session != leader.pid:
         return None
     # Beside the job's shell, MOM may have put pbs_demux under the same leader; it is not the job.
-    mine = [child for child in map(processes.read_process, processes.list_children(leader.pid)) if child and child.name != names.DEMUX]
+    members = [child for child in map(processes.read_process, processes.list_children(leader.pid)) if child and child.name != names.DEMUX]
     # The run hook gives the job's shell a process group of its own; the children of a shell are in the shell's.
-    return mine[0] if len(mine) == 1 and mine[0].group == mine[0].pid else None
+    return members[0] if len(members) == 1 and members[0].group == members[0].pid else None
 
 
 def find_root_process(records, call, uid):
-    """Return the job's root Process, proven to be the job's.
+    """Return the job's root Process, verified to be the job's.
 
     :param records: records.Records of the job
     :param call: contract.Call
     :param uid: the job owner's uid (int)
-    :raises HookError: GONE when it is not on this node, REFUSED when what is there is not this job
+    :raises HookError: GONE when it is not on this node, REFUSED when that process is not this job's
     """
     root = _find_recorded(records) or _find_hinted(call.session_id)
     if root is None or root.state in "ZX":

@@ -15,15 +15,15 @@ from .records import LOCK
 _PAUSE = 0.05
 
 
-def _open(path):
+def _open_file(path):
     # An ordinary user could take the lock of a file that he can read.
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _take(path):
+def _take_lock(path):
     """Return the descriptor (int) of the locked file, or None when another hook has it."""
     while True:
-        descriptor = _open(path)
+        descriptor = _open_file(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
@@ -39,22 +39,22 @@ def _take(path):
         os.close(descriptor)  # whoever had it has just removed the file
 
 
-def _holder(path):
-    """Say who has the lock (str)."""
+def _describe_holder(path):
+    """Return a phrase (str) for the hook that has the lock."""
     try:
         with open(path) as stream:
-            found = json.load(stream)
-        return "a %s (process %d, since %s)" % (found["what"], found["pid"], found["since"])
+            holder = json.load(stream)
+        return "a %s (process %d, since %s)" % (holder["what"], holder["pid"], holder["since"])
     except (OSError, ValueError, KeyError, TypeError):
         return "another hook"  # it has not written it yet, or has just ended
 
 
 @contextlib.contextmanager
-def held(records, what, timeout, consequence):
+def hold_lock(records, activity, timeout, consequence):
     """Hold the job's lock for the body of the with statement. To be used by root.
 
     :param records: records.Records of the job
-    :param what: what the body does, for whoever has to wait (str)
+    :param activity: what the body does, for whoever has to wait (str)
     :param timeout: how long to wait for another hook (seconds)
     :param consequence: what becomes of the job when that was too long, the end of the sentence (str)
     :raises HookError: TEMPORARY then; CONFIG or SYSTEM when there can be no lock
@@ -63,19 +63,19 @@ def held(records, what, timeout, consequence):
     path = records.path(LOCK)
     deadline = time.monotonic() + timeout
     try:
-        descriptor = _take(path)
+        descriptor = _take_lock(path)
         while descriptor is None:
             if time.monotonic() > deadline:
                 raise HookError(TEMPORARY, "%s is at work on job %s; waited %d seconds; try again when it has ended; %s"
-                                % (_holder(path), records.job_id, timeout, consequence))
+                                % (_describe_holder(path), records.job_id, timeout, consequence))
             time.sleep(_PAUSE)
-            descriptor = _take(path)
+            descriptor = _take_lock(path)
     except OSError as error:
         raise HookError(SYSTEM, "cannot lock %s: %s; %s" % (path, error.strerror, consequence))
     try:
         os.ftruncate(descriptor, 0)
         since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        os.write(descriptor, json.dumps({"what": what, "pid": os.getpid(), "since": since}).encode())
+        os.write(descriptor, json.dumps({"what": activity, "pid": os.getpid(), "since": since}).encode())
         yield
     finally:
         records.drop(LOCK)

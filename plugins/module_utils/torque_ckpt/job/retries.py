@@ -1,8 +1,8 @@
 """How often a job's restart has failed on this node for reasons that may pass.
 
 A pbs_mom with the patch restart-status queues such a job again at once, and
-the scheduler may start it at once: without a pause and an end the two would
-go round for ever.
+the scheduler may start it at once: without a pause and a limit the two would
+repeat that for ever.
 """
 import time
 
@@ -23,15 +23,15 @@ def count_failures(records):
         return 0
 
 
-def reset(records):
-    """Start counting anew."""
+def reset_failures(records):
+    """Forget the failed restarts of the job."""
     records.drop(ATTEMPTS)
 
 
-def assess(records, settings, error, sleep=time.sleep):
-    """Count a failed restart; return the failure (HookError) to tell pbs_mom.
+def assess_failure(records, settings, error, sleep=time.sleep):
+    """Count a failed restart; return the failure (HookError) to report to pbs_mom.
 
-    A temporary one is told after a pause that doubles from time to time. After so many in a row it is a lasting one,
+    A temporary one is reported after a pause that doubles from time to time. After restart_attempts in a row it is a lasting one,
     so that the job is held.
 
     :param records: records.Records of the job
@@ -40,16 +40,16 @@ def assess(records, settings, error, sleep=time.sleep):
     :param sleep: called with the pause in seconds
     """
     if not errors.is_temporary(error.code):
-        reset(records)
+        reset_failures(records)
         return error
-    count, most = count_failures(records) + 1, settings["restart_attempts"]
-    if count >= most:
-        reset(records)
+    count, limit = count_failures(records) + 1, settings["restart_attempts"]
+    if count >= limit:
+        reset_failures(records)
         return HookError(SYSTEM, "%s (attempt %d of %d, the last; mend the cause, then release the job)"
-                         % (error.sentence, count, most))
+                         % (error.sentence, count, limit))
     try:
         records.write(ATTEMPTS, {"failed": count})
     except (OSError, HookError) as problem:
         syslog.log_event("restart", job=records.job_id, outcome="not counted", reason=problem)
     sleep(min(LONGEST, settings["restart_backoff"] * 2 ** (count - 1)))
-    return HookError(error.code, "%s (attempt %d of %d)" % (error.sentence, count, most))
+    return HookError(error.code, "%s (attempt %d of %d)" % (error.sentence, count, limit))

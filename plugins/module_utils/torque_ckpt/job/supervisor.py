@@ -1,7 +1,7 @@
-"""Living as the session leader of a job: what run and restart have in common.
+"""The session leader of a job: what run and restart have in common.
 
 The leader stays outside the image. It waits for the job's root process,
-hands on signals and ends as the root process ended.
+forwards signals and ends as the root process ended.
 """
 import os
 import resource
@@ -11,20 +11,20 @@ from ..system import processes
 from ..torque import names
 from . import suspension
 
-# What a job's leader may be sent and should hand on. STOP, KILL and CONT act by themselves;
+# What a job's leader may be sent and should forward. STOP, KILL and CONT act by themselves;
 # TTIN, TTOU and CHLD concern the leader alone.
-_HANDED_ON = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
+_FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
               signal.SIGALRM, signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF, signal.SIGWINCH, signal.SIGTSTP}
-_WATCHED = _HANDED_ON | {signal.SIGCHLD}
+_WATCHED = _FORWARDED | {signal.SIGCHLD}
 
 
 def block_signals():
-    """Hold signals back until supervise() looks at them. Call before the first child is made."""
+    """Hold signals back until supervise_job() reads them. Call before the first child is created."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, the kernel would throw the job's status away
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
 
 
-def _from_mom(sender, parent):
+def _is_from_mom(sender, parent):
     """Whether the process sender (pid) is pbs_mom, which signals every process of the session itself."""
     if sender == parent:
         return True
@@ -35,27 +35,27 @@ def _from_mom(sender, parent):
         return False
 
 
-def _next_signal(root, records, healed):
-    """Wait for a signal; return it (siginfo), and what suspension.heal says.
+def _wait_for_signal(root, records, handled):
+    """Wait for a signal; return it (siginfo), and what suspension.resume_abandoned_job returned.
 
-    While the job stands still, look whether a hook that is dead has left it so.
+    While the job is stopped, check whether a dead hook has left it so.
     """
     while getattr(processes.read_process(root), "state", "") == "T":
-        found = signal.sigtimedwait(_WATCHED, suspension.PAUSE)
-        if found is not None:
-            return found, healed
-        healed = suspension.heal(records, root, healed)
-    return signal.sigwaitinfo(_WATCHED), healed
+        info = signal.sigtimedwait(_WATCHED, suspension.PAUSE)
+        if info is not None:
+            return info, handled
+        handled = suspension.resume_abandoned_job(records, root, handled)
+    return signal.sigwaitinfo(_WATCHED), handled
 
 
-def supervise(root, records):
-    """Wait for the child root (pid), hand on signals meanwhile; return its wait status (int).
+def supervise_job(root, records):
+    """Wait for the child root (pid), forward signals meanwhile; return its wait status (int).
 
     :param records: records.Records of the job
     """
-    parent, healed = os.getppid(), None
+    parent, handled = os.getppid(), None
     while True:
-        while True:  # SIGCHLD may stand for several children, or have come before we looked
+        while True:  # SIGCHLD may stand for several children, or have come before we waited
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
@@ -64,17 +64,17 @@ def supervise(root, records):
                 break
             if pid == root:
                 return status
-        found, healed = _next_signal(root, records, healed)
+        info, handled = _wait_for_signal(root, records, handled)
         # A second delivery would run the job's handler twice.
-        if found.si_signo in _HANDED_ON and not _from_mom(found.si_pid, parent):
+        if info.si_signo in _FORWARDED and not _is_from_mom(info.si_pid, parent):
             try:
-                os.kill(root, found.si_signo)
+                os.kill(root, info.si_signo)
             except ProcessLookupError:
                 pass
 
 
 def end_as(status):
-    """End this process the way wait status (int) says the job ended, so that pbs_mom sees the job's own end."""
+    """End this process as the job ended, by its wait status (int), so that pbs_mom sees the job's own end."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

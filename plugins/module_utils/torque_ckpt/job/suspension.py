@@ -1,7 +1,7 @@
-"""A job that a checkpoint hook has stopped runs on when that hook fails, also when nobody was left to see to it.
+"""A job that a checkpoint hook has stopped continues when that hook fails, even if all of the hook was killed.
 
-For a hold the tree stands still from the image until it is killed. Root's
-record says so, and who stopped it; should the hook be killed with all its
+For a hold the tree is stopped from the image until it is killed. Root's
+record names the hook that stopped it; should that be killed with all its
 parts, the job's leader or the next hook finds the record of a dead hook.
 """
 import contextlib
@@ -14,11 +14,11 @@ from ..system import privilege, processes
 from .records import HOLDING
 
 PAUSE = 2
-"""How often a leader looks whether its stopped job was left behind (seconds)."""
+"""How often a leader checks whether its stopped job was left behind (seconds)."""
 
 
-def begin(records, suspended):
-    """Note that this hook is about to stop the job.
+def write_note(records, suspended):
+    """Write the note that this hook is about to stop the job.
 
     :param suspended: what its user had stopped before (pids); stays so
     :raises HookError: SYSTEM
@@ -30,7 +30,7 @@ def begin(records, suspended):
                         % (records.path(HOLDING), error.strerror))
 
 
-def end(records):
+def remove_note(records):
     """Remove the note."""
     records.drop(HOLDING)
 
@@ -40,24 +40,24 @@ def wait_for_engine(timeout):
 
     :param timeout: how long it may take until it is killed (seconds)
     """
-    late = time.monotonic() + timeout
+    deadline = time.monotonic() + timeout
     while True:
         try:
             pid, _status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if pid == 0:
-            if time.monotonic() > late:
+            if time.monotonic() > deadline:
                 processes.signal_processes(processes.list_family(processes.read_process(os.getpid()))[1:], signal.SIGKILL)
             time.sleep(0.01)
 
 
 @contextlib.contextmanager
-def guarded(records, root, engine, timeout):
-    """Give what the job's user had stopped (pids) to a body in which an engine stops the job; whatever fails there sets it going again.
+def guard_job(records, root, engine, timeout):
+    """Give what the job's user had stopped (pids) to a body in which an engine stops the job; whatever fails there resumes it.
 
-    To be used by a child subreaper. Root's record stays until end(): that of an engine which was too slow for good if it may stop the
-    job later still.
+    To be used by a child subreaper. Root's record stays until remove_note(): that of an engine which was too slow stays for good if the
+    engine may still stop the job later.
 
     :param root: its root Process
     :param engine: engines.base.Engine
@@ -65,18 +65,18 @@ def guarded(records, root, engine, timeout):
     """
     suspended, started = processes.list_stopped(root.pid), time.monotonic()  # by qsig -s suspend, say
     try:
-        begin(records, suspended)
+        write_note(records, suspended)
         yield suspended
     except BaseException:
         wait_for_engine(timeout)
         processes.resume_tree(root, suspended)
         if not (engine.stops_late and time.monotonic() - started > timeout):
-            end(records)
+            remove_note(records)
         raise
 
 
 @contextlib.contextmanager
-def resumed_on_failure(root, suspended):
+def resume_on_failure(root, suspended):
     """As the user: resume the job under root (Process) when the body of the with statement fails.
 
     :param suspended: what its user had stopped before (pids); stays so
@@ -88,30 +88,30 @@ def resumed_on_failure(root, suspended):
         raise
 
 
-def kill(root, user):
+def kill_tree(root, user):
     """Kill the stopped tree under root (Process) of a job's owner (privilege.User), children first. As root.
 
-    Where a parent dies first the kernel sets its stopped children going (SIGHUP, SIGCONT), and who ignores SIGHUP does things that
+    If a parent dies first, the kernel resumes its stopped children (SIGHUP, SIGCONT), and one that ignores SIGHUP does things that
     are not in the image.
     """
-    def work():
-        processes.signal_processes(reversed(processes.list_owned(root)), signal.SIGKILL)
+    def kill_processes():
+        processes.signal_processes(reversed(processes.list_own(root)), signal.SIGKILL)
     if processes.has_pidfds():
-        work()
-    else:  # a number may be another process's at the very moment; the user can harm nobody but himself
-        privilege.as_user(user, work)
+        kill_processes()
+    else:  # a pid may be another process's at that very moment; the user can harm nobody but himself
+        privilege.as_user(user, kill_processes)
 
 
-def heal(records, root, healed=None):
-    """Set a job going again that a dead hook has left stopped.
+def resume_abandoned_job(records, root, handled=None):
+    """Resume a job that a dead hook has left stopped.
 
     :param root: pid of its root process (int)
-    :param healed: what an earlier call returned; that hook's work is not looked at again
+    :param handled: what an earlier call returned; that hook's work is not looked at again
     :returns: the dead hook ([pid, start]) or what was given
     """
     note = records.read(HOLDING)
     process = processes.read_process(root)
-    if not note or note["hook"] == healed or processes.find_marked(note["hook"]) or process is None:
-        return healed
-    processes.resume_tree(process, note["suspended"])
+    if not note or note["hook"] == handled or processes.find_marked(note["hook"]) or process is None:
+        return handled
+    processes.resume(process, note["suspended"])
     return note["hook"]

@@ -449,7 +449,7 @@ def test_kernel_that_stops_the_job_when_everybody_has_given_up(hook, blcr_site, 
     assert state_of(job) == "S"
     os.kill(job, signal.SIGSTOP)
     assert record(blcr_site) is not None
-    suspension.heal(Records(blcr_site.run_directory, "12.head"), job)
+    suspension.resume_abandoned_job(Records(blcr_site.run_directory, "12.head"), job)
     wait_until(lambda: state_of(job) == "S")
 
 

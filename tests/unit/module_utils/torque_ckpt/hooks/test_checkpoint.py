@@ -400,7 +400,7 @@ def test_leftover_of_a_hook_that_was_killed(hook, site, program, start_job, free
 def test_another_hook_is_at_work(hook, site, start_job, state_of):
     job = start_job(user=site.user)
     site.configure(lock_timeout=1)
-    with lock.held(Records(site.run_directory, "12.head"), "restart", 0, ""):
+    with lock.hold_lock(Records(site.run_directory, "12.head"), "restart", 0, ""):
         done = checkpoint(hook, site, job.leader)
     assert done.code == errors.TEMPORARY
     assert re.fullmatch(r"a restart \(process %d, since [-0-9T:]+Z\) is at work on job 12\.head; waited 1 seconds; try again when it has "

@@ -30,11 +30,11 @@ def test_with_a_malformed_argument(hook):
 
 
 def test_without_a_configuration(hook):
-    retries.reset(Records(config.DEFAULTS["run_directory"], "12.head"))
+    retries.reset_failures(Records(config.DEFAULTS["run_directory"], "12.head"))
     assert hook("restart", ARGUMENTS) == (
         errors.CONFIG, "", "configuration /nonexistent/hooks.json cannot be read (No such file or directory); "
         "run the role checkpoint_hooks on this node (attempt 1 of 5)\n")
-    retries.reset(Records(config.DEFAULTS["run_directory"], "12.head"))
+    retries.reset_failures(Records(config.DEFAULTS["run_directory"], "12.head"))
 
 
 def restart(hook, site, leader=True, variables=(), **values):
@@ -113,7 +113,7 @@ def test_image_that_is_missing(hook, site):
 def test_another_hook_is_at_work(hook, site, image):
     site.configure(lock_timeout=1)
     before = site.content()
-    with lock.held(Records(site.run_directory, "12.head"), "checkpoint", 0, ""):
+    with lock.hold_lock(Records(site.run_directory, "12.head"), "checkpoint", 0, ""):
         done = restart(hook, site)
     assert done.code == errors.TEMPORARY
     assert re.fullmatch(r"a checkpoint \(process %d, since [-0-9T:]+Z\) is at work on job 12\.head; waited 1 seconds; try again when it "

@@ -44,7 +44,7 @@ def started(in_child):
         def work():
             before()
             supervisor.block_signals()
-            return supervisor.supervise(run._start(command), Records("/nonexistent", "12.head"))
+            return supervisor.supervise_job(run._start(command), Records("/nonexistent", "12.head"))
         return in_child(work)
     return start
 

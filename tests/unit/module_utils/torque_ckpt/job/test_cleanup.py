@@ -29,7 +29,7 @@ def hook(asleep, end, job="12.head"):
     pid = os.fork()
     if pid == 0:
         os.setsid()
-        with cleanup.if_killed(job, os.getuid()):
+        with cleanup.guard_restart(job, os.getuid()):
             member = os.fork()
             if member == 0:
                 signal.pause()  # in the hook's session, and it says nothing of a job
@@ -75,6 +75,6 @@ def test_hook_that_comes_through(asleep):
 
 def test_hook_takes_no_child_of_it_for_the_jobs(in_child):
     def work():
-        with cleanup.if_killed("15.head", os.getuid()):
+        with cleanup.guard_restart("15.head", os.getuid()):
             return processes.list_children(os.getpid())
     assert in_child(work).result == []

@@ -61,7 +61,7 @@ def test_work_is_done_while_the_engine_waits(channel, tmp_path):
     assert not (tmp_path / "seen").exists()
     assert call(channel) == 0
     assert (tmp_path / "seen").read_text() == "frozen"
-    assert worker.result() == result
+    assert worker.read_result() == result
 
 
 def test_rest_of_the_work_is_done_when_the_engine_has_gone_on(channel, tmp_path):
@@ -72,7 +72,7 @@ def test_rest_of_the_work_is_done_when_the_engine_has_gone_on(channel, tmp_path)
     worker = frozen.Worker(Work(after_thaw=wait), channel)
     assert call(channel, "post-restore") == 0
     (tmp_path / "thawed").write_text("")
-    assert worker.result() == "done"
+    assert worker.read_result() == "done"
 
 
 @pytest.mark.parametrize("error, code, sentence", [
@@ -83,7 +83,7 @@ def test_work_that_fails_while_the_job_stands_still(channel, error, code, senten
     """The engine fails by it, and the reason is the work's."""
     worker = frozen.Worker(Work(fails(error)), channel)
     assert call(channel) == 1
-    found = worker.fault()
+    found = worker.find_fault()
     assert (found.code, found.sentence) == (code, sentence)
 
 
@@ -91,17 +91,17 @@ def test_work_that_fails_afterwards(channel):
     worker = frozen.Worker(Work(after_thaw=fails(HookError(errors.CANNOT_WRITE, "no room; the job runs on"))), channel)
     assert call(channel) == 0
     with pytest.raises(HookError) as caught:
-        worker.result()
+        worker.read_result()
     assert str(caught.value) == "no room; the job runs on"
 
 
 def test_engine_that_fails_by_itself(channel):
-    assert frozen.Worker(Work(), channel).fault() is None
+    assert frozen.Worker(Work(), channel).find_fault() is None
 
 
 def test_engine_that_does_not_call(channel):
     with pytest.raises(HookError) as caught:
-        frozen.Worker(Work(), channel).result()
+        frozen.Worker(Work(), channel).read_result()
     assert (caught.value.code, str(caught.value)) == (
         errors.SYSTEM, "the engine did not call the hook while the job stood still, or the part of the hook it called died")
 
@@ -123,7 +123,7 @@ def test_no_pipes(run_directory):
 def test_result_is_plain_json(channel):
     worker = frozen.Worker(Work(after_thaw=lambda: {"path": "\udcff"}), channel)
     call(channel)
-    assert worker.result() == json.loads('{"path": "\\udcff"}')
+    assert worker.read_result() == json.loads('{"path": "\\udcff"}')
 
 
 def test_hook_that_was_killed(channel, in_child, wait_until):
@@ -140,6 +140,6 @@ def test_child_alone_that_was_killed(channel, at_work):
     if not at_work:
         os.kill(worker._pid, signal.SIGKILL)
     assert call(channel) == 1
-    found = worker.fault()
+    found = worker.find_fault()
     assert (found.code, found.sentence) == (
         errors.SYSTEM, "the part of the hook that looks after the job's files was killed (signal 9)")

@@ -26,7 +26,7 @@ def path(place):
 
 
 def hold(place, timeout=0, what="checkpoint", job_id="12.head"):
-    return lock.held(Records(place, job_id), what, timeout, "the job runs on")
+    return lock.hold_lock(Records(place, job_id), what, timeout, "the job runs on")
 
 
 def descriptors():

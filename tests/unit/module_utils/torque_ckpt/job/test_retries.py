@@ -15,7 +15,7 @@ def settings(tmp_path):
 
 def assess(settings, code=errors.TEMPORARY, job="12.head"):
     pauses = []
-    found = retries.assess(Records(settings["run_directory"], job), settings, HookError(code, "it would not"), pauses.append)
+    found = retries.assess_failure(Records(settings["run_directory"], job), settings, HookError(code, "it would not"), pauses.append)
     return found.code, found.sentence, pauses
 
 
@@ -47,8 +47,8 @@ def test_a_lasting_reason_is_told_at_once_and_ends_the_count(settings, code):
 
 def test_success_ends_the_count(settings):
     assess(settings)
-    retries.reset(Records(settings["run_directory"], "12.head"))
-    retries.reset(Records(settings["run_directory"], "12.head"))
+    retries.reset_failures(Records(settings["run_directory"], "12.head"))
+    retries.reset_failures(Records(settings["run_directory"], "12.head"))
     assert retries.count_failures(Records(settings["run_directory"], "12.head")) == 0
     assert os.listdir(settings["run_directory"] + "/jobs") == []
 

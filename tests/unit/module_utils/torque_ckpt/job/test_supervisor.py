@@ -59,7 +59,7 @@ class Scene:
         before()
         os.write(self._ready, b"x")
         os.read(go, 1)
-        status = supervisor.supervise(root, Records("/nonexistent", "12.head"))
+        status = supervisor.supervise_job(root, Records("/nonexistent", "12.head"))
         return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 99
 
     def end(self):
@@ -135,7 +135,7 @@ def test_end_of_another_child_is_not_handed_on(in_child):
         leader, other = os.getpid(), fork(lambda: 0)
         os.waitid(os.P_PID, other, os.WEXITED | os.WNOWAIT)
         fork(lambda: gone(other) and os.kill(leader, signal.SIGWINCH) or 0)
-        return supervisor.supervise(root, Records("/nonexistent", "12.head"))
+        return supervisor.supervise_job(root, Records("/nonexistent", "12.head"))
     assert in_child(work).result == exited(signal.SIGWINCH)
 
 
@@ -145,7 +145,7 @@ def test_signal_for_a_root_that_just_ended_is_nobodys(in_child):
         root = fork(lambda: 3)
         os.waitid(os.P_PID, root, os.WEXITED | os.WNOWAIT)
         fork(lambda: os.kill(os.getppid(), signal.SIGTERM) or 0)
-        return supervisor.supervise(root, Records("/nonexistent", "12.head"))
+        return supervisor.supervise_job(root, Records("/nonexistent", "12.head"))
     assert in_child(work).result == exited(3)
 
 
@@ -162,7 +162,7 @@ def test_block_signals_holds_back_what_is_handed_on_and_the_end_of_children(in_c
 def test_supervise_returns_the_roots_exit(in_child, code):
     def work():
         supervisor.block_signals()
-        return supervisor.supervise(fork(lambda: code), Records("/nonexistent", "12.head"))
+        return supervisor.supervise_job(fork(lambda: code), Records("/nonexistent", "12.head"))
     assert in_child(work).result == exited(code)
 
 
@@ -175,7 +175,7 @@ def test_supervise_returns_the_roots_death(in_child, number):
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             os.kill(os.getpid(), number)
             return 0
-        return supervisor.supervise(fork(die), Records("/nonexistent", "12.head"))
+        return supervisor.supervise_job(fork(die), Records("/nonexistent", "12.head"))
     assert in_child(work).result == number
 
 
@@ -185,7 +185,7 @@ def test_supervise_of_a_root_that_ended_before(in_child):
         root = fork(lambda: 5)
         os.waitid(os.P_PID, root, os.WEXITED | os.WNOWAIT)
         signal.sigtimedwait([signal.SIGCHLD], 0)  # its signal is gone, too
-        return supervisor.supervise(root, Records("/nonexistent", "12.head"))
+        return supervisor.supervise_job(root, Records("/nonexistent", "12.head"))
     assert in_child(work).result == exited(5)
 
 
@@ -196,7 +196,7 @@ def test_supervise_reaps_others_and_goes_on(in_child):
         others = [fork(lambda: 7) for _number in range(3)]
         root = fork(lambda: len(os.read(reader, 1)))
         fork(lambda: all(gone(pid) for pid in others) and os.write(writer, b"x") and 0)
-        return supervisor.supervise(root, Records("/nonexistent", "12.head"))
+        return supervisor.supervise_job(root, Records("/nonexistent", "12.head"))
     assert in_child(work).result == exited(1)
 
 
@@ -205,14 +205,14 @@ def test_supervise_waits_while_the_root_is_stopped(in_child, state_of, wait_unti
         supervisor.block_signals()
         root = fork(lambda: os.kill(os.getpid(), signal.SIGSTOP) or 6)
         fork(lambda: wait_until(lambda: state_of(root) == "T") and os.kill(root, signal.SIGCONT) or 0)
-        return supervisor.supervise(root, Records("/nonexistent", "12.head"))
+        return supervisor.supervise_job(root, Records("/nonexistent", "12.head"))
     assert in_child(work).result == exited(6)
 
 
 def test_supervise_without_any_child(in_child, free_pid):
     def work():
         supervisor.block_signals()
-        return supervisor.supervise(free_pid, Records("/nonexistent", "12.head"))
+        return supervisor.supervise_job(free_pid, Records("/nonexistent", "12.head"))
     assert in_child(work).result == 0
 
 
@@ -255,7 +255,7 @@ def test_both_together_end_as_the_job(in_child):
         def die():
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
             os.kill(os.getpid(), signal.SIGTERM)
-        supervisor.end_as(supervisor.supervise(fork(die), Records("/nonexistent", "12.head")))
+        supervisor.end_as(supervisor.supervise_job(fork(die), Records("/nonexistent", "12.head")))
     assert in_child(work).status == signal.SIGTERM
 
 
@@ -271,7 +271,7 @@ def test_signal_from_a_process_whose_name_is_no_text(in_child):
                 stream.write(b"\xff")
             os.kill(leader, signal.SIGUSR1)
             os._exit(0)
-        return supervisor.supervise(root, Records("/nonexistent", "12.head"))
+        return supervisor.supervise_job(root, Records("/nonexistent", "12.head"))
 
     assert in_child(work).result == signal.SIGUSR1 << 8
 
@@ -283,6 +283,6 @@ def test_status_is_not_lost_where_sigchld_was_ignored(in_child):
         root = os.fork()
         if root == 0:
             os._exit(3)
-        return supervisor.supervise(root, Records("/nonexistent", "12.head"))
+        return supervisor.supervise_job(root, Records("/nonexistent", "12.head"))
 
     assert in_child(work).result == 3 << 8

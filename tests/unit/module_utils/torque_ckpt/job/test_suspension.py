@@ -19,7 +19,7 @@ def run(tmp_path):
 
 def left_behind(run, pid, suspended=()):
     """A record of a hook that is dead."""
-    suspension.begin(Records(run, "12.head"), list(suspended))
+    suspension.write_note(Records(run, "12.head"), list(suspended))
     path = run + "/jobs/12.head.holding"
     with open(path) as stream:
         found = json.load(stream)
@@ -33,7 +33,7 @@ def test_job_that_a_dead_hook_left_stopped_goes_on(run, start_job, wait_until, s
     wait_until(lambda: [state_of(pid) for pid in pids] == ["T", "T"])
     left_behind(run, free_pid, pids[1:])
     parent = processes.read_process(pids[0]).ppid
-    assert suspension.heal(Records(run, "12.head"), parent) == [free_pid, 1]
+    assert suspension.resume_abandoned_job(Records(run, "12.head"), parent) == [free_pid, 1]
     wait_until(lambda: [state_of(pid) for pid in pids] == ["S", "T"])
 
 
@@ -41,10 +41,10 @@ def test_it_is_set_going_only_once(run, start_job, wait_until, state_of, free_pi
     """What its user suspends afterwards stays so."""
     pid = start_job().pids[0]
     left_behind(run, free_pid)
-    healed = suspension.heal(Records(run, "12.head"), pid)
+    healed = suspension.resume_abandoned_job(Records(run, "12.head"), pid)
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == "T")
-    assert suspension.heal(Records(run, "12.head"), pid, healed) == healed
+    assert suspension.resume_abandoned_job(Records(run, "12.head"), pid, healed) == healed
     assert state_of(pid) == "T"
 
 
@@ -52,8 +52,8 @@ def test_job_of_a_hook_that_lives_is_left_alone(run, start_job, wait_until, stat
     pid = start_job().pids[0]
     os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: state_of(pid) == "T")
-    suspension.begin(Records(run, "12.head"), [])
-    assert suspension.heal(Records(run, "12.head"), pid) is None
+    suspension.write_note(Records(run, "12.head"), [])
+    assert suspension.resume_abandoned_job(Records(run, "12.head"), pid) is None
     assert state_of(pid) == "T"
 
 
@@ -63,7 +63,7 @@ def test_no_record(run, content):
     if content is not None:
         with open(run + "/jobs/12.head.holding", "w") as stream:
             stream.write(content)
-    assert suspension.heal(Records(run, "12.head"), os.getpid(), "before") == "before"
+    assert suspension.resume_abandoned_job(Records(run, "12.head"), os.getpid(), "before") == "before"
 
 
 def test_tree_is_killed_children_first(start_job, monkeypatch, somebody):
@@ -72,7 +72,7 @@ def test_tree_is_killed_children_first(start_job, monkeypatch, somebody):
     sent = []
     monkeypatch.setattr(processes, "send_signal", lambda pair, number: sent.append((pair[0], number)))
     monkeypatch.setattr(processes, "has_pidfds", lambda: True)
-    suspension.kill(processes.read_process(job.leader), somebody)
+    suspension.kill_tree(processes.read_process(job.leader), somebody)
     assert sorted(sent[:2]) == [(pid, signal.SIGKILL) for pid in sorted(job.pids)]
     assert sent[2:] == [(job.leader, signal.SIGKILL)]
 
@@ -85,9 +85,9 @@ def test_kill_ends_the_job_and_not_who_has_its_number_by_now(start_job, monkeypa
     if not handles:
         monkeypatch.setattr(processes, "_open_pidfd", lambda pid: None)
     found = processes.read_process(start_job(user=somebody).pids[0])
-    suspension.kill(found._replace(start=found.start - 1), somebody)  # its number is another process's by now
+    suspension.kill_tree(found._replace(start=found.start - 1), somebody)  # its number is another process's by now
     assert state_of(found.pid) == "S"
-    suspension.kill(found, somebody)
+    suspension.kill_tree(found, somebody)
     wait_until(lambda: state_of(found.pid) == "Z")
 
 
@@ -104,16 +104,16 @@ def test_go_on_wakes_only_what_is_the_jobs(start_job, somebody, wait_until, stat
 
 
 def test_record_ends(run):
-    suspension.begin(Records(run, "12.head"), [])
-    suspension.end(Records(run, "12.head"))
-    suspension.end(Records(run, "12.head"))
+    suspension.write_note(Records(run, "12.head"), [])
+    suspension.remove_note(Records(run, "12.head"))
+    suspension.remove_note(Records(run, "12.head"))
     assert os.listdir(run + "/jobs") == []
 
 
 def test_record_that_cannot_be_written(tmp_path):
     (tmp_path / "run" / "jobs" / "12.head.holding.new").mkdir(parents=True)
     with pytest.raises(HookError) as caught:
-        suspension.begin(Records(str(tmp_path / "run"), "12.head"), [])
+        suspension.write_note(Records(str(tmp_path / "run"), "12.head"), [])
     assert (caught.value.code, str(caught.value)) == (
         errors.SYSTEM, "cannot write %s/run/jobs/12.head.holding: Is a directory; the job runs on" % tmp_path)
 
@@ -133,5 +133,5 @@ def test_leader_sets_its_job_going(run, in_child, free_pid, monkeypatch):
             time.sleep(0.2)
             left_behind(run, free_pid)
             os._exit(0)
-        return supervisor.supervise(root, Records(run, "12.head"))
+        return supervisor.supervise_job(root, Records(run, "12.head"))
     assert in_child(work).result == 7 << 8
