@@ -32,7 +32,7 @@ class HookError(Exception):
     :param sentence: what failed, why, and what to do next (str)
     """
 
-    told = False
+    reported = False
     """bool: whether it has been logged and counted."""
 
     def __init__(self, code, sentence):

@@ -56,7 +56,7 @@ def no_shell(text):
 @often
 @given(ARGUMENTS)
 def test_arguments_are_right_or_refused(argv):
-    for read, count in ((contract.checkpoint, 8), (contract.restart, 6)):
+    for read, count in ((contract.parse_checkpoint, 8), (contract.parse_restart, 6)):
         try:
             call = read(argv[:count])
         except HookError as error:
@@ -79,7 +79,7 @@ def test_arguments_are_right_or_refused(argv):
 @given(st.lists(TEXT, max_size=3))
 def test_commands_to_run_are_absolute_or_refused(argv):
     try:
-        assert contract.run(argv) == argv and argv[0].startswith("/")
+        assert contract.parse_run(argv) == argv and argv[0].startswith("/")
     except HookError as error:
         assert error.code == errors.USAGE
         sentence(error)

@@ -47,7 +47,7 @@ class Server(Commands):
             return {node.findtext("name"): (set((node.findtext("state") or "").split(",")), _parse_job_ids(node.findtext("jobs") or ""))
                     for node in ElementTree.fromstring(output).iter("Node")}
         except (ValueError, ElementTree.ParseError) as problem:
-            raise self.silent("pbsnodes -x", status, str(problem))
+            raise self.make_error("pbsnodes -x", status, str(problem))
 
     def read_job(self, job_id):
         """Return the attributes (dict) of a job (str), empty when the server does not know it.
@@ -58,7 +58,7 @@ class Server(Commands):
         if status != 0:
             if "Unknown Job Id" in error:
                 return {}
-            raise self.silent("qstat -f " + job_id, status, error)
+            raise self.make_error("qstat -f " + job_id, status, error)
         attributes = {}
         for name, value in re.findall(r"^    (\S+) = (.*)$", output.replace("\n\t", ""), re.MULTILINE):
             attributes.setdefault(name, value)

@@ -36,11 +36,11 @@ class Server(Commands):
         status, output, error = self.run("qstat", "-B", "-f")
         names = [line.partition(":")[2].strip() for line in output.splitlines() if line.startswith("Server:")]
         if status != 0 or len(names) != 1 or not names[0]:
-            raise self.silent("qstat -B -f", status, error)
+            raise self.make_error("qstat -B -f", status, error)
         self.name = names[0]
         status, output, error = self.run("qselect")
         if status != 0:
-            raise self.silent("qselect", status, error)
+            raise self.make_error("qselect", status, error)
         self.numbers = {get_job_number(line.strip()) for line in output.splitlines() if line.strip()}
 
     def lists_job(self, job_id):
@@ -54,7 +54,7 @@ class Server(Commands):
         """
         status, _output, error = self.run("qstat", "-f", job_id)
         if status != 0 and "Unknown Job Id" not in error:
-            raise self.silent("qstat -f " + job_id, status, error)
+            raise self.make_error("qstat -f " + job_id, status, error)
         return status != 0
 
 

@@ -56,7 +56,7 @@ class Companions:
         self._capture.while_frozen()
 
     def after_thaw(self):
-        """Copy the rest; return what the manifest says of it (dict)."""
+        """Copy the rest; return the manifest's fields about it (dict)."""
         facts = self._capture.after_thaw()
         travelling = set(self._target.spooled) | capture.list_paths(facts)
         facts["open_files"] = consistency.record_open_files(self._open_files, travelling, [] if facts["bound"] else self._places.trees)
@@ -64,7 +64,7 @@ class Companions:
 
 
 def _find_target(job):
-    """As root: return the Target, proven to be the job. One that a dead hook has left stopped runs again."""
+    """As root: return the Target, verified to be the job. One that a dead hook has left stopped is resumed."""
     root = identity.find_root_process(job.records, job.call, job.user.uid)
     suspension.resume_abandoned_job(job.records, root.pid)
     # A restart hook does not have the job's output open as the run hook has.
@@ -74,26 +74,26 @@ def _find_target(job):
     return Target(root, spooled, left, life, needed)
 
 
-def _check_capacity(job, target, place, places, draft):
-    """Check that there is room for the image, in the store and beside it.
+def _check_capacity(job, target, staging, places, draft):
+    """Check that there is free space for the image, in the store and in the private directory.
 
     :raises HookError: CANNOT_WRITE
     """
     settings, store = job.settings, job.store["path"]
-    capacity.check_private(place, target.needed[1])
-    files = capture.estimate_need(places, target.root.pid, settings["node_local_bytes"], target.spooled, job.user.uid)
+    capacity.check_private(staging, target.needed[1])
+    files = capture.need(places, target.root.pid, settings["node_local_bytes"], target.spooled, job.user.uid)
     needed = [target.needed[0] + files[0], target.needed[1] + files[1]]
     if settings["user_limit"]:
         capacity.check_limit(needed[0], catalog.count_used_bytes(job.store, job.user.name), settings["user_limit"], store, job.user.name)
     capacity.check_store(draft.descriptor, needed, store, settings["reserve"], job.user.name)
 
 
-def _dump(job, target, draft, place, companions, channel):
+def _dump_tree(job, target, draft, staging, companions, channel):
     """Have the engine write the tree, and copy its companions: by the channel while the tree is frozen, or after it, for a hold.
 
-    The tree's memory goes into the draft, which its owner can change; what steers the engine goes to the private place.
+    The tree's memory goes into the draft, which its owner can change; what steers the engine goes to the private directory.
 
-    Returns what the manifest says of both (dict).
+    Returns the manifest's fields about both (dict).
     """
     started, engine = time.monotonic(), {"name": job.engine.name}
 
@@ -102,8 +102,8 @@ def _dump(job, target, draft, place, companions, channel):
     with phases.measure("dump"):
         worker = frozen.Worker(companions, channel) if channel else None
         try:
-            job.engine.dump(target.root.pid, location.engine_path(place.descriptor), not channel, channel and channel.program, read_version,
-                            draft.path())
+            job.engine.dump(target.root.pid, location.engine_path(staging.descriptor), not channel, channel and channel.program,
+                            read_version, draft.path())
         except HookError as error:
             raise worker and worker.find_fault() or error
     seconds = time.monotonic() - started
@@ -116,18 +116,18 @@ def _dump(job, target, draft, place, companions, channel):
     return dict(facts, engine=engine, frozen_seconds=round(seconds, 6), held=not channel)
 
 
-def _check_rights(job, place):
+def _check_rights(job, staging):
     """Check that the image would give no process more than its owner has.
 
     :raises HookError: REFUSED
     """
-    excess = job.engine.find_excess(place.descriptor)
+    excess = job.engine.find_excess(staging.descriptor)
     if excess:
         raise HookError(REFUSED, "the image would give a process of the job more than %s has (%s); checkpoint the job when that "
                         "process has ended; the job runs on" % (job.user.name, excess))
 
 
-def _prune(job, directory, life):
+def _prune_images(job, directory, life):
     """Remove the generations that are too many. The image is published, so a failure is only logged."""
     try:
         with phases.measure("prune"):
@@ -136,10 +136,10 @@ def _prune(job, directory, life):
         syslog.log_event("checkpoint", job=job.call.job_id, outcome="not pruned", sentence=repr(str(error)))
 
 
-def _make_image(job, target, place, channel):
+def _make_image(job, target, staging, channel):
     """As the job's owner: check, dump, compress, describe, publish, prune. Returns the manifest (dict).
 
-    :param place: where the engine writes (private_dir.Place)
+    :param staging: where the engine writes (private_dir.Place)
     :param channel: how the engine reaches this hook while the job stands still (frozen.Channel), or None when the job is to be held
     """
     call, engine = job.call, job.engine
@@ -153,9 +153,9 @@ def _make_image(job, target, place, channel):
         draft = Draft(directory, call.name)
     with draft:
         with phases.measure("admit"):
-            _check_capacity(job, target, place, places, draft)
-        facts = _dump(job, target, draft, place, Companions(job, target, places, draft.descriptor), channel)
-        _check_rights(job, place)
+            _check_capacity(job, target, staging, places, draft)
+        facts = _dump_tree(job, target, draft, staging, Companions(job, target, places, draft.descriptor), channel)
+        _check_rights(job, staging)
         compressed = {}
         if compressor:
             with phases.measure("compress"):
@@ -166,21 +166,21 @@ def _make_image(job, target, place, channel):
             consistency.flush_files(facts["open_files"])
             if facts["held"]:
                 consistency.note(facts["open_files"])
-        facts.update(root=target.root.pid, pids=engine.list_process_ids(place.descriptor),
-                     lost=engine.list_lost_resources(place.descriptor), generation=generation, incarnation=life.incarnation["id"])
+        facts.update(root=target.root.pid, pids=engine.list_process_ids(staging.descriptor),
+                     lost=engine.list_lost_resources(staging.descriptor), generation=generation, incarnation=life.incarnation["id"])
         if call.depth:
             facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
         with phases.measure("manifest"):
-            described = manifest.write(draft.descriptor, call, job.user, facts, seal.ask_to_seal, compressed, place.descriptor,
+            described = manifest.write(draft.descriptor, call, job.user, facts, seal.ask_to_seal, compressed, staging.descriptor,
                                        engine.holds_memory)
         with phases.measure("publish"):
             life.publish(draft)
-    _prune(job, directory, life.incarnation)
+    _prune_images(job, directory, life.incarnation)
     return described
 
 
-def _hold(job, target, place, answer):
-    """As root: have an image made of a job that is to be held; the job stands still then. Returns the manifest (dict).
+def _checkpoint_for_hold(job, target, staging, answer):
+    """As root: have an image written of a job that is to be held; the job is stopped then. Returns the manifest (dict).
 
     Whatever fails resumes the job: here if the owner's part dies, there if this one does, else the job's leader (suspension.py).
     """
@@ -190,7 +190,7 @@ def _hold(job, target, place, answer):
         with suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]) as suspended:
             def make_image():
                 with suspension.resume_on_failure(target.root, suspended):
-                    return _make_image(job, target, place, None)
+                    return _make_image(job, target, staging, None)
             described = privilege.as_user(job.user, make_image, job.engine.dump_capabilities, answer)
             unheard_hold.check_server(commands)
             return described
@@ -199,14 +199,14 @@ def _hold(job, target, place, answer):
         raise
 
 
-def _continue(job, target, place, answer):
-    """As root: have an image made of a job that continues. Returns the manifest (dict)."""
+def _checkpoint_and_continue(job, target, staging, answer):
+    """As root: have an image written of a job that continues. Returns the manifest (dict)."""
     with contextlib.ExitStack() as stack:
         if job.engine.stops:
             privilege.become_subreaper()
             stack.enter_context(suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]))
         channel = stack.enter_context(frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE))
-        return privilege.as_user(job.user, lambda: _make_image(job, target, place, channel), job.engine.dump_capabilities, answer)
+        return privilege.as_user(job.user, lambda: _make_image(job, target, staging, channel), job.engine.dump_capabilities, answer)
 
 
 def _checkpoint(job, started):
@@ -215,15 +215,15 @@ def _checkpoint(job, started):
     answer = seal.build_answer(job.keys, job.call, job.user)
     note = failed_restart.read_note(job.records)
     if note:
-        failed_restart.take_over(job, note, answer)
+        failed_restart.take_over_job(job, note, answer)
         return
     holds = job.call.signal == contract.HOLD
     with phases.measure("admit"):
         target = _find_target(job)
         location.give_job_directory(job.store, job.call.directory, job.user)
         answer = incarnation.checkpointed(job, target.root, target.incarnation, answer)
-    with job.private_place(_CONSEQUENCE) as place:
-        described = (_hold if holds else _continue)(job, target, place, answer)
+    with job.create_private_directory(_CONSEQUENCE) as staging:
+        described = (_checkpoint_for_hold if holds else _checkpoint_and_continue)(job, target, staging, answer)
         job.report.done(outcome="held" if holds else "continued", engine=job.engine.name, bytes=described["bytes"],
                         frozen_seconds=described["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
                         **describe_image(described))
@@ -241,11 +241,11 @@ def main(argv, config_path):
     """
     with Report("checkpoint", contract.find_job_id(argv)) as report:
         started = time.monotonic()
-        call = contract.checkpoint(argv[1:])
+        call = contract.parse_checkpoint(argv[1:])
         environment.settle(contract.REPEATED)
         privilege.be_spared()
         with phases.measure("admit"):
-            job = preflight.check(call, config_path, argv[0], report)
+            job = preflight.prepare_job(call, config_path, argv[0], report)
         with lock.hold_lock(job.records, "checkpoint", job.settings["lock_timeout"], _CONSEQUENCE):
             _checkpoint(job, started)
     return report.code

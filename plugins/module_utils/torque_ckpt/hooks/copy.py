@@ -21,7 +21,7 @@ def main(argv, config_path):
     :param argv: list of str: what scp would be given
     :param config_path: the hooks' configuration (str)
     """
-    copy = contract.copy(argv)
+    copy = contract.parse_copy(argv)
     if copy is None:
         os.execv(SCP, [SCP] + argv[1:])
     with Report("copy", names.find_job_id(copy.directory)) as report:

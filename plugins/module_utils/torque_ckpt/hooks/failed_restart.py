@@ -1,4 +1,4 @@
-"""Keeping a job whose restart failed, on a pbs_mom without the patch restart-status.
+"""Keeps a job whose restart failed, on a pbs_mom without the patch restart-status.
 
 There the end of the restart hook is the end of the job, and an empty file replaces the job's output. So the hook does not
 end: it leaves a note, has its own job held and waits. pbs_mom calls the checkpoint hook, which finds the note, publishes
@@ -32,7 +32,7 @@ PATIENCE = 60
 PAUSE = 10
 """How long to wait before the preconditions are checked again (seconds)."""
 
-_NOTHING = "nothing was done"
+_CONSEQUENCE = "nothing was done"
 
 
 def is_needed():
@@ -40,11 +40,11 @@ def is_needed():
     return contract.STATUS not in os.environ and find_commands() is not None
 
 
-def wait_for(check):
+def wait_until_ready(prepare):
     """Return what check() returns; on a pbs_mom without the patch, wait until it fails no more."""
     while True:
         try:
-            return check()
+            return prepare()
         except HookError as error:
             if not is_needed():
                 raise
@@ -62,7 +62,7 @@ def _set_comment(commands, job_id, sentence):
     commands.run("qalter", "-W", 'comment="%s"' % sentence.replace('"', "'"), job_id)
 
 
-def _explain(commands, job_id, sentence, temporary):
+def _comment_held_job(commands, job_id, sentence, temporary):
     """When the job is held: put the sentence into its comment, in the place of pbs_mom's own; queue it again if temporary."""
     status, attributes = 0, ""
     while status == 0 and "job_state = C" not in attributes:
@@ -75,7 +75,7 @@ def _explain(commands, job_id, sentence, temporary):
             return
 
 
-def _detach(work):
+def _run_detached(work):
     """Run work() in a child that outlives this hook, and whose end is not the job's."""
     if os.fork() == 0:
         try:
@@ -85,14 +85,14 @@ def _detach(work):
             os._exit(0)
 
 
-def comment(job_id, sentence):
+def comment_job(job_id, sentence):
     """Have the sentence (str) in the comment of a restarted job, in the place of pbs_mom's own; as far as the server lets root here."""
     directory = find_commands()
     if directory:
-        _detach(lambda: _set_comment(Commands(directory, _NOTHING), job_id, sentence))
+        _run_detached(lambda: _set_comment(Commands(directory, _CONSEQUENCE), job_id, sentence))
 
 
-def keep(records, call, error, report):
+def hold_job(records, call, error, report):
     """Have the job of this restart hook held. Returns only when the server refuses that; held, the hook is killed.
 
     :param records: records.Records of the job
@@ -100,11 +100,11 @@ def keep(records, call, error, report):
     :param error: why the restart failed (HookError); if that is temporary, the job is queued again then
     :param report: report.Report of this call
     """
-    commands = Commands(find_commands(), _NOTHING)
+    commands = Commands(find_commands(), _CONSEQUENCE)
     report.failed(error.code, error.sentence)
-    error.told = True
+    error.reported = True
     records.write(FAILED, {"hook": processes.get_mark(), "name": call.name})
-    _detach(lambda: _explain(commands, call.job_id, verdict(error.code, error.sentence), errors.is_temporary(error.code)))
+    _run_detached(lambda: _comment_held_job(commands, call.job_id, verdict(error.code, error.sentence), errors.is_temporary(error.code)))
     while True:
         status, output_text, error_text = commands.run("qhold", call.job_id)
         if status != 0:
@@ -114,47 +114,47 @@ def keep(records, call, error, report):
     records.drop(FAILED)
 
 
-def _publish(directory, image, shown, found, name):
+def _publish_under_name(directory, image, image_path, described, name):
     """Publish an image (descriptor) with this manifest (dict) under another name, too."""
     draft = Draft(directory, name)
     try:
         try:
-            seal.ask_to_verify(found, shown)
-            manifest.put(draft.descriptor, found, name, seal.ask_to_seal)
+            seal.ask_to_prove(described, image_path)
+            manifest.put(draft.descriptor, described, name, seal.ask_to_seal)
         except HookError:
-            pass  # its restart failed for that, perhaps; its old manifest says what there is to say
+            pass  # its restart failed for that, perhaps; its older manifest holds what is known
         for entry in set(names_in(image)) - set(names_in(draft.descriptor)):
             os.link(entry, entry, src_dir_fd=image, dst_dir_fd=draft.descriptor, follow_symlinks=False)
         draft.publish()
     except OSError as error:
         draft.discard()
-        raise HookError(CANNOT_WRITE, "cannot give image %s the name %s: %s; image kept" % (shown, name, error.strerror))
+        raise HookError(CANNOT_WRITE, "cannot give image %s the name %s: %s; image kept" % (image_path, name, error.strerror))
     except HookError:
         draft.discard()
         raise
 
 
-def _present(job, name):
+def _present_image(job, name):
     """As the user: publish the image name (str) under the name that pbs_mom now asks for, too."""
     call = job.call
-    shown = os.path.join(call.directory, name)
+    image_path = os.path.join(call.directory, name)
     if call.signal == contract.CONTINUE:
         raise HookError(GONE, "job %s does not run: its restart failed and it is about to be held; nothing was done" % call.job_id)
     try:
         directory = location.open_job_directory(job.store, call.directory)
-        image = location.open_image(directory, name, shown)
-        described = manifest.read(image, shown)
+        image = location.open_image(directory, name, image_path)
+        described = manifest.read(image, image_path)
     except HookError:
         return  # it failed for that: held under a name that no image has, the job continues from the newest whole one
     if name != call.name:  # pbs_mom's names count seconds
-        _publish(directory, image, shown, described, call.name)
+        _publish_under_name(directory, image, image_path, described, call.name)
     try:
         output.restore_output_files(image, described["spool"], job.user.uid)  # or pbs_mom delivers an empty file over the job's output
     except HookError:
         pass
 
 
-def take_over(job, note, answer):
+def take_over_job(job, note, answer):
     """As root, in the checkpoint hook: have the job held that a restart hook could not bring back, and end that hook.
 
     :param job: preflight.Job
@@ -162,7 +162,7 @@ def take_over(job, note, answer):
     :param answer: root's answer function (seal.build_answer)
     """
     commands = unheard_hold.find_commands()
-    privilege.as_user(job.user, lambda: _present(job, note["name"]), answer=answer)
+    privilege.as_user(job.user, lambda: _present_image(job, note["name"]), answer=answer)
     unheard_hold.check_server(commands)
     job.records.drop(FAILED)
     processes.send_signal(note["hook"], signal.SIGKILL)

@@ -1,7 +1,7 @@
 """$node_check_script: whether this node can checkpoint jobs, in one line for pbs_mom, which asks at its start and every few minutes.
 
-A line that begins with ERROR marks the node down and is its message, until pbs_mom asks again and is told nothing. pbs_mom does nothing
-else meanwhile, so a child does the looking, and is given up when a file system does not answer it.
+A line that begins with ERROR marks the node down and is its message, until a later call prints nothing. pbs_mom does nothing
+else meanwhile, so a child does the checks, and is given up when a file system does not answer it.
 """
 import fcntl
 import os
@@ -18,13 +18,13 @@ from ..store import location
 from ..system import environment, private_dir, rootfiles
 
 PATIENCE = 10
-"""How long the child may look (seconds)."""
+"""How long the child may take (seconds)."""
 
 _DONE = "."
 
 
-def _look(config_path, now_at):
-    """Prove that the hooks can do their work here; now_at is called with what is looked at next (str)."""
+def _check_node(config_path, report_step):
+    """Check that the hooks can do their work here; report_step is called with what is checked next (str)."""
     environment.check_code(config_path)
     settings = config.load(config_path)
     seal.load(settings["key_path"])
@@ -34,33 +34,33 @@ def _look(config_path, now_at):
     compressors.choose(settings["compression"])
     rootfiles.make_directory(settings["run_directory"])
     private_dir.sweep(settings["private_directory"] or settings["state_directory"])  # no hook may come for long
-    # Not even SIGKILL ends who hangs in a file system: he keeps the lock, and those after him, who wait for it, can be ended.
+    # Not even SIGKILL ends a process that hangs in a file system: it keeps the lock, and later ones, which wait for it, can be ended.
     lock = os.open(os.path.join(settings["run_directory"], "health.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    for place in settings["stores"]:
-        now_at("store " + place["path"])
+    for store in settings["stores"]:
+        report_step("store " + store["path"])
         fcntl.flock(lock, fcntl.LOCK_EX)
-        location.check_mounted(place)
+        location.check_mounted(store)
 
 
-def _tell(config_path, writer):
-    """As the child: write what is looked at, one a line, and at last _DONE and the sentence, if there is one."""
-    def now_at(what):
-        os.write(writer, (what + "\n").encode("utf-8", "backslashreplace"))
+def _report_check(config_path, writer):
+    """As the child: write what is checked, one a line, and at last _DONE and the sentence, if there is one."""
+    def report_step(step):
+        os.write(writer, (step + "\n").encode("utf-8", "backslashreplace"))
     try:
-        _look(config_path, now_at)
+        _check_node(config_path, report_step)
         sentence = ""
     except HookError as error:
         sentence = error.sentence
     except Exception as error:  # pylint: disable=broad-except
         sentence = "unexpected %s: %s" % (type(error).__name__, error)
-    now_at(_DONE + " ".join(sentence.split()))
+    report_step(_DONE + " ".join(sentence.split()))
 
 
-def complaint(config_path, patience=PATIENCE):
+def find_complaint(config_path, patience=PATIENCE):
     """Return why this node cannot checkpoint jobs (str), empty when it can.
 
     :param config_path: the hooks' configuration (str)
-    :param patience: how long to look (seconds)
+    :param patience: how long the checks may take (seconds)
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -69,31 +69,31 @@ def complaint(config_path, patience=PATIENCE):
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):  # pbs_mom waits for whoever has its pipe
                 os.dup2(null, descriptor)
-            _tell(config_path, writer)
+            _report_check(config_path, writer)
         finally:
             os._exit(0)
     os.close(writer)
-    said, deadline, more = b"the files of the hooks and of the engine\n", time.monotonic() + patience, True
+    report, deadline, more = b"the files of the hooks and of the engine\n", time.monotonic() + patience, True
     with os.fdopen(reader, "rb", buffering=0) as stream:
         while more and select.select([stream], [], [], max(0, deadline - time.monotonic()))[0]:
             chunk = stream.read(65536)
-            said, more = said + chunk, bool(chunk)
+            report, more = report + chunk, bool(chunk)
     if more:
         os.kill(pid, signal.SIGKILL)
     else:
         os.waitpid(pid, 0)
-    last = said.decode("utf-8").splitlines()[-1]
-    if last.startswith(_DONE):
-        return last[len(_DONE):]
-    return "looking at %s took longer than %d seconds or was killed; see whether its file system answers" % (last, patience)
+    step = report.decode("utf-8").splitlines()[-1]
+    if step.startswith(_DONE):
+        return step[len(_DONE):]
+    return "looking at %s took longer than %d seconds or was killed; see whether its file system answers" % (step, patience)
 
 
 def main(_argv, config_path):
     """Print "ERROR ckpt.torque: " and why this node cannot checkpoint jobs, or nothing; return the exit code (int)."""
     environment.settle()
-    found = complaint(config_path)
-    if found:
+    complaint = find_complaint(config_path)
+    if complaint:
         # TORQUE 2.x would show the end of the line in the middle of the node's attributes.
-        sys.stdout.write("ERROR ckpt.torque: " + found + ("\n" if os.isatty(1) else ""))
+        sys.stdout.write("ERROR ckpt.torque: " + complaint + ("\n" if os.isatty(1) else ""))
         sys.stdout.flush()
-    return CONFIG if found else 0
+    return CONFIG if complaint else 0

@@ -31,7 +31,7 @@ class Job:
         self.keys = seal.Keys(settings["key_path"])
         self.records = Records(settings["run_directory"], call.job_id)
 
-    def private_place(self, consequence):
+    def create_private_directory(self, consequence):
         """Return a private_dir.Place for the job's owner.
 
         :param consequence: what becomes of the job if there can be none, the end of the sentence (str)
@@ -39,7 +39,7 @@ class Job:
         return private_dir.Place(self.settings["private_directory"] or self.settings["state_directory"], self.user, consequence)
 
 
-def check(call, config_path, hook, report):
+def prepare_job(call, config_path, hook, report):
     """Return the Job of a contract.Call.
 
     :param config_path: the hooks' configuration (str)

@@ -1,4 +1,4 @@
-"""$restart_script: bring a job back from its image and be its session leader.
+"""$restart_script: restore a job from its image and be its session leader.
 
 Called by pbs_mom as root, already a session leader, with /dev/null for all
 three standard streams: a failure is seen in the exit code and the system log.
@@ -21,12 +21,15 @@ from ..torque import contract
 from . import failed_restart, preflight
 
 _CONSEQUENCE = "image kept"
-"""The end of the sentence when something fails before the job is back."""
+"""The end of the sentence when something fails before the job is restored."""
 
 
-def _run_engine(job, place, cuts, channel):
-    """Have the engine restore; cut back files that have grown, but not before the tree is there."""
-    path = location.engine_path(place.descriptor)
+def _run_engine(job, staging, cuts, channel):
+    """Have the engine restore; truncate files that have grown, but not before the tree is restored.
+
+    :param staging: private_dir.Place
+    """
+    path = location.engine_path(staging.descriptor)
     if not cuts:
         job.engine.restore(path)
         return
@@ -38,48 +41,48 @@ def _run_engine(job, place, cuts, channel):
     worker.read_result()
 
 
-def _check_rights(job, place, shown):
+def _check_rights(job, staging, image_path):
     """Check that the image gives no process more than its owner has.
 
     :raises HookError: DATA
     """
-    excess = job.engine.find_excess(place.descriptor)
+    excess = job.engine.find_excess(staging.descriptor)
     if excess:
-        raise manifest.damaged(shown, "it would give a process more than %s has (%s)" % (job.user.name, excess))
+        raise manifest.damaged(image_path, "it would give a process more than %s has (%s)" % (job.user.name, excess))
 
 
-def _restore_image(job, place, channel):
-    """As the job's owner: open and verify the image, restore what was verified, from a place where nobody can change it.
+def _restore_image(job, staging, channel):
+    """As the job's owner: open and verify the image, restore what was verified, from a directory where nobody can change it.
 
-    :param place: private_dir.Place
+    :param staging: private_dir.Place
     :param channel: frozen.Channel
-    :returns: "manifest" (dict), "remarks" (list of str), "created": what was put back on this node (list of dict), "before": what
+    :returns: "manifest" (dict), "remarks" (list of str), "created": what was restored on this node (list of dict), "before": what
         incarnation.put_back takes (str or None); as a dict
     """
     settings, user = job.settings, job.user
     with phases.measure("verify"):
         directory = location.open_job_directory(job.store, job.call.directory)
-        call, remark = choice.choose(job, directory, seal.ask_to_verify)
-        shown = os.path.join(call.directory, call.name)
-        image = location.open_image(directory, call.name, shown)
-        described = manifest.verify(image, call, user, shown, seal.ask_to_verify)
+        call, remark = choice.choose(job, directory, seal.ask_to_prove)
+        image_path = os.path.join(call.directory, call.name)
+        image = location.open_image(directory, call.name, image_path)
+        described = manifest.verify(image, call, user, image_path, seal.ask_to_prove)
         if described["engine"]["name"] != job.engine.name:
             raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
-                            % (shown, described["engine"]["name"], job.engine.name, described["node"]))
-        restore.check_node(described, shown)
+                            % (image_path, described["engine"]["name"], job.engine.name, described["node"]))
+        restore.check_node(described, image_path)
         if job.engine.keeps_ids:
             manifest.check_pids_free(described)
         linked = (lambda _name: False) if settings["copy_memory"] else job.engine.is_memory
-        compression.check(described, shown, place, linked)
-        manifest.check_files(image, described, shown, place.descriptor, linked)
-        rewritten = settings["changed_files"]
-        if described.get("held") and rewritten == consistency.REPORT:
-            rewritten = consistency.REFUSE  # the job has not touched them since
-        cuts, remarks = consistency.check_files(described["open_files"], settings["truncate_append_only"], rewritten)
+        compression.check(described, image_path, staging, linked)
+        manifest.check_files(image, described, image_path, staging.descriptor, linked)
+        changed_files = settings["changed_files"]
+        if described.get("held") and changed_files == consistency.REPORT:
+            changed_files = consistency.REFUSE  # the job has not touched them since
+        cuts, remarks = consistency.check(described["open_files"], settings["truncate_append_only"], changed_files)
     if described["format"] == schema.COMPRESSED:
         with phases.measure("decompress"):
-            compression.decompress(image, described, shown, place, settings["engine_timeout"])
-    _check_rights(job, place, shown)
+            compression.decompress(image, described, image_path, staging, settings["engine_timeout"])
+    _check_rights(job, staging, image_path)
     private_dir.ask_to_take_over()
     files = restore.Restoration(image, described, settings, user.uid)
     with contextlib.ExitStack() as undo:
@@ -90,13 +93,13 @@ def _restore_image(job, place, channel):
         with phases.measure("restore"):
             before = incarnation.begin(directory, call.job_id, described.get("generation", 0))
             undo.callback(incarnation.put_back, directory, call.job_id, before)
-            _run_engine(job, place, cuts, channel)
+            _run_engine(job, staging, cuts, channel)
         undo.pop_all()
     return {"manifest": described, "remarks": [remark] * bool(remark) + remarks, "created": files.created, "before": before}
 
 
 def _end_descendants():
-    """End what a failed restart may have brought back: nobody would look after it."""
+    """End what a failed restart may have restored: nobody would supervise it."""
     while True:
         children = processes.list_children(os.getpid())
         if not children:
@@ -110,8 +113,8 @@ def _end_descendants():
                 pass
 
 
-def _take_back(job, restored):
-    """End the restored job, and take away what _restore_image has put back."""
+def _undo_restore(job, restored):
+    """End the restored job, and remove what _restore_image has restored."""
     _end_descendants()
 
     def undo():
@@ -120,14 +123,14 @@ def _take_back(job, restored):
     privilege.as_user(job.user, undo)
 
 
-def _adopt(job, described, life):
+def _adopt_root(job, described, life):
     """Return the restored root Process, our child, of which root's record is written by now.
 
     :param described: the manifest (dict)
     :param life: its incarnation (dict)
     """
-    came = [described["root"]] if job.engine.keeps_ids else processes.list_children(os.getpid())
-    root = processes.read_process(came[0]) if came else None
+    pids = [described["root"]] if job.engine.keeps_ids else processes.list_children(os.getpid())
+    root = processes.read_process(pids[0]) if pids else None
     if root is None or root.ppid != os.getpid():
         raise HookError(ENGINE, "%s said it restored job %s, but its process %d is not there; image kept"
                         % (job.engine.name, job.call.job_id, described["root"]))
@@ -136,17 +139,17 @@ def _adopt(job, described, life):
     return root
 
 
-def _bring_back(job):
+def _restore_job(job):
     """As root: restore the job and write root's record of it. Returns what _restore_image does (dict), and the job's root Process."""
-    digest.load_modules()
-    begun = []
-    with job.private_place(_CONSEQUENCE) as place:
-        answer = incarnation.restarted(job, begun, place.answer(seal.build_answer(job.keys, job.call, job.user)))
+    digest.prepare()
+    incarnations = []
+    with job.create_private_directory(_CONSEQUENCE) as staging:
+        answer = incarnation.restarted(job, incarnations, staging.answer(seal.answer(job.keys, job.call, job.user)))
         with frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE) as channel:
-            restored = privilege.as_user(job.user, lambda: _restore_image(job, place, channel), job.engine.restore_capabilities, answer)
+            restored = privilege.as_user(job.user, lambda: _restore_image(job, staging, channel), job.engine.restore_capabilities, answer)
     with contextlib.ExitStack() as undo:
-        undo.callback(_take_back, job, restored)
-        root = _adopt(job, restored["manifest"], begun[0])
+        undo.callback(_undo_restore, job, restored)
+        root = _adopt_root(job, restored["manifest"], incarnations[0])
         undo.pop_all()
     return restored, root
 
@@ -158,11 +161,11 @@ def _restart(job, started):
         with lock.hold_lock(job.records, "restart", job.settings["lock_timeout"], _CONSEQUENCE), \
                 cleanup.guard_restart(job.call.job_id, job.user.uid):
             privilege.become_subreaper()
-            restored, root = _bring_back(job)
+            restored, root = _restore_job(job)
         restart_succeeded()
         described, remarks = restored["manifest"], "; ".join(restored["remarks"])
         if remarks:
-            failed_restart.comment(job.call.job_id, remarks)
+            failed_restart.comment_job(job.call.job_id, remarks)
         retries.reset_failures(job.records)
         job.report.done(outcome="restarted", engine=job.engine.name, origin=described["node"], image=described["name"],
                         bytes=described["bytes"], seconds=round(time.monotonic() - started, 3),
@@ -175,7 +178,7 @@ def _restart(job, started):
 def _prepare(call, config_path, hook, report):
     """Return the Job, when this process can be its leader."""
     with phases.measure("admit"):
-        job = failed_restart.wait_for(lambda: preflight.check(call, config_path, hook, report))
+        job = failed_restart.wait_until_ready(lambda: preflight.prepare_job(call, config_path, hook, report))
     if os.getsid(0) != os.getpid():
         raise HookError(USAGE, "restart: must be started by pbs_mom as the leader of a session; nothing was restarted")
     supervisor.block_signals()
@@ -196,12 +199,12 @@ def _assess(call, config_path, error, report):
 
     Without the patch restart-status the job is held or queued again here, and the hook is killed.
     """
-    privilege.reset_signals()  # there is no job to hand them on to
+    privilege.reset_signals()  # there is no job to forward them to
     settings = _load_settings(config_path)
     records = Records(settings["run_directory"], call.job_id)
     error = retries.assess_failure(records, settings, error)
     if failed_restart.is_needed():
-        failed_restart.keep(records, call, error, report)
+        failed_restart.hold_job(records, call, error, report)
     return error
 
 
@@ -214,7 +217,7 @@ def main(argv, config_path):
     with Report("restart", contract.find_job_id(argv)) as report:
         started = time.monotonic()
         restart_failed(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
-        call = contract.restart(argv[1:])
+        call = contract.parse_restart(argv[1:])
         environment.settle(contract.STATUS)
         privilege.be_spared()
         try:

@@ -49,7 +49,7 @@ def main(argv, config_path):
     """
     job_id = os.environ.get(names.JOB_ID)
     with Report("run", job_id) as report:
-        command = contract.run(argv[1:])
+        command = contract.parse_run(argv[1:])
         environment.check_code(config_path)
         settings = config.load(config_path)
         if os.getsid(0) != os.getpid():

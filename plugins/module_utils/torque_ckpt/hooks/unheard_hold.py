@@ -1,8 +1,8 @@
-"""Whether pbs_server will hear of a hold, on a pbs_mom without the patch hold-told.
+"""Whether pbs_server will learn of a hold, on a pbs_mom without the patch hold-told.
 
-There pbs_mom tells pbs_server once that a job was held, when the checkpoint hook has ended. Is the server away at that
-moment, the held job is over for it, and its image unknown. So the hook asks before it ends the job; that leaves the moment
-between the two.
+There pbs_mom reports to pbs_server only once that a job was held, when the checkpoint hook has ended. If the server does not
+answer at that moment, it takes the held job for finished and does not know its image. So the hook sends a request before it ends
+the job; that leaves the moment between the two.
 """
 import os
 import time
@@ -20,7 +20,7 @@ class Unheard(HookError):
     """pbs_server does not answer, so the job must not end."""
 
 
-def _ask(commands):
+def _ask_server(commands):
     """Return what pbs_server answered against a question (str), None when it answered it."""
     try:
         status, output, error = commands.run("qstat", "-B")
@@ -29,33 +29,33 @@ def _ask(commands):
     return None if status == 0 else " ".join((output + error).split())
 
 
-def _wait(commands, seconds):
+def _wait_for_answer(commands, seconds):
     """Ask until pbs_server answers, or so long; return what the last answer was (str), None for a good one."""
     deadline = time.monotonic() + seconds
-    fault = _ask(commands)
+    fault = _ask_server(commands)
     while fault is not None and time.monotonic() < deadline:
         time.sleep(PAUSE)
-        fault = _ask(commands)
+        fault = _ask_server(commands)
     return fault
 
 
 def find_commands():
-    """Return TORQUE's commands (commands.Commands) where pbs_mom is one that tells once and they work on this node, else None.
+    """Return TORQUE's commands (commands.Commands) where pbs_mom reports only once and they work on this node, else None.
 
     To be asked when the hold begins: the server that sent it is there, so what does not work then is the commands (no trqauthd, say).
     """
     directory = None if contract.REPEATED in os.environ else caller.find_commands()
     commands = Commands(directory, "the job runs on") if directory else None
-    return commands if commands and _ask(commands) is None else None
+    return commands if commands and _ask_server(commands) is None else None
 
 
 def check_server(commands):
-    """Check, before a held job is ended, that pbs_server will hear of it.
+    """Check, before a held job is ended, that pbs_server will learn of it.
 
     :param commands: what find_commands() returned
     :raises Unheard: NO_SERVER
     """
-    fault = _wait(commands, PATIENCE) if commands else None
+    fault = _wait_for_answer(commands, PATIENCE) if commands else None
     if fault is not None:
         raise Unheard(NO_SERVER, "pbs_server does not answer (%s), and this pbs_mom would tell it only once that the job is held; the "
                       "image is kept; the job runs on; hold it again when pbs_server answers" % fault)
@@ -67,4 +67,4 @@ def wait_for_server(commands, seconds):
     :param commands: what find_commands() returned
     :param seconds: how long at most (int)
     """
-    _wait(commands, seconds)
+    _wait_for_answer(commands, seconds)

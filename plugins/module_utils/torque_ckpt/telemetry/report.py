@@ -54,7 +54,7 @@ class Report:
             return False
         reported = False
         if isinstance(error, HookError):
-            self.code, sentence, reported = error.code, error.sentence, error.told
+            self.code, sentence, reported = error.code, error.sentence, error.reported
         else:
             self.code = SYSTEM
             sentence = "unexpected %s: %s (line %d of %s)" % ((type(error).__name__, error) + _where(error))

@@ -1,4 +1,4 @@
-"""pbs_server, asked and told by TORQUE's commands."""
+"""Requests to pbs_server, sent by TORQUE's commands."""
 import os
 
 from ..errors import HookError, NO_SERVER
@@ -11,30 +11,30 @@ class Commands:
     """TORQUE's commands on this host.
 
     :param path: their directory (str)
-    :param nothing: what was not done when one of them fails, for the sentence (str), such as "nothing was removed"
+    :param consequence: what was not done when one of them fails, for the sentence (str), such as "nothing was removed"
     """
 
-    def __init__(self, path, nothing):
-        self.path, self.nothing = path, nothing
+    def __init__(self, path, consequence):
+        self.path, self.consequence = path, consequence
 
     def run(self, command, *arguments):
         """Run a command; return its exit status (int), stdout and stderr (str).
 
         :raises HookError: NO_SERVER when it cannot be started or takes longer than PATIENCE
         """
-        import subprocess  # costs as much as the whole dump of a small job, and most hooks ask nothing
+        import subprocess  # costs as much as the whole dump of a small job, and most hooks send no request
         path = os.path.join(self.path, command)
         try:
-            done = subprocess.run([path] + list(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                  env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}, cwd="/", timeout=PATIENCE, check=False)
+            process = subprocess.run([path] + list(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}, cwd="/", timeout=PATIENCE, check=False)
         except OSError as error:
             raise HookError(NO_SERVER, "%s cannot be started: %s; set checkpoint_hooks_torque_directory to the directory of TORQUE's "
-                            "commands; %s" % (path, os.strerror(error.errno), self.nothing))
+                            "commands; %s" % (path, os.strerror(error.errno), self.consequence))
         except subprocess.TimeoutExpired:
-            raise HookError(NO_SERVER, "%s did not answer within %d seconds; %s" % (path, PATIENCE, self.nothing))
-        return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+            raise HookError(NO_SERVER, "%s did not answer within %d seconds; %s" % (path, PATIENCE, self.consequence))
+        return process.returncode, process.stdout.decode("utf-8", "replace"), process.stderr.decode("utf-8", "replace")
 
-    def silent(self, command, status, error):
+    def make_error(self, command, status, error):
         """Return the HookError for a command (str) that ended with this status (int) and stderr (str)."""
         return HookError(NO_SERVER, "pbs_server does not answer (%s exited %d: %s); %s"
-                         % (command, status, " ".join(error.split()) or "it said nothing", self.nothing))
+                         % (command, status, " ".join(error.split()) or "it said nothing", self.consequence))

@@ -39,7 +39,7 @@ directory, name str: of the image: 12.head.CK and ckpt.12.head.1290000000
 CONTINUE, HOLD = 0, 15
 
 REPEATED = "PBS_HOLD_REPEATED"
-"""Variable of the checkpoint hook: this pbs_mom (patch hold-told) tells pbs_server of a hold until it has heard."""
+"""Variable of the checkpoint hook: this pbs_mom (patch hold-told) reports a hold to pbs_server until that answers."""
 
 STATUS = "PBS_RESTART_STATUS"
 """Variable of the restart hook: the file in which a pbs_mom with the patch restart-status looks, when the hook has ended,
@@ -53,58 +53,58 @@ _IMAGE = re.compile(r"(?:.*/)?([A-Za-z0-9_.\[\]-]+\.CK)/+(ckpt\.[A-Za-z0-9_.\[\]
 _DIRECTORY = re.compile(r"(/[A-Za-z0-9_.,:@+=\[\]-]+)+")
 
 
-def _refuse(hook, what, value, wanted):
-    shown = ascii(value if len(value) <= 80 else value[:77] + "...")
-    raise HookError(USAGE, "%s: %s %s is not %s; nothing was done" % (hook, what, shown, wanted))
+def _refuse(hook, argument, value, expected):
+    quoted = ascii(value if len(value) <= 80 else value[:77] + "...")
+    raise HookError(USAGE, "%s: %s %s is not %s; nothing was done" % (hook, argument, quoted, expected))
 
 
-def _number(hook, what, value, wanted):
+def _parse_number(hook, argument, value, expected):
     if value == "-":
         return None
-    return int(_matching(hook, what, value, _NUMBER, wanted))
+    return int(_check_match(hook, argument, value, _NUMBER, expected))
 
 
-def _matching(hook, what, value, pattern, wanted, limit=255):
+def _check_match(hook, argument, value, pattern, expected, limit=255):
     if len(value) > limit or not pattern.fullmatch(value):
-        _refuse(hook, what, value, wanted)
+        _refuse(hook, argument, value, expected)
     return value
 
 
-def _common(hook, argv):
+def _parse_common(hook, argv):
     session, job, user, group, directory, name = argv
-    _matching(hook, "directory", directory, _DIRECTORY, "an absolute path of plain characters", 4095)
+    _check_match(hook, "directory", directory, _DIRECTORY, "an absolute path of plain characters", 4095)
     if any(part in (".", "..") for part in directory.split("/")):
         _refuse(hook, "directory", directory, "free of . and ..")
     return {
-        "session_id": _number(hook, "session id", session, "a process id"),
-        "job_id": _matching(hook, "job id", job, names.JOB_ID_PATTERN, "a TORQUE job id"),
-        "user": _matching(hook, "user", user, _ACCOUNT, "an account name"),
-        "group": None if group == "-" else _matching(hook, "group", group, _ACCOUNT, "a group name"),
+        "session_id": _parse_number(hook, "session id", session, "a process id"),
+        "job_id": _check_match(hook, "job id", job, names.JOB_ID_PATTERN, "a TORQUE job id"),
+        "user": _check_match(hook, "user", user, _ACCOUNT, "an account name"),
+        "group": None if group == "-" else _check_match(hook, "group", group, _ACCOUNT, "a group name"),
         "directory": directory,
-        "name": _matching(hook, "image name", name, _NAME, "a plain file name"),
+        "name": _check_match(hook, "image name", name, _NAME, "a plain file name"),
     }
 
 
-def _count(hook, argv, wanted, meaning):
-    if len(argv) != wanted:
+def _check_count(hook, argv, expected, meaning):
+    if len(argv) != expected:
         raise HookError(USAGE, "%s: expected %d arguments (%s), got %d; pbs_mom cuts lines over 1024 bytes, "
-                        "so look for an overlong checkpoint directory; nothing was done" % (hook, wanted, meaning, len(argv)))
+                        "so look for an overlong checkpoint directory; nothing was done" % (hook, expected, meaning, len(argv)))
 
 
-def checkpoint(argv):
+def parse_checkpoint(argv):
     """Read the checkpoint hook's arguments (list of str, without the program) into a Call."""
-    _count("checkpoint", argv, 8, "session_id job_id user group directory name signal depth")
-    values = _common("checkpoint", argv[:6])
-    signal = _number("checkpoint", "signal", argv[6], "0 (continue) or 15 (hold)")
+    _check_count("checkpoint", argv, 8, "session_id job_id user group directory name signal depth")
+    values = _parse_common("checkpoint", argv[:6])
+    signal = _parse_number("checkpoint", "signal", argv[6], "0 (continue) or 15 (hold)")
     if signal not in (CONTINUE, HOLD):
         _refuse("checkpoint", "signal", argv[6], "0 (continue) or 15 (hold)")
-    return Call(signal=signal, depth=_number("checkpoint", "depth", argv[7], "a number"), **values)
+    return Call(signal=signal, depth=_parse_number("checkpoint", "depth", argv[7], "a number"), **values)
 
 
-def restart(argv):
+def parse_restart(argv):
     """Read the restart hook's arguments (list of str, without the program) into a Call."""
-    _count("restart", argv, 6, "session_id job_id user group directory name")
-    return Call(signal=None, depth=None, **_common("restart", argv))
+    _check_count("restart", argv, 6, "session_id job_id user group directory name")
+    return Call(signal=None, depth=None, **_parse_common("restart", argv))
 
 
 def find_job_id(argv):
@@ -113,17 +113,17 @@ def find_job_id(argv):
     return argv[2] if len(argv) > 2 else None
 
 
-def copy(argv):
-    """Read the copy hook's arguments (list of str, with the program) into a Copy; None when it is no image that is to be copied."""
+def parse_copy(argv):
+    """Read the copy hook's arguments (list of str, with the program) into a Copy; None when no image is to be copied."""
     source, target = argv[-2:] if len(argv) > 2 else ("", "")
-    out, back = _REMOTE.fullmatch(target), _REMOTE.fullmatch(source)
-    image = _IMAGE.fullmatch((out or back).group(3)) if out or back else None
+    to_host, from_host = _REMOTE.fullmatch(target), _REMOTE.fullmatch(source)
+    image = _IMAGE.fullmatch((to_host or from_host).group(3)) if to_host or from_host else None
     if image is None:
         return None
-    return Copy(bool(out), bool(back), "%s@%s" % (out or back).group(1, 2), source, target, *image.groups())
+    return Copy(bool(to_host), bool(from_host), "%s@%s" % (to_host or from_host).group(1, 2), source, target, *image.groups())
 
 
-def run(argv):
+def parse_run(argv):
     """Return the command (list of str) that the run hook starts: the shell and its arguments."""
     if not argv:
         raise HookError(USAGE, "run: expected a shell and its arguments, got none; the job was not started")

@@ -283,7 +283,7 @@ class Site:
 
     def publish(self, name, root, pids, engine="criu", output=None, generation=1, incarnation="", held=False):
         """Make an image as the checkpoint hook does it; its one file is pages.img, and stdout with output's (path, bytes)."""
-        call = contract.restart(self.arguments(name=name))
+        call = contract.parse_restart(self.arguments(name=name))
 
         def work():
             directory = location.open_job_directory({"path": self.store, "id": "main"}, self.directory)

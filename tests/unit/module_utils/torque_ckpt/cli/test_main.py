@@ -86,7 +86,7 @@ class Fleet:
         account, name = privilege.account(user), name or "ckpt.%s.%d" % (job, 1000 + generation)
         place, directory = {"path": self.store, "id": "main"}, os.path.join(self.store, inside, job + ".CK")
         location.give_job_directory(place, directory, account)
-        call = contract.restart(["-", job, user, "-", directory, name])
+        call = contract.parse_restart(["-", job, user, "-", directory, name])
 
         def work():
             draft = Draft(location.open_job_directory(place, directory, create=True), name)

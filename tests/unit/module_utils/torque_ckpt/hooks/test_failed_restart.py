@@ -215,11 +215,11 @@ def test_insisting_ends_with_success_or_where_it_is_not_needed(monkeypatch):
     monkeypatch.setattr(failed_restart, "PAUSE", 0)
     monkeypatch.setattr(syslog, "log_event", lambda *_hook, **_facts: None)
     monkeypatch.setattr(failed_restart, "is_needed", lambda: True)
-    assert failed_restart.wait_for(check) == "yes"
+    assert failed_restart.wait_until_ready(check) == "yes"
     monkeypatch.setattr(failed_restart, "is_needed", lambda: False)
     answers.append(HookError(errors.CONFIG, "no"))
     with pytest.raises(HookError):
-        failed_restart.wait_for(check)
+        failed_restart.wait_until_ready(check)
 
 
 @pytest.mark.parametrize("content", ["", "{"])
@@ -246,9 +246,9 @@ def test_name_that_is_taken(site, free_pid, monkeypatch):
     for name in ("ckpt.12.head.1", "ckpt.12.head.2"):
         site.publish(name, free_pid, [free_pid])
     before = site.content()
-    call = contract.checkpoint(site.arguments(name="ckpt.12.head.2") + ["15", "-"])
-    job = preflight.check(call, site.config, "checkpoint", Report("checkpoint"))
+    call = contract.parse_checkpoint(site.arguments(name="ckpt.12.head.2") + ["15", "-"])
+    job = preflight.prepare_job(call, site.config, "checkpoint", Report("checkpoint"))
     with pytest.raises(HookError) as caught:
-        failed_restart.take_over(job, {"hook": [free_pid, 1], "name": "ckpt.12.head.1"}, seal.build_answer(job.keys, call, job.user))
+        failed_restart.take_over_job(job, {"hook": [free_pid, 1], "name": "ckpt.12.head.1"}, seal.answer(job.keys, call, job.user))
     assert str(caught.value) == "cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept"
     assert site.content() == before

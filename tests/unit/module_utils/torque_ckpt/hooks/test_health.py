@@ -71,33 +71,33 @@ def loaded(open_directory, monkeypatch):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_node_that_can(node, loaded, engine):
     node.set(engine=engine)
-    assert health.complaint(node.config) == ""
-    assert health.complaint(node.config) == ""
+    assert health.find_complaint(node.config) == ""
+    assert health.find_complaint(node.config) == ""
 
 
 # The engine
 
 def test_criu_that_is_gone(node):
     os.rename(node.criu, node.criu + ".away")
-    assert health.complaint(node.config) == "criu is not at %s on this node; run the role criu" % node.criu
+    assert health.find_complaint(node.config) == "criu is not at %s on this node; run the role criu" % node.criu
 
 
 def test_criu_that_does_not_start(node):
     node.program("echo 'criu: error while loading shared libraries: libnet.so.9: cannot open shared object file' >&2; exit 127\n")
-    assert health.complaint(node.config) == (
+    assert health.find_complaint(node.config) == (
         "%s --version failed: criu: error while loading shared libraries: libnet.so.9: cannot open shared object file" % node.criu)
 
 
 def test_kernel_that_is_too_old_for_criu(node, monkeypatch):
     monkeypatch.setattr(criu, "_read_last_capability", lambda: 39)
-    assert health.complaint(node.config) == (
+    assert health.find_complaint(node.config) == (
         "CRIU cannot run as an ordinary user on this node's kernel %s: it needs 5.9 or newer; boot a newer kernel" % os.uname().release)
 
 
 def test_memory_that_criu_restores_in_is_refused(node):
     """By a prctl that cannot be taken back (PR_SET_MDWE), so in a process of its own; SELinux's refusal is seen in the scenario selinux."""
     program = ("import ctypes, sys; from torque_ckpt.hooks import health; "
-               "print('unknown' if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) else health.complaint(sys.argv[1]))")
+               "print('unknown' if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) else health.find_complaint(sys.argv[1]))")
     said = subprocess.check_output([sys.executable, "-c", program, node.config], universal_newlines=True,
                                    env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
     if said == "unknown\n":
@@ -109,33 +109,34 @@ def test_memory_that_criu_restores_in_is_refused(node):
 def test_command_of_blcr_that_is_gone(node, loaded):
     node.set(engine="blcr")
     os.unlink(os.path.join(node.commands, "cr_restart"))
-    assert health.complaint(node.config) == "cr_restart is not in %s on this node; run the role blcr" % node.commands
+    assert health.find_complaint(node.config) == "cr_restart is not in %s on this node; run the role blcr" % node.commands
 
 
 def test_kernel_without_blcrs_modules(node, loaded):
     """After an upgrade, say."""
     node.set(engine="blcr")
     os.unlink(loaded)
-    assert health.complaint(node.config) == (
+    assert health.find_complaint(node.config) == (
         "BLCR's kernel modules are not loaded on this node (kernel %s; there is no %s); run the role blcr" % (os.uname().release, loaded))
 
 
 def test_engine_that_these_hooks_do_not_know(node):
     node.set(engine="dmtcp")
-    assert health.complaint(node.config) == "engine 'dmtcp' is not known to these hooks (known: blcr, criu); set checkpoint_hooks_engine"
+    assert health.find_complaint(node.config) == (
+        "engine 'dmtcp' is not known to these hooks (known: blcr, criu); set checkpoint_hooks_engine")
 
 
 # Configuration, code, key
 
 def test_configuration_that_is_gone(node):
     os.unlink(node.config)
-    assert health.complaint(node.config) == (
+    assert health.find_complaint(node.config) == (
         "configuration %s cannot be read (No such file or directory); run the role checkpoint_hooks on this node" % node.config)
 
 
 def test_key_that_others_can_read(node):
     os.chmod(node.key, 0o644)
-    assert health.complaint(node.config) == (
+    assert health.find_complaint(node.config) == (
         "key file %s must be root's and readable by nobody else; run the role checkpoint_hooks on this node" % node.key)
 
 
@@ -150,7 +151,7 @@ def test_code_that_others_could_change(node, hook):
 def test_records_that_others_could_change(node):
     os.mkdir(node.run_directory)
     os.chmod(node.run_directory, 0o777)
-    assert health.complaint(node.config) == (
+    assert health.find_complaint(node.config) == (
         "%s must be a directory of root's that nobody else can write to, because the hooks trust the records in it; remove it, the next "
         "hook makes it anew; nothing was done" % node.run_directory)
 
@@ -158,22 +159,22 @@ def test_records_that_others_could_change(node):
 def test_fault_of_the_hooks_own(node, monkeypatch):
     def fault(_path):
         raise ZeroDivisionError("division\nby zero")
-    monkeypatch.setattr(seal, "load_keys", fault)
-    assert health.complaint(node.config) == "unexpected ZeroDivisionError: division by zero"
+    monkeypatch.setattr(seal, "load", fault)
+    assert health.find_complaint(node.config) == "unexpected ZeroDivisionError: division by zero"
 
 
 # The store
 
 def test_store_that_is_not_mounted(node):
     os.unlink(node.marker)
-    assert health.complaint(node.config) == "store %s is not usable on this node: %s: No such file or directory; is it mounted?" % (
+    assert health.find_complaint(node.config) == "store %s is not usable on this node: %s: No such file or directory; is it mounted?" % (
         node.store, node.marker)
 
 
 def test_every_store_is_looked_at(node):
     shutil.copytree(node.store, node.store + "2")
     node.set(stores=[{"path": node.store, "id": "main"}, {"path": node.store + "2", "id": "second"}])
-    assert health.complaint(node.config) == "store %s2 is another one than configured: its id is 'main', expected second" % node.store
+    assert health.find_complaint(node.config) == "store %s2 is another one than configured: its id is 'main', expected second" % node.store
 
 
 def hang(node):
@@ -189,23 +190,23 @@ def slow(what, patience):
 def test_store_that_does_not_answer(node):
     hang(node)
     before = time.monotonic()
-    assert health.complaint(node.config, 1) == slow("store " + node.store, 1)
+    assert health.find_complaint(node.config, 1) == slow("store " + node.store, 1)
     assert 1 <= time.monotonic() - before < LIMIT
 
 
 def test_configuration_that_does_not_answer(node):
     os.unlink(node.config)
     os.mkfifo(node.config)
-    assert health.complaint(node.config, 1) == slow("the files of the hooks and of the engine", 1)
+    assert health.find_complaint(node.config, 1) == slow("the files of the hooks and of the engine", 1)
 
 
 def test_look_that_cannot_be_ended_holds_up_the_next_one(node):
     """So that there is one process that hangs for good, and not one more every few minutes."""
-    assert health.complaint(node.config) == ""
+    assert health.find_complaint(node.config) == ""
     with open(os.path.join(node.run_directory, "health.lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert health.complaint(node.config, 1) == slow("store " + node.store, 1)
-    assert health.complaint(node.config) == ""
+        assert health.find_complaint(node.config, 1) == slow("store " + node.store, 1)
+    assert health.find_complaint(node.config) == ""
 
 
 # What pbs_mom reads
@@ -231,9 +232,9 @@ def test_pbs_mom_need_not_wait_for_what_hangs(node, hook):
 def test_program_that_compresses_is_not_there(node, monkeypatch):
     monkeypatch.setattr(compressors, "DIRECTORIES", ("/nonexistent", "/also"))
     node.set(compression="auto")
-    assert health.complaint(node.config) == ""
+    assert health.find_complaint(node.config) == ""
     node.set(compression="lz4")
-    assert health.complaint(node.config) == (
+    assert health.find_complaint(node.config) == (
         "lz4, by which checkpoint_hooks_compression has images compressed, is not in /nonexistent or /also on this node; run the role "
         "checkpoint_hooks on it")
 
@@ -245,5 +246,5 @@ def test_memory_that_killed_hooks_left_is_removed(node, free_pid):
     os.chmod(os.path.dirname(left), 0o700)
     open(os.path.join(left, "pages-1.img"), "w").close()
     node.set(state_directory=os.path.join(node.top, "state"))
-    assert health.complaint(node.config) == ""
+    assert health.find_complaint(node.config) == ""
     assert os.listdir(os.path.dirname(left)) == []

@@ -45,7 +45,7 @@ def life(site):
 def choose(site):
     """Return a function that says which number (int) is taken when this one is named, and why."""
     def ask(number):
-        call = contract.restart(site.arguments(name="ckpt.12.head.%d" % number))
+        call = contract.parse_restart(site.arguments(name="ckpt.12.head.%d" % number))
 
         def work():
             directory = location.open_job_directory({"path": site.store, "id": "main"}, site.directory)

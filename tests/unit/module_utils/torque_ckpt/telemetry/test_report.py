@@ -209,7 +209,7 @@ def test_phases_of_the_part_that_runs_as_the_user_count(somebody):
 
 def test_failure_that_was_told_is_not_told_again(lines, capsys):
     error = HookError(errors.DATA, "no")
-    error.told = True
+    error.reported = True
     assert guard("restart", raising(error)) == errors.DATA
     assert lines == []
 

@@ -54,33 +54,33 @@ def with_argument(argv, position, value):
 
 
 def test_checkpoint_gives_every_value_its_name():
-    assert contract.checkpoint(CHECKPOINT) == contract.Call(
+    assert contract.parse_checkpoint(CHECKPOINT) == contract.Call(
         session_id=4711, job_id="12.head", user="alice", group="users", directory="/shared/ckpt/12.head.CK",
         name="ckpt.12.head.1321009871", signal=15, depth=3)
 
 
 def test_restart_gives_every_value_its_name_and_has_no_signal_and_depth():
-    assert contract.restart(RESTART) == contract.Call(
+    assert contract.parse_restart(RESTART) == contract.Call(
         session_id=4711, job_id="12.head", user="alice", group="users", directory="/shared/ckpt/12.head.CK",
         name="ckpt.12.head.1321009871", signal=None, depth=None)
 
 
 @pytest.mark.parametrize("position, field", [(0, "session_id"), (3, "group"), (7, "depth")])
 def test_a_dash_stands_for_an_empty_value(position, field):
-    assert getattr(contract.checkpoint(with_argument(CHECKPOINT, position, "-")), field) is None
+    assert getattr(contract.parse_checkpoint(with_argument(CHECKPOINT, position, "-")), field) is None
 
 
 @pytest.mark.parametrize("text, number", [("0", contract.CONTINUE), ("15", contract.HOLD)])
 def test_the_signal_says_continue_or_hold(text, number):
-    assert contract.checkpoint(with_argument(CHECKPOINT, 6, text)).signal == number
+    assert contract.parse_checkpoint(with_argument(CHECKPOINT, 6, text)).signal == number
 
 
 @pytest.mark.parametrize("job_id", [
     "12", "12.head", "0.h", "12[3].head", "12[].head", "12[0]", "12-3.head", "12[3]-4.head", "12.head.cluster.example.org", "12.10-0-0-1",
     "1" * 255])
 def test_job_ids_of_torque_are_taken(job_id):
-    assert contract.checkpoint(with_argument(CHECKPOINT, 1, job_id)).job_id == job_id
-    assert contract.restart(with_argument(RESTART, 1, job_id)).job_id == job_id
+    assert contract.parse_checkpoint(with_argument(CHECKPOINT, 1, job_id)).job_id == job_id
+    assert contract.parse_restart(with_argument(RESTART, 1, job_id)).job_id == job_id
 
 
 @pytest.mark.parametrize("position, field, value", [
@@ -93,13 +93,13 @@ def test_job_ids_of_torque_are_taken(job_id):
 ])
 def test_plain_values_are_taken(position, field, value):
     wanted = int(value) if field == "session_id" else value
-    assert getattr(contract.checkpoint(with_argument(CHECKPOINT, position, value)), field) == wanted
-    assert getattr(contract.restart(with_argument(RESTART, position, value)), field) == wanted
+    assert getattr(contract.parse_checkpoint(with_argument(CHECKPOINT, position, value)), field) == wanted
+    assert getattr(contract.parse_restart(with_argument(RESTART, position, value)), field) == wanted
 
 
 @pytest.mark.parametrize("position, what, wanted, value", flat(MALFORMED))
 def test_malformed_value_is_refused_by_both_hooks(position, what, wanted, value):
-    for hook, read, argv in (("checkpoint", contract.checkpoint, CHECKPOINT), ("restart", contract.restart, RESTART)):
+    for hook, read, argv in (("checkpoint", contract.parse_checkpoint, CHECKPOINT), ("restart", contract.parse_restart, RESTART)):
         with pytest.raises(HookError) as caught:
             read(with_argument(argv, position, value))
         assert str(caught.value) == "%s: %s %s is not %s; nothing was done" % (hook, what, ascii(value), wanted)
@@ -109,14 +109,14 @@ def test_malformed_value_is_refused_by_both_hooks(position, what, wanted, value)
 @pytest.mark.parametrize("position, what, wanted, value", flat(ONLY_CHECKPOINT))
 def test_malformed_signal_or_depth_is_refused(position, what, wanted, value):
     with pytest.raises(HookError) as caught:
-        contract.checkpoint(with_argument(CHECKPOINT, position, value))
+        contract.parse_checkpoint(with_argument(CHECKPOINT, position, value))
     assert str(caught.value) == "checkpoint: %s %s is not %s; nothing was done" % (what, ascii(value), wanted)
     assert caught.value.code == errors.USAGE
 
 
 @pytest.mark.parametrize("position, what, wanted, value", OVERLONG, ids=[entry[1] for entry in OVERLONG])
 def test_overlong_value_is_refused_and_shown_in_part(position, what, wanted, value):
-    for hook, read, argv in (("checkpoint", contract.checkpoint, CHECKPOINT), ("restart", contract.restart, RESTART)):
+    for hook, read, argv in (("checkpoint", contract.parse_checkpoint, CHECKPOINT), ("restart", contract.parse_restart, RESTART)):
         with pytest.raises(HookError) as caught:
             read(with_argument(argv, position, value))
         assert str(caught.value) == "%s: %s '%s...' is not %s; nothing was done" % (hook, what, value[:77], wanted)
@@ -126,20 +126,20 @@ def test_overlong_value_is_refused_and_shown_in_part(position, what, wanted, val
 @pytest.mark.parametrize("length, shown", [(80, "x" * 80), (81, "x" * 77 + "...")])
 def test_a_value_of_up_to_80_characters_is_shown_whole(length, shown):
     with pytest.raises(HookError) as caught:
-        contract.restart(with_argument(RESTART, 1, "x" * length))
+        contract.parse_restart(with_argument(RESTART, 1, "x" * length))
     assert str(caught.value) == "restart: job id '%s' is not a TORQUE job id; nothing was done" % shown
 
 
 def test_bytes_that_are_no_text_are_refused_and_shown_as_ascii():
     with pytest.raises(HookError) as caught:
-        contract.restart(with_argument(RESTART, 2, "al\udcffice"))
+        contract.parse_restart(with_argument(RESTART, 2, "al\udcffice"))
     assert str(caught.value) == "restart: user 'al\\udcffice' is not an account name; nothing was done"
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 5, 6, 7, 9, 10])
 def test_checkpoint_with_a_wrong_number_of_arguments(number):
     with pytest.raises(HookError) as caught:
-        contract.checkpoint((CHECKPOINT + ["x", "y"])[:number])
+        contract.parse_checkpoint((CHECKPOINT + ["x", "y"])[:number])
     assert str(caught.value) == (
         "checkpoint: expected 8 arguments (session_id job_id user group directory name signal depth), got %d; pbs_mom cuts lines over "
         "1024 bytes, so look for an overlong checkpoint directory; nothing was done" % number)
@@ -149,7 +149,7 @@ def test_checkpoint_with_a_wrong_number_of_arguments(number):
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 5, 7, 8])
 def test_restart_with_a_wrong_number_of_arguments(number):
     with pytest.raises(HookError) as caught:
-        contract.restart(CHECKPOINT[:number])
+        contract.parse_restart(CHECKPOINT[:number])
     assert str(caught.value) == (
         "restart: expected 6 arguments (session_id job_id user group directory name), got %d; pbs_mom cuts lines over 1024 bytes, so look "
         "for an overlong checkpoint directory; nothing was done" % number)
@@ -158,12 +158,12 @@ def test_restart_with_a_wrong_number_of_arguments(number):
 
 @pytest.mark.parametrize("argv", [["/bin/bash"], ["/bin/sh", "-l"], ["/opt/my shell", "", "-", "a b", "$x;y", "\n"]])
 def test_run_takes_a_shell_and_leaves_its_arguments_alone(argv):
-    assert contract.run(argv) == argv
+    assert contract.parse_run(argv) == argv
 
 
 def test_run_without_a_shell():
     with pytest.raises(HookError) as caught:
-        contract.run([])
+        contract.parse_run([])
     assert str(caught.value) == "run: expected a shell and its arguments, got none; the job was not started"
     assert caught.value.code == errors.USAGE
 
@@ -171,7 +171,7 @@ def test_run_without_a_shell():
 @pytest.mark.parametrize("shell", ["", "-", "bash", "-bash", "./bash", "bin/bash", "~/bash", " /bin/bash"])
 def test_run_with_a_shell_that_is_not_absolute(shell):
     with pytest.raises(HookError) as caught:
-        contract.run([shell, "-l"])
+        contract.parse_run([shell, "-l"])
     assert str(caught.value) == "run: shell %s is not an absolute path; nothing was done" % ascii(shell)
     assert caught.value.code == errors.USAGE
 
@@ -184,7 +184,8 @@ def test_run_with_a_shell_that_is_not_absolute(shell):
     ("/home/alice/job.o12", None), ("/home/alice/ckpt.12.head.7", None), ("/x/12.head.CK/core", None), ("/x/12.head.CK/ckpt.7/more", None),
     ("/x/a b.CK/ckpt.12.head.7", None), ("/x/12.head.CK/ckpt.12.head.7;id", None)])
 def test_what_is_an_image(path, parts):
-    copies = [contract.copy(["copy", "-rpB", path, "alice@head:" + path]), contract.copy(["copy", "-rpB", "alice@head:" + path, path])]
+    copies = [contract.parse_copy(["copy", "-rpB", path, "alice@head:" + path]),
+              contract.parse_copy(["copy", "-rpB", "alice@head:" + path, path])]
     if parts is None:
         assert copies == [None, None]
     else:
@@ -194,4 +195,4 @@ def test_what_is_an_image(path, parts):
 
 @pytest.mark.parametrize("arguments", [[], ["-rpB"], ["-rpB", "/a", "/b"]])
 def test_copy_of_something_else(arguments):
-    assert contract.copy(["copy"] + arguments) is None
+    assert contract.parse_copy(["copy"] + arguments) is None
