@@ -4,7 +4,7 @@
 
 DOCUMENTATION = r"""
 module: engine_info
-short_description: Tell which checkpoint engine a node can run, and what it has of it
+short_description: Report which checkpoint engine a node can run, and what it has of each
 version_added: 0.1.0
 description:
   - Reads kernel, CPU, libc, PID range and the installed engines of a node.
@@ -35,7 +35,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Ask the node what it can do
+- name: Ask the node which engine it can run
   ckpt.torque.engine_info:
   register: node
 

@@ -46,7 +46,7 @@ EXAMPLES = r"""
     engine_options: {path: /usr/sbin/criu}
   register: trip
 
-- name: Insist on it
+- name: Check that it passed
   ansible.builtin.assert:
     that: trip.passed
     fail_msg: "{{ trip.cause }}"

@@ -57,5 +57,5 @@ def plain(name):
 
 
 def is_temporary(code):
-    """Whether another node or another hour may mend a failure with this code (int)."""
+    """Whether another node or another hour may fix a failure with this code (int)."""
     return code in (TEMPORARY, CONFIG)
