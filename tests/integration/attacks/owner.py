@@ -180,7 +180,7 @@ def seal_image(image):
                 data = add_rights(stream.read())
                 stream.seek(0)
                 stream.write(data)
-            entry["size"], entry["sha256_tree"] = manifest.digest_of(directory, entry["name"])
+            entry["size"], entry["sha256_tree"] = manifest.hash_named_file(directory, entry["name"])
     with open(os.path.join(image, "manifest.json"), "w") as stream:
         json.dump(seal.add_seal(seal.load_keys("/etc/ckpt-torque/manifest.key"), found), stream)
 

@@ -122,7 +122,7 @@ def test_manifests_are_right_or_refused(place, found, sealed):
     (place / schema.FILE).write_text(json.dumps(found))
     directory = os.open(str(place), os.O_RDONLY)
     try:
-        manifest.verify(directory, CALL, ALICE, "/shown", lambda body, shown: seal.check_seal(KEYS, body, shown))
+        manifest.verify_manifest(directory, CALL, ALICE, "/shown", lambda body, shown: seal.check_seal(KEYS, body, shown))
         assert sealed
     except HookError as error:
         assert error.code in (errors.DATA, errors.REFUSED)

@@ -171,8 +171,8 @@ def _make_image(job, target, staging, channel):
         if call.depth:
             facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
         with phases.measure("manifest"):
-            described = manifest.write(draft.descriptor, call, job.user, facts, seal.ask_to_seal, compressed, staging.descriptor,
-                                       engine.holds_memory)
+            described = manifest.write_manifest(draft.descriptor, call, job.user, facts, seal.ask_to_seal, compressed, place.descriptor,
+                                                engine.holds_memory)
         with phases.measure("publish"):
             life.publish(draft)
     _prune_images(job, directory, life.incarnation)

@@ -62,10 +62,10 @@ def _restore_image(job, staging, channel):
     settings, user = job.settings, job.user
     with phases.measure("verify"):
         directory = location.open_job_directory(job.store, job.call.directory)
-        call, remark = choice.choose(job, directory, seal.ask_to_prove)
-        image_path = os.path.join(call.directory, call.name)
-        image = location.open_image(directory, call.name, image_path)
-        described = manifest.verify(image, call, user, image_path, seal.ask_to_prove)
+        call, remark = choice.choose(job, directory, seal.ask_to_verify)
+        shown = os.path.join(call.directory, call.name)
+        image = location.open_image(directory, call.name, shown)
+        described = manifest.verify_manifest(image, call, user, shown, seal.ask_to_verify)
         if described["engine"]["name"] != job.engine.name:
             raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
                             % (image_path, described["engine"]["name"], job.engine.name, described["node"]))

@@ -19,7 +19,7 @@ def _is_good(job, call, directory, prove):
     try:
         image = location.open_image(directory, call.name, shown)
         try:
-            manifest.check_files(image, manifest.verify(image, call, job.user, shown, prove), shown)
+            manifest.check_files(image, manifest.verify_manifest(image, call, job.user, shown, prove), shown)
         finally:
             os.close(image)
     except HookError as error:
@@ -55,7 +55,7 @@ def choose(job, directory, prove):
 
     :param job: preflight.Job
     :param directory: descriptor of the job's directory
-    :param prove: see manifest.verify
+    :param prove: see manifest.verify_manifest
     :raises HookError: TEMPORARY when this node lacks the key of one that might be taken
     """
     call = job.call

@@ -114,7 +114,7 @@ class Draft:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         there = [image.generation for image in generations.list_images(self.job_directory) if image.name == self.name]
-        if not there or there[0] >= manifest.load(self.descriptor).get("generation", 0):
+        if not there or there[0] >= manifest.read_unchecked(self.descriptor).get("generation", 0):
             raise HookError(CANNOT_WRITE, "cannot publish image %s: what has its name is not an older image; it is kept" % self.name)
         try:
             self._exchange()

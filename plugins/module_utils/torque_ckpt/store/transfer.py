@@ -364,7 +364,7 @@ def _is_present(directory, path):
     except FileNotFoundError:
         return None
     try:
-        manifest.check_files(image, manifest.read(image, path), path)
+        manifest.check_files(image, manifest.read_manifest(image, path), path)
         return True
     except HookError:
         return False

@@ -295,7 +295,7 @@ class Site:
                 saved = [{"name": "stdout", "path": output[0], "mode": 0o600}]
             facts = {"engine": {"name": engine, "version": "1"}, "root": root, "pids": pids, "frozen_seconds": 0.5, "spool": saved,
                      "generation": generation, "incarnation": incarnation, "held": held}
-            manifest.write(draft.descriptor, call, self.user, facts, seal.ask_to_seal)
+            manifest.write_manifest(draft.descriptor, call, self.user, facts, seal.ask_to_seal)
             draft.publish()
         privilege.as_user(self.user, work, answer=seal.build_answer(seal.load_keys(self.key), call, self.user))
 

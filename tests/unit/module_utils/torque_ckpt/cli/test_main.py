@@ -95,7 +95,7 @@ class Fleet:
             found = dict({"engine": {"name": "criu", "version": "9.9"}, "root": 4711, "pids": [4711, 4712], "frozen_seconds": 0.25,
                           "spool": [], "generation": generation}, **facts)
             plain = compression.compress(draft.descriptor, lambda name: True, compress, 0, LIMIT) if compress else {}
-            manifest.write(draft.descriptor, call, account, found, seal.ask_to_seal, plain)
+            manifest.write_manifest(draft.descriptor, call, account, found, seal.ask_to_seal, plain)
             if publish:
                 draft.publish()
             return draft.hidden
@@ -426,8 +426,8 @@ def test_more_images_than_are_looked_at(fleet):
 def test_image_that_shows_a_mistake_of_ours_hides_no_other(fleet):
     for generation in (1, 2):
         fleet.image(generation=generation)
-    before = ("from torque_ckpt.image import manifest; right = manifest.read; "
-              "manifest.read = lambda image, shown: right(image, shown) if shown.endswith('2') else 1 / 0")
+    before = ("from torque_ckpt.image import manifest; right = manifest.read_manifest; "
+              "manifest.read_manifest = lambda image, shown: right(image, shown) if shown.endswith('2') else 1 / 0")
     found = fleet.ask("list", before=before)
     assert [(image["state"], image["problem"]) for image in found["images"]] == [
         ("damaged", "image %s/12.head.CK/ckpt.12.head.1001 cannot be looked at: ZeroDivisionError: division by zero" % fleet.store),

@@ -49,11 +49,11 @@ class Image:
 
     def compress(self, program="zstd", level=0, timeout=LIMIT):
         plain = compression.compress(self.descriptor, is_pages, program, level, timeout)
-        self.found = manifest.write(self.descriptor, CALL, ALICE, FACTS, lambda body: seal.add_seal(KEYS, body), plain)
+        self.found = manifest.write_manifest(self.descriptor, CALL, ALICE, FACTS, lambda body: seal.add_seal(KEYS, body), plain)
         return self.found
 
     def decompress(self, meanwhile=None, timeout=LIMIT):
-        found = manifest.read(self.descriptor, SHOWN)
+        found = manifest.read_manifest(self.descriptor, SHOWN)
         assert found == self.found
         compression.check(found, SHOWN, self.place, is_pages)
         manifest.check_files(self.descriptor, found, SHOWN, self.place.descriptor, is_pages)
@@ -113,7 +113,7 @@ def test_what_is_compressed_comes_back(image, program, suffix, level):
     assert image.names() == ["core-7.img", "manifest.json", "pages-1.img" + suffix, "pages-2.img" + suffix]
     entry = found["files"][1]
     assert entry["plain"] == {"program": program, "name": "pages-1.img", "size": len(TEXT),
-                              "sha256_tree": manifest.digest_of(image.descriptor, "core-7.img")[1]}
+                              "sha256_tree": manifest.hash_named_file(image.descriptor, "core-7.img")[1]}
     assert entry["size"] == (image.path / entry["name"]).stat().st_size < len(TEXT)
     assert (image.path / entry["name"]).stat().st_mode == 0o100600
     assert (found["format"], found["compression"]) == (4, program)
@@ -383,7 +383,7 @@ def test_manifest_with_nonsense(image, plain, why):
     found = image.compress()
     found["files"][0]["plain"] = plain
     (image.path / schema.FILE).write_text(json.dumps(found))
-    assert failure(manifest.read, image.descriptor, SHOWN) == (
+    assert failure(manifest.read_manifest, image.descriptor, SHOWN) == (
         errors.DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (SHOWN, why))
 
 
@@ -391,7 +391,7 @@ def test_manifest_with_nonsense(image, plain, why):
 def test_manifest_with_other_nonsense(image, change):
     image.put(pages_1=TEXT)
     (image.path / schema.FILE).write_text(json.dumps(dict(image.compress(), **change)))
-    assert failure(manifest.read, image.descriptor, SHOWN)[0] == errors.DATA
+    assert failure(manifest.read_manifest, image.descriptor, SHOWN)[0] == errors.DATA
 
 
 # The hooks

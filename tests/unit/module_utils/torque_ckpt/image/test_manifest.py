@@ -44,10 +44,10 @@ class Image:
             stream.write(content)
 
     def write(self, **change):
-        return manifest.write(self.descriptor, CALL, ALICE, dict(FACTS, **change), sealed)
+        return manifest.write_manifest(self.descriptor, CALL, ALICE, dict(FACTS, **change), sealed)
 
     def verify(self, private=None, **change):
-        found = manifest.verify(self.descriptor, CALL._replace(**change), ALICE, SHOWN, prove)
+        found = manifest.verify_manifest(self.descriptor, CALL._replace(**change), ALICE, SHOWN, prove)
         manifest.check_files(self.descriptor, found, SHOWN, private, lambda name: name.startswith("pages"))
         return found
 
@@ -127,7 +127,7 @@ def test_manifest_where_the_user_may_not_write(open_directory, somebody):
     os.chmod(open_directory, 0o555)
     descriptor = os.open(open_directory, os.O_RDONLY)
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: manifest.write(descriptor, CALL, ALICE, FACTS, sealed))
+        privilege.as_user(somebody, lambda: manifest.write_manifest(descriptor, CALL, ALICE, FACTS, sealed))
     os.close(descriptor)
     os.chmod(open_directory, 0o755)
     assert str(caught.value) == "cannot write the manifest of image ckpt.12.head.1: Permission denied"
@@ -154,7 +154,7 @@ def draft(tmp_path):
 
 
 def collect(draft, plain=None, **change):
-    return manifest.write(draft.descriptor, CALL, ALICE, dict(FACTS, **change), sealed, plain, draft.private, is_pages)
+    return manifest.write_manifest(draft.descriptor, CALL, ALICE, dict(FACTS, **change), sealed, plain, draft.private, is_pages)
 
 
 def test_what_steers_the_engine_is_copied_into_the_image_while_it_is_hashed(draft, tmp_path):
@@ -167,7 +167,7 @@ def test_what_steers_the_engine_is_copied_into_the_image_while_it_is_hashed(draf
         "carried-1", "core-7.img", "empty.img", "pages-1.img", "pages-77.img", "stdout"]
     for entry in found["files"]:
         path = os.path.join(draft.path, entry["name"])
-        assert manifest.digest_of(draft.descriptor, entry["name"]) == (entry["size"], entry["sha256_tree"])
+        assert manifest.hash_named_file(draft.descriptor, entry["name"]) == (entry["size"], entry["sha256_tree"])
         assert os.stat(path).st_mode & 0o077 == 0 or entry["name"] not in os.listdir(draft.private)
 
 
@@ -186,7 +186,7 @@ def test_file_in_the_place_of_a_steering_one(draft):
     """Put there after the look, it stands in the way; it is never taken for the engine's."""
     draft.put("core-7.img", b"x")
     with pytest.raises(HookError) as caught:
-        manifest.write(draft.descriptor, CALL, ALICE, FACTS, sealed, None, draft.private, lambda _name: True)
+        manifest.write_manifest(draft.descriptor, CALL, ALICE, FACTS, sealed, None, draft.private, lambda _name: True)
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "cannot write the manifest of image ckpt.12.head.1: File exists")
 
@@ -306,11 +306,11 @@ def test_manifest_of_many_threads(image, threads, fits):
     files = [{"name": "core-%d.img" % (number + 10 ** 6), "size": 1234, "sha256_tree": "a" * 64} for number in range(threads)]
     body = dict(FACTS, format=3, files=files, pids=list(range(10 ** 6, 10 ** 6 + threads)))
     if fits:
-        manifest.put(image.descriptor, body, "ckpt.12.head.1", sealed)
-        assert len(manifest.load(image.descriptor)["files"]) == threads
+        manifest.write_sealed(image.descriptor, body, "ckpt.12.head.1", sealed)
+        assert len(manifest.read_unchecked(image.descriptor)["files"]) == threads
         return
     with pytest.raises(HookError) as caught:
-        manifest.put(image.descriptor, body, "ckpt.12.head.1", sealed)
+        manifest.write_sealed(image.descriptor, body, "ckpt.12.head.1", sealed)
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "cannot write the manifest of image ckpt.12.head.1: it is larger than 16777216 bytes, so that no hook would "
         "read it; the job has too many processes, threads or files for an image")

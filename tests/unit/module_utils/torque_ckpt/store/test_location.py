@@ -461,7 +461,8 @@ def drafted(job_directory, name, generation=None, content=b"memory", job_id="12.
     call = contract.Call(None, job_id, "alice", None, "/", name, None, None)
     user = privilege.User("alice", os.geteuid(), os.getegid(), "/")
     facts = {"engine": {"name": "criu", "version": "1"}, "root": 7, "pids": [7], "frozen_seconds": 0.5, "spool": []}
-    manifest.write(draft.descriptor, call, user, facts if generation is None else dict(facts, generation=generation), lambda found: found)
+    facts = facts if generation is None else dict(facts, generation=generation)
+    manifest.write_manifest(draft.descriptor, call, user, facts, lambda body: body)
     return draft
 
 

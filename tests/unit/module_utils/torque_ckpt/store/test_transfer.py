@@ -39,7 +39,7 @@ class Ways:
         user = privilege.User("alice", 1500, 1500, "/")
         facts = {"engine": {"name": "criu", "version": "1"}, "root": 1, "pids": [1], "frozen_seconds": 0.1, "spool": [],
                  "generation": generation}
-        manifest.write(descriptor, call, user, facts, lambda body: dict(body, seal={"key": "k", "hmac": "0"}))
+        manifest.write_manifest(descriptor, call, user, facts, lambda body: dict(body, seal={"key": "k", "hmac": "0"}))
         os.close(descriptor)
         return path
 
