@@ -102,7 +102,7 @@ def _dump_tree(job, target, draft, staging, companions, channel):
     with phases.measure("dump"):
         worker = frozen.Worker(companions, channel) if channel else None
         try:
-            job.engine.dump(target.root.pid, location.engine_path(staging.descriptor), not channel, channel and channel.program,
+            job.engine.dump(target.root.pid, location.get_engine_path(place.descriptor), not channel, channel and channel.program,
                             read_version, draft.path())
         except HookError as error:
             raise worker and worker.find_fault() or error

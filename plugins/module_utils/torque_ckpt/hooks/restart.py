@@ -24,12 +24,9 @@ _CONSEQUENCE = "image kept"
 """The end of the sentence when something fails before the job is restored."""
 
 
-def _run_engine(job, staging, cuts, channel):
-    """Have the engine restore; truncate files that have grown, but not before the tree is restored.
-
-    :param staging: private_dir.Place
-    """
-    path = location.engine_path(staging.descriptor)
+def _run_engine(job, place, cuts, channel):
+    """Have the engine restore; cut back files that have grown, but not before the tree is there."""
+    path = location.get_engine_path(place.descriptor)
     if not cuts:
         job.engine.restore(path)
         return

@@ -9,7 +9,7 @@ from ..errors import HookError, CANNOT_WRITE
 from ..image import manifest, schema
 from ..system.dirfd import DIRECTORY, names_in
 from . import generations
-from .location import engine_path
+from .location import get_engine_path
 
 _MUCH = 32 << 20
 """From so many bytes on a draft is flushed while it is hashed."""
@@ -44,7 +44,7 @@ class Draft:
 
     def path(self):
         """Return the draft's path (str) for the engine."""
-        return engine_path(self.descriptor)
+        return get_engine_path(self.descriptor)
 
     def flush(self):
         """Start to flush what is in the draft, if that is much, while the caller reads it; publish() raises what went wrong."""

@@ -9,7 +9,7 @@ from ..errors import HookError, CANNOT_WRITE, CONFIG, NO_INPUT, REFUSED
 from ..system.dirfd import DIRECTORY
 
 MARKER = ".ckpt-torque-store"
-"""A file with the store's id, made by the role checkpoint_store; without it the store is not mounted."""
+"""A file with the store's id, created by the role checkpoint_store; without it the store is not mounted."""
 
 _PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # needs search permission only
 
@@ -27,32 +27,32 @@ def find_store(stores, directory):
 
 
 def check_mounted(store):
-    """Prove that the store (dict) is there and is the one meant.
+    """Check that the store (dict) is there and is the configured one.
 
     :raises HookError: CONFIG when its marker is missing or another store's
     """
     marker = os.path.join(store["path"], MARKER)
     try:
         with open(marker) as stream:
-            found = stream.read().strip()
+            store_id = stream.read().strip()
     except OSError as error:
         raise HookError(CONFIG, "store %s is not usable on this node: %s: %s; is it mounted?"
                         % (store["path"], marker, error.strerror))
-    if found != store["id"]:
+    if store_id != store["id"]:
         raise HookError(CONFIG, "store %s is another one than configured: its id is %s, expected %s"
-                        % (store["path"], ascii(found[:80]), store["id"]))
+                        % (store["path"], ascii(store_id[:80]), store["id"]))
 
 
 def _is_new(name, directory):
-    """Whether a job's directory beneath another (descriptor) has no image yet: pbs_mom, who made it, does not flush."""
+    """Whether a job's directory beneath another (descriptor) has no image yet: pbs_mom, which created it, does not flush."""
     return os.stat(name, dir_fd=directory, follow_symlinks=False).st_nlink <= 2  # of itself; file systems that do not count: always
 
 
 def give_job_directory(store, directory, user):
-    """As root: make what a job's directory (str) lacks in the store (dict) itself, where its user may make none, and give it to him.
+    """As root: create what a job's directory (str) lacks in the store (dict) itself, if its user may not, and give it to him.
 
-    That is the job's directory, or the user's own if the job's lies in that. One deeper in the store is the user's to make. What root
-    cannot make, under root_squash, the user's attempt explains.
+    That is the job's directory, or the user's own if the job's lies in that. One deeper in the store is the user's to create. What root
+    cannot create, under root_squash, the user's attempt explains.
     """
     parent, name = os.path.split(directory)
     top = store["path"].rstrip("/")
@@ -82,7 +82,7 @@ def give_job_directory(store, directory, user):
             os.close(descriptor)
 
 
-def _flush(name, directory):
+def _flush_directory(name, directory):
     """Flush a directory beneath another (descriptor); one that may be passed but not read cannot be."""
     try:
         flushed = os.open(name, DIRECTORY, dir_fd=directory)
@@ -94,8 +94,8 @@ def _flush(name, directory):
         os.close(flushed)
 
 
-def _reason(error, path, descriptor=None):
-    """Return why something cannot be opened (str): a user whose uid is another on this node has no right to what is his.
+def _explain(error, path, descriptor=None):
+    """Return why something cannot be opened (str): a user whose uid differs on this node has no right to what is his.
 
     :param error: OSError
     :param path: it (str), beneath a directory (descriptor)
@@ -114,7 +114,7 @@ def _reason(error, path, descriptor=None):
 def open_job_directory(store, directory, create=False):
     """Return a descriptor (int) of a job's directory beneath store (dict); the caller closes it.
 
-    :param create: make the last component when it is missing (bool)
+    :param create: create the last component when it is missing (bool)
     :raises HookError: CANNOT_WRITE or NO_INPUT, by the meaning of create
     """
     parts = directory[len(store["path"].rstrip("/")) + 1:].split("/")
@@ -128,18 +128,18 @@ def open_job_directory(store, directory, create=False):
                 try:
                     os.mkdir(part, 0o711, dir_fd=descriptor)
                     os.chmod(part, 0o711, dir_fd=descriptor)  # pbs_mom must be able to stat the image, also as nobody
-                    _flush(".", descriptor)
+                    _flush_directory(".", descriptor)
                 except FileExistsError:
                     if _is_new(part, descriptor):
-                        _flush(".", descriptor)
+                        _flush_directory(".", descriptor)
             deeper = os.open(part, DIRECTORY if last else _PASSAGE, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = deeper
         owner = os.fstat(descriptor).st_uid
-        if create and owner not in (0, os.geteuid()):  # where all may make directories, somebody may have made this one first
+        if create and owner not in (0, os.geteuid()):  # if all may create directories, somebody may have created this one first
             raise OSError(errno.EPERM, "it is another user's (%d); remove it" % owner)
     except OSError as error:
-        reason = _reason(error, walked)
+        reason = _explain(error, walked)
         if descriptor is not None:
             os.close(descriptor)
         raise HookError(CANNOT_WRITE if create else NO_INPUT, "%s of job images %s: %s"
@@ -147,20 +147,20 @@ def open_job_directory(store, directory, create=False):
     return descriptor
 
 
-def open_image(job_directory, name, shown):
+def open_image(job_directory, name, image_path):
     """Return a descriptor (int) of the published image name; the caller closes it.
 
     :param job_directory: descriptor from open_job_directory
-    :param shown: the image's path, for the sentence (str)
+    :param image_path: the image's path, for the sentence (str)
     :raises HookError: NO_INPUT when it is missing or unreadable
     """
     try:
         return os.open(name, DIRECTORY, dir_fd=job_directory)
     except OSError as error:
-        raise HookError(NO_INPUT, "image %s cannot be opened: %s" % (shown, _reason(error, name, job_directory)))
+        raise HookError(NO_INPUT, "image %s cannot be opened: %s" % (image_path, _explain(error, name, job_directory)))
 
 
-def engine_path(descriptor):
+def get_engine_path(descriptor):
     """Return a path (str) of a directory descriptor for an engine's command line; no rename can redirect it."""
     os.set_inheritable(descriptor, True)
     return "/proc/self/fd/%d" % descriptor

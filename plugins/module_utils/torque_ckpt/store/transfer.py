@@ -194,7 +194,7 @@ class SftpServer:
 
         So it is with ext4, XFS and btrfs; without that file each of them still had the hidden name on the disk.
         """
-        source, hidden = location.engine_path(image), generations.hide_name(name)
+        source, hidden = location.get_engine_path(image), generations.hide_name(name)
         go = "cd %s/%s" % (REACHED, job)
         try:
             self._run_sftp([go, "mkdir " + hidden, "chmod 700 " + hidden]
@@ -237,7 +237,7 @@ class SftpServer:
 
     def get_image(self, job, name, target):
         """See MountedServer."""
-        self._run_sftp(["get -p %s/%s/%s/* %s/" % (REACHED, job, name, location.engine_path(target))], (target,))
+        self._run_sftp(["get -p %s/%s/%s/* %s/" % (REACHED, job, name, location.get_engine_path(target))], (target,))
 
     def list_names(self, job):
         """See MountedServer."""

@@ -315,7 +315,7 @@ def test_engine_path_leads_a_program_to_the_directory_even_when_it_was_renamed(j
     descriptor = location.open_image(job_directory, "ckpt.1", path)
     os.rename(path, path + ".moved")
     os.mkdir(path)
-    assert command.run(["/bin/ls", location.engine_path(descriptor)], 10) == (0, "pages.img\n")
+    assert command.run(["/bin/ls", location.get_engine_path(descriptor)], 10) == (0, "pages.img\n")
     os.close(descriptor)
 
 
