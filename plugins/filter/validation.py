@@ -45,7 +45,7 @@ def validation_classes(hostvars, nodes):
 
 def _are_alike(one, other):
     """Return whether the engine of two nodes restarts images of either on the other (bool), by what engine_info returned (dicts)."""
-    return one["engine"] == other["engine"] and not registry.find(one["engine"]).load().find_difference(one["node"], other["node"])
+    return one["engine"] == other["engine"] and not registry.find_entry(one["engine"]).load().find_difference(one["node"], other["node"])
 
 
 def validation_paths(classes):

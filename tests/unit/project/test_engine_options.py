@@ -40,4 +40,4 @@ def test_options_of_the_engine_alone(written, case, tmp_path):
     path.write_text(json.dumps(written[case]))
     path.chmod(0o600)
     loaded = config.load(str(path), owner=os.geteuid())
-    assert loaded["engine_options"] == registry.find(written[case]["engine"]).with_defaults(CASES[case][1])
+    assert loaded["engine_options"] == registry.find_entry(written[case]["engine"]).with_defaults(CASES[case][1])

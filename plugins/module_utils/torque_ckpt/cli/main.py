@@ -77,27 +77,28 @@ class Stores:
                 self.problems.append("images cannot be authenticated: %s" % error.sentence)
 
     def list_images(self, only=None, also=(), wanted=None, thorough=False, full=False):
-        """Return [(what --json prints of an image, its entry of catalog.look), ...], by job and age.
+        """Return [(what --json prints of an image, its entry of catalog.examine_job_directory), ...], by job and age.
 
         :param only, also: see catalog.map_job_directories
         :param wanted: names of images (set of str), default all
         :param thorough: read every byte (bool)
         :param full: with the manifests, for few images (bool)
         """
-        check_seal = seal.ask_to_prove if self.keys is not None else None
+        check_seal = seal.ask_to_verify if self.keys is not None else None
 
         def read_image(path, descriptor):
-            return catalog.look(path, descriptor, self.settings, thorough, wanted, check_seal, full)
+            return catalog.examine_job_directory(path, descriptor, self.settings, thorough, wanted, check_seal, full)
 
         def answer_question(question):
             _kind, facts, image_path = question
-            return seal.check(self.keys, facts, image_path)
+            return seal.check_seal(self.keys, facts, image_path)
 
         pairs = []
         for store in self.settings["stores"]:
             try:
                 location.check_mounted(store)
-                jobs = catalog.each(store, read_image, self.problems, only, also, answer_question, None if thorough else catalog.DEADLINE)
+                jobs = catalog.map_job_directories(store, read_image, self.problems, only, also, answer_question,
+                                                   None if thorough else catalog.DEADLINE)
             except HookError as error:
                 self.problems.append(error.sentence)
                 continue
@@ -223,12 +224,15 @@ def _prune_images(stores, arguments, _config_path):
         if fact["action"] == "removed":
             syslog.log_event("prune", **{name: fact[name] for name in ("kind", "job", "owner", "path", "bytes", "action")})
 
+    def prune(path, descriptor):
+        return catalog.prune_job_directory(path, descriptor, settings, dry_run)
+
     try:
         if arguments.orphans:
             orphans.prune_orphans(settings, dry_run, report, problems)
         for store in settings["stores"]:
             location.check_mounted(store)
-            for user, facts in catalog.each(store, lambda path, descriptor: catalog.tidy(path, descriptor, settings, dry_run), problems):
+            for user, facts in catalog.map_job_directories(store, prune, problems):
                 for fact in facts:
                     report(dict(fact, owner=user.name))
     finally:
@@ -309,7 +313,7 @@ def _list_restarted_jobs(settings):
             record = records.Records(settings["run_directory"], name[:-5]).read(records.JOB)
             root = processes.find_marked(record["root"]) if record else None
             if root is not None:
-                jobs.append({"job": name[:-5], "owner": catalog.account_of(root.uid, 0).name, "pid": root.pid, "name": root.name})
+                jobs.append({"job": name[:-5], "owner": catalog.find_account(root.uid, 0).name, "pid": root.pid, "name": root.name})
     return jobs
 
 

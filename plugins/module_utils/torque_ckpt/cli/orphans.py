@@ -127,7 +127,7 @@ def remove_job_directory(store, path, user):
             os.close(descriptor)
 
     # Where the directory above is root's, the owner may empty his own but not remove it.
-    reason = catalog.as_owner(user, empty_and_remove) and _remove_empty_directory(store, path, by_root=True)
+    reason = catalog.run_as_owner(user, empty_and_remove) and _remove_empty_directory(store, path, by_root=True)
     if reason:
         raise HookError(SYSTEM, "%s is empty now, but cannot be removed: %s" % (path, reason))
 
@@ -139,11 +139,11 @@ def _find_candidates(settings, server, problems):
         return job_id.partition(".")[2] == server.name and not server.lists_job(job_id)
 
     def measure(path, descriptor):
-        return [path, catalog.newest(descriptor), catalog.size_of(descriptor)]
+        return [path, catalog.find_last_change(descriptor), catalog.measure_size(descriptor)]
 
     for store in settings["stores"]:
         location.check_mounted(store)
-        for user, (path, changed, size) in catalog.each(store, measure, problems, is_candidate):
+        for user, (path, changed, size) in catalog.map_job_directories(store, measure, problems, is_candidate):
             yield store, user, path, find_job_id(os.path.basename(path)), changed, size
 
 

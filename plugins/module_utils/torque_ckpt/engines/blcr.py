@@ -57,7 +57,7 @@ def _resume(root, suspended):
     """Resume the tree under root (pid), except what had been suspended (pids)."""
     process = processes.read_process(root)
     if process:
-        processes.resume(process, suspended)
+        processes.resume_tree(process, suspended)
 
 
 def _find_mapped_files(pids):

@@ -41,7 +41,7 @@ class NodeLocal:
 
     def __init__(self, settings, root):
         """:param settings: dict from config.load; root: pid of the job's root process (int)"""
-        self._mounts = mounts.table()
+        self._mounts = mounts.read_mounts()
         directories = _expand_names(settings["node_local_directories"], root)
         self.directories = [path for path in directories
                             if self._is_local(path) and not any(mounts.is_beneath(path, outer) for outer in directories)]
@@ -50,7 +50,7 @@ class NodeLocal:
 
     def _is_local(self, path):
         """Whether only this node sees what is in the directory path (str): nothing else needs to be carried."""
-        mount = mounts.of(path, self._mounts)
+        mount = mounts.find_mount(path, self._mounts)
         return mount is None or not mounts.is_shared(mount)
 
     def find_directory(self, path):

@@ -47,14 +47,14 @@ def record_open_files(open_files, left_out, trees=()):
     :param left_out: paths of files that travel (set of str)
     :param trees: directories that travel (list of str)
     """
-    files, table = [], mounts.table()
+    files, table = [], mounts.read_mounts()
     for file in open_files.files:
         writable = file.written or file.logged
         if not (file.held and stat.S_ISREG(file.status.st_mode) and (writable or file.status.st_uid != 0)):
             continue
         if left_out.intersection(file.names) or any(name.startswith(tree + "/") for name in file.names for tree in trees):
             continue
-        file_system, mount = _identify_file_system(file.proc_path, file.names[0], table), mounts.of(file.names[0], table)
+        file_system, mount = _identify_file_system(file.proc_path, file.names[0], table), mounts.find_mount(file.names[0], table)
         if not (writable or file.status.st_uid == os.geteuid() or mount and mounts.is_shared(mount)):
             file_system = ""
         if any(name.startswith(output.get_script_directory() + "/") for name in file.names):
@@ -157,7 +157,7 @@ def check_files(files, allowed, rewritten=REFUSE):
     :param rewritten: what to do about files that have their size, but not their time: REFUSE, REPORT or IGNORE
     :raises HookError: REFUSED for a file that is missing or has another size, or was changed
     """
-    grown, remarks, table = [], [], mounts.table()
+    grown, remarks, table = [], [], mounts.read_mounts()
     for entry in files:
         name, size = plain(entry["path"]), entry["size"]
         try:

@@ -81,7 +81,7 @@ def _check_capacity(job, target, staging, places, draft):
     """
     settings, store = job.settings, job.store["path"]
     capacity.check_private(staging, target.needed[1])
-    files = capture.need(places, target.root.pid, settings["node_local_bytes"], target.spooled, job.user.uid)
+    files = capture.estimate_need(places, target.root.pid, settings["node_local_bytes"], target.spooled, job.user.uid)
     needed = [target.needed[0] + files[0], target.needed[1] + files[1]]
     if settings["user_limit"]:
         capacity.check_limit(needed[0], catalog.count_used_bytes(job.store, job.user.name), settings["user_limit"], store, job.user.name)
@@ -102,7 +102,7 @@ def _dump_tree(job, target, draft, staging, companions, channel):
     with phases.measure("dump"):
         worker = frozen.Worker(companions, channel) if channel else None
         try:
-            job.engine.dump(target.root.pid, location.get_engine_path(place.descriptor), not channel, channel and channel.program,
+            job.engine.dump(target.root.pid, location.get_engine_path(staging.descriptor), not channel, channel and channel.program,
                             read_version, draft.path())
         except HookError as error:
             raise worker and worker.find_fault() or error
@@ -165,14 +165,14 @@ def _make_image(job, target, staging, channel):
         with phases.measure("publish"):
             consistency.flush_files(facts["open_files"])
             if facts["held"]:
-                consistency.note(facts["open_files"])
+                consistency.note_times(facts["open_files"])
         facts.update(root=target.root.pid, pids=engine.list_process_ids(staging.descriptor),
                      lost=engine.list_lost_resources(staging.descriptor), generation=generation, incarnation=life.incarnation["id"])
         if call.depth:
             facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
         with phases.measure("manifest"):
-            described = manifest.write_manifest(draft.descriptor, call, job.user, facts, seal.ask_to_seal, compressed, place.descriptor,
-                                                engine.holds_memory)
+            described = manifest.write_manifest(draft.descriptor, call, job.user, facts, seal.ask_to_seal, compressed, staging.descriptor,
+                                       engine.holds_memory)
         with phases.measure("publish"):
             life.publish(draft)
     _prune_images(job, directory, life.incarnation)

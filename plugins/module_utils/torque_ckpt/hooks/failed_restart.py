@@ -119,8 +119,8 @@ def _publish_under_name(directory, image, image_path, described, name):
     draft = Draft(directory, name)
     try:
         try:
-            seal.ask_to_verify(found, shown)
-            manifest.write_sealed(draft.descriptor, found, name, seal.ask_to_seal)
+            seal.ask_to_verify(described, image_path)
+            manifest.write_sealed(draft.descriptor, described, name, seal.ask_to_seal)
         except HookError:
             pass  # its restart failed for that, perhaps; its older manifest holds what is known
         for entry in set(names_in(image)) - set(names_in(draft.descriptor)):
@@ -142,8 +142,8 @@ def _present_image(job, name):
         raise HookError(GONE, "job %s does not run: its restart failed and it is about to be held; nothing was done" % call.job_id)
     try:
         directory = location.open_job_directory(job.store, call.directory)
-        image = location.open_image(directory, name, shown)
-        described = manifest.read_manifest(image, shown)
+        image = location.open_image(directory, name, image_path)
+        described = manifest.read_manifest(image, image_path)
     except HookError:
         return  # it failed for that: held under a name that no image has, the job continues from the newest whole one
     if name != call.name:  # pbs_mom's names count seconds

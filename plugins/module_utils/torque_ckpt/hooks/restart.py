@@ -24,9 +24,12 @@ _CONSEQUENCE = "image kept"
 """The end of the sentence when something fails before the job is restored."""
 
 
-def _run_engine(job, place, cuts, channel):
-    """Have the engine restore; cut back files that have grown, but not before the tree is there."""
-    path = location.get_engine_path(place.descriptor)
+def _run_engine(job, staging, cuts, channel):
+    """Have the engine restore; truncate files that have grown, but not before the tree is restored.
+
+    :param staging: private_dir.Place
+    """
+    path = location.get_engine_path(staging.descriptor)
     if not cuts:
         job.engine.restore(path)
         return
@@ -60,9 +63,9 @@ def _restore_image(job, staging, channel):
     with phases.measure("verify"):
         directory = location.open_job_directory(job.store, job.call.directory)
         call, remark = choice.choose(job, directory, seal.ask_to_verify)
-        shown = os.path.join(call.directory, call.name)
-        image = location.open_image(directory, call.name, shown)
-        described = manifest.verify_manifest(image, call, user, shown, seal.ask_to_verify)
+        image_path = os.path.join(call.directory, call.name)
+        image = location.open_image(directory, call.name, image_path)
+        described = manifest.verify_manifest(image, call, user, image_path, seal.ask_to_verify)
         if described["engine"]["name"] != job.engine.name:
             raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
                             % (image_path, described["engine"]["name"], job.engine.name, described["node"]))
@@ -75,7 +78,7 @@ def _restore_image(job, staging, channel):
         changed_files = settings["changed_files"]
         if described.get("held") and changed_files == consistency.REPORT:
             changed_files = consistency.REFUSE  # the job has not touched them since
-        cuts, remarks = consistency.check(described["open_files"], settings["truncate_append_only"], changed_files)
+        cuts, remarks = consistency.check_files(described["open_files"], settings["truncate_append_only"], changed_files)
     if described["format"] == schema.COMPRESSED:
         with phases.measure("decompress"):
             compression.decompress(image, described, image_path, staging, settings["engine_timeout"])
@@ -138,10 +141,10 @@ def _adopt_root(job, described, life):
 
 def _restore_job(job):
     """As root: restore the job and write root's record of it. Returns what _restore_image does (dict), and the job's root Process."""
-    digest.prepare()
+    digest.load_modules()
     incarnations = []
     with job.create_private_directory(_CONSEQUENCE) as staging:
-        answer = incarnation.restarted(job, incarnations, staging.answer(seal.answer(job.keys, job.call, job.user)))
+        answer = incarnation.restarted(job, incarnations, staging.answer(seal.build_answer(job.keys, job.call, job.user)))
         with frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE) as channel:
             restored = privilege.as_user(job.user, lambda: _restore_image(job, staging, channel), job.engine.restore_capabilities, answer)
     with contextlib.ExitStack() as undo:

@@ -95,7 +95,7 @@ def kill_tree(root, user):
     are not in the image.
     """
     def kill_processes():
-        processes.signal_processes(reversed(processes.list_own(root)), signal.SIGKILL)
+        processes.signal_processes(reversed(processes.list_owned(root)), signal.SIGKILL)
     if processes.has_pidfds():
         kill_processes()
     else:  # a pid may be another process's at that very moment; the user can harm nobody but himself
@@ -113,5 +113,5 @@ def resume_abandoned_job(records, root, handled=None):
     process = processes.read_process(root)
     if not note or note["hook"] == handled or processes.find_marked(note["hook"]) or process is None:
         return handled
-    processes.resume(process, note["suspended"])
+    processes.resume_tree(process, note["suspended"])
     return note["hook"]

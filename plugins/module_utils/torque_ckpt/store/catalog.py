@@ -256,8 +256,8 @@ def _examine(image, entry, path, descriptor, settings, thorough, prove, full):
         left_over = generations.is_left_over(descriptor, name, get_patience(settings), time.time)
         entry["state"] = LEFTOVER if left_over else WRITING
         return
-    facts, wrong = manifest.read_manifest(image, shown), None
-    _describe(found, facts)
+    described, refusal = manifest.read_manifest(image, image_path), None
+    _add_manifest(entry, described)
     if full:
         entry["manifest"] = described
     if prove is not None:
@@ -265,11 +265,11 @@ def _examine(image, entry, path, descriptor, settings, thorough, prove, full):
             prove(described, image_path)
             entry["authentic"] = True
         except HookError as error:
-            found["authentic"], wrong = False, (REFUSED, error.sentence)  # itself it would keep the manifest in memory
-    there = os.fstat(descriptor)
-    owner, job_id = account_of(there.st_uid, there.st_gid), find_job_id(os.path.basename(path))
-    manifest.check_identity(facts, job_id, owner, name, shown)
-    _check_sizes(image, facts, shown)
+            entry["authentic"], refusal = False, (REFUSED, error.sentence)  # itself it would keep the manifest in memory
+    status = os.fstat(descriptor)
+    owner, job_id = find_account(status.st_uid, status.st_gid), find_job_id(os.path.basename(path))
+    manifest.check_identity(described, job_id, owner, name, image_path)
+    _check_sizes(image, described, image_path)
     if thorough:
         manifest.check_files(image, described, image_path)
     if refusal:

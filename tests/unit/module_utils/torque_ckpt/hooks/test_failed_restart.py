@@ -249,6 +249,6 @@ def test_name_that_is_taken(site, free_pid, monkeypatch):
     call = contract.parse_checkpoint(site.arguments(name="ckpt.12.head.2") + ["15", "-"])
     job = preflight.prepare_job(call, site.config, "checkpoint", Report("checkpoint"))
     with pytest.raises(HookError) as caught:
-        failed_restart.take_over_job(job, {"hook": [free_pid, 1], "name": "ckpt.12.head.1"}, seal.answer(job.keys, call, job.user))
+        failed_restart.take_over_job(job, {"hook": [free_pid, 1], "name": "ckpt.12.head.1"}, seal.build_answer(job.keys, call, job.user))
     assert str(caught.value) == "cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept"
     assert site.content() == before

@@ -188,7 +188,7 @@ def holds():
 
 call = contract.parse_restart({arguments!r})
 node = preflight.prepare_job(call, sys.argv[1], "restart", Report("restart"))
-answer = seal.answer(node.keys, call, node.user)
+answer = seal.build_answer(node.keys, call, node.user)
 
 def work():
     sealed = seal.ask_to_seal({{"job_id": call.job_id, "uid": node.user.uid, "name": call.name}})
