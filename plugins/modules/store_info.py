@@ -157,8 +157,7 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.store import probe
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.store import transfer
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import mounts, privilege
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
 
 
 def find_fault(params):
@@ -169,31 +168,6 @@ def find_fault(params):
     if params["user"] is None and (params["directory"] or params["copies"]):
         return "directory and copies are tried as a user; name one"
     return ""
-
-
-def inspect_store(path, directory, user, made):
-    """Return what can be seen without making anything (dict)."""
-    found = {"store": path, "real_path": os.path.realpath(path), "id": "", "directory": directory, "mode": "", "exposed": "", "mount": {},
-             "room": {}, "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
-    real, table = found["real_path"], mounts.read_mounts()
-    if os.path.isdir(real):
-        found.update(id=probe.name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=probe.exposed(real),
-                     mount=mounts.find_mount(real, table)._asdict(), room=probe.room(real))
-        if user and os.geteuid() == 0:
-            place = os.path.realpath(probe.nearest(directory))
-            found["quota"] = probe.quota(mounts.find_mount(place, table), place, user.uid)
-    elif not made:
-        found.update(exposed=probe.exposed(real), mount=mounts.find_mount(probe.nearest(real), table)._asdict())
-    return found
-
-
-def try_transfer(user, asked, directory):
-    """Return what came of copying an image to the server and back (dict as the module returns it)."""
-    server = transfer.find_server(asked["directory"], asked["ssh_config"], "%s@%s" % (user.name, asked["server"]))
-    try:
-        return dict(privilege.as_user(user, lambda: transfer.try_transfer(server, directory, asked["job"])), refusal="")
-    except HookError as error:
-        return {"refusal": error.sentence}
 
 
 def main():
@@ -218,7 +192,7 @@ def main():
     try:
         user = privilege.account(params["user"]) if params["user"] else None
         directory = (params["directory"] or os.path.join(path, user.name)) if user else None
-        found = inspect_store(path, directory, user, params["made"])
+        found = probe.inspect_store(path, directory, user, params["made"])
         more = {}
         if module.check_mode:
             tried = ["as root, a directory in %s" % path]
@@ -230,15 +204,15 @@ def main():
         elif os.geteuid() != 0:
             module.fail_json(msg="%s: store_info must run as root to try what root and the user may do; use become" % node)
         elif found["mode"]:
-            found["root"] = probe.as_root(path)
+            found["root"] = probe.try_as_root(path)
             if user:
-                found["user"] = privilege.as_user(user, lambda: probe.as_user(found["directory"]))
+                found["user"] = privilege.as_user(user, lambda: probe.try_as_user(found["directory"]))
                 if params["copies"] and not found["user"]["refusal"]:
-                    more["copies"] = try_transfer(user, params["copies"], found["directory"])
+                    more["copies"] = probe.try_transfer(user, params["copies"], found["directory"])
     except (HookError, OSError) as error:
         module.fail_json(msg="%s: store_info: %s" % (node, error))
     found.update(more)
-    module.exit_json(changed=False, faults=probe.faults(found, params["user"], params["shared"], params["made"]), **found)
+    module.exit_json(changed=False, faults=probe.list_faults(found, params["user"], params["shared"], params["made"]), **found)
 
 
 if __name__ == "__main__":

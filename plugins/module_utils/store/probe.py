@@ -14,7 +14,10 @@ import struct
 import time
 import uuid
 
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.store.location import MARKER
+from ..torque_ckpt.errors import HookError
+from ..torque_ckpt.store import transfer
+from ..torque_ckpt.store.location import MARKER
+from ..torque_ckpt.system import mounts, privilege
 
 LOCAL = ("tmpfs", "ramfs", "overlay", "devtmpfs", "proc", "sysfs")
 """File systems on which images would be gone after a reboot, or with the container."""
@@ -22,14 +25,14 @@ _TRIES = 5
 """How often a flush is measured; the median counts."""
 
 
-def nearest(path):
+def find_nearest_directory(path):
     """Return a path (str) if it is a directory, else the nearest one above it."""
     while not os.path.isdir(path):
         path = os.path.dirname(path)
     return path
 
 
-def exposed(path):
+def find_exposed_part(path):
     """Return the part of a path (str) that somebody besides root and the store's owner may replace, empty when there is none.
 
     Where a directory on the way is another's, or others may write to it, what lies in it can be moved away. What is not there is nobody's.
@@ -45,7 +48,7 @@ def exposed(path):
     return ""
 
 
-def name(path):
+def read_store_name(path):
     """Return the store's name (str), which the role checkpoint_store has written into it; empty when there is none."""
     try:
         with open(os.path.join(path, MARKER)) as stream:
@@ -54,7 +57,7 @@ def name(path):
         return ""
 
 
-def _hidden(what):
+def _build_hidden_name(what):
     return ".ckpt-torque-probe.%s.%s.%d" % (what, os.uname().nodename, os.getpid())
 
 
@@ -62,7 +65,7 @@ def _make_file(path):
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
-def attempt(work):
+def describe_failure(work):
     """Return "" when work() does, else what the system said (str)."""
     try:
         work()
@@ -71,11 +74,11 @@ def attempt(work):
     return ""
 
 
-def as_root(path):
+def try_as_root(path):
     """Return what root may do in a directory (dict): refusal (str, why it cannot make a directory; empty when it can), squashed (bool,
     None when that cannot be told): whether what root makes belongs to somebody else."""
-    place = os.path.join(path, _hidden("root"))
-    refusal = attempt(lambda: os.mkdir(place, 0o700))
+    place = os.path.join(path, _build_hidden_name("root"))
+    refusal = describe_failure(lambda: os.mkdir(place, 0o700))
     if refusal:
         # Root is refused nothing on a file system that takes it for root and can be written to.
         return {"refusal": refusal, "squashed": refusal in (os.strerror(errno.EACCES), os.strerror(errno.EPERM)) or None}
@@ -85,19 +88,19 @@ def as_root(path):
         os.rmdir(place)
 
 
-def _renames(place):
+def _try_renames(place):
     """Try what publishing an image needs, in a directory; return refusals (dict of str)."""
     one, two = os.path.join(place, "one"), os.path.join(place, "two")
     os.mkdir(one)
     os.mkdir(two)
     _make_file(os.path.join(one, "file"))
-    found = {"rename": attempt(lambda: os.rename(os.path.join(one, "file"), os.path.join(two, "file"))),
-             "rename_directory": attempt(lambda: os.rename(one, os.path.join(two, "one")))}
-    found["link"] = attempt(lambda: os.symlink("nowhere", os.path.join(two, "link")))
+    found = {"rename": describe_failure(lambda: os.rename(os.path.join(one, "file"), os.path.join(two, "file"))),
+             "rename_directory": describe_failure(lambda: os.rename(one, os.path.join(two, "one")))}
+    found["link"] = describe_failure(lambda: os.symlink("nowhere", os.path.join(two, "link")))
     return found
 
 
-def _median(work):
+def _measure_median(work):
     times = []
     for _number in range(_TRIES):
         started = time.monotonic()
@@ -106,7 +109,7 @@ def _median(work):
     return round(sorted(times)[_TRIES // 2], 6)
 
 
-def _flushes(place):
+def _measure_flushes(place):
     """Return what it costs to have 4 kB, and a new name, on the disk (dict of float, seconds)."""
     descriptor = os.open(os.path.join(place, "flushed"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -120,13 +123,13 @@ def _flushes(place):
         _make_file(os.path.join(place, "name%d" % next(names)))
         os.fsync(directory)
     try:
-        return {"file": _median(file), "name": _median(name)}
+        return {"file": _measure_median(file), "name": _measure_median(name)}
     finally:
         os.close(descriptor)
         os.close(directory)
 
 
-def _remove(place):
+def _remove_tree(place):
     for directory, directories, files in os.walk(place, topdown=False):
         for name in files:
             os.unlink(os.path.join(directory, name))
@@ -136,22 +139,23 @@ def _remove(place):
     os.rmdir(place)
 
 
-def as_user(directory):
+def try_as_user(directory):
     """As the user: return what the user may do in a directory (dict).
 
     refusal (str): why no directory can be made there; then it is all. uid (int): whose what is made is. renames (dict of str): why not,
     empty when it works. seconds (dict of float): what a flush costs. skew (float): by how many seconds the store's clock is ahead of
     this node's.
     """
-    place = os.path.join(directory, _hidden("user"))
+    place = os.path.join(directory, _build_hidden_name("user"))
     skews = []
-    refusal = attempt(lambda: skews.append(_make_directory(place)))
+    refusal = describe_failure(lambda: skews.append(_make_directory(place)))
     if refusal:
         return {"refusal": refusal}
     try:
-        return {"refusal": "", "uid": os.lstat(place).st_uid, "renames": _renames(place), "seconds": _flushes(place), "skew": skews[0]}
+        return {"refusal": "", "uid": os.lstat(place).st_uid, "skew": skews[0], "renames": _try_renames(place),
+                "seconds": _measure_flushes(place)}
     finally:
-        _remove(place)
+        _remove_tree(place)
 
 
 def _make_directory(path):
@@ -168,13 +172,13 @@ def measure_skew(directory):
 
     :raises OSError: when the user cannot make a directory there
     """
-    place = os.path.join(directory, _hidden("clock"))
+    place = os.path.join(directory, _build_hidden_name("clock"))
     skew = _make_directory(place)
     os.rmdir(place)
     return skew
 
 
-def room(path):
+def measure_free_space(path):
     """Return what is free in a directory (dict of int, None where the file system does not say): bytes, total_bytes, files, total_files."""
     found = os.statvfs(path)
     return {"bytes": found.f_bavail * found.f_frsize if found.f_blocks else None,
@@ -200,7 +204,7 @@ _TOP = 256
 """The first file of a subvolume (BTRFS_FIRST_FREE_OBJECTID)."""
 
 
-def _btrfs_quota(directory):
+def _read_btrfs_quota(directory):
     """Return the quota of the subvolume that a directory (str) lies in, as quota does. The kernel shows it from 5.9 on."""
     lookup, info = bytearray(struct.pack("=QQ", 0, _TOP).ljust(4096, b"\0")), bytearray(1024)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -220,14 +224,14 @@ def _btrfs_quota(directory):
         return None
 
 
-def quota(mount, directory, uid):
+def read_quota(mount, directory, uid):
     """Return a user's quota in a directory (str) of a Mount (dict of int, limits None where there are none), None without quotas.
 
     bytes and files are what is used; a limit is the hard one. On btrfs it is the subvolume's, which counts no files (None); on other local
     file systems the user's. On a network file system the server knows, not this node.
     """
     if mount.type == "btrfs":
-        return _btrfs_quota(directory)
+        return _read_btrfs_quota(directory)
     found, source = _Quota(), os.fsencode(mount.source)
     if not mount.source.startswith("/") or ctypes.CDLL(None).quotactl(_GET_USER_QUOTA, source, uid, ctypes.byref(found)) != 0:
         return None
@@ -235,9 +239,36 @@ def quota(mount, directory, uid):
             "files_limit": found.file_limit or None}
 
 
+# -- all of it, as the module returns it ------------------------------------------
+
+def inspect_store(path, directory, user, made):
+    """Return what can be seen without making anything (dict)."""
+    found = {"store": path, "real_path": os.path.realpath(path), "id": "", "directory": directory, "mode": "", "exposed": "", "mount": {},
+             "room": {}, "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
+    real, table = found["real_path"], mounts.table()
+    if os.path.isdir(real):
+        found.update(id=read_store_name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=find_exposed_part(real),
+                     mount=mounts.of(real, table)._asdict(), room=measure_free_space(real))
+        if user and os.geteuid() == 0:
+            place = os.path.realpath(find_nearest_directory(directory))
+            found["quota"] = read_quota(mounts.of(place, table), place, user.uid)
+    elif not made:
+        found.update(exposed=find_exposed_part(real), mount=mounts.of(find_nearest_directory(real), table)._asdict())
+    return found
+
+
+def try_transfer(user, copies, directory):
+    """Return what came of copying an image to the server and back (dict as the module returns it)."""
+    server = transfer.place(copies["directory"], copies["ssh_config"], "%s@%s" % (user.name, copies["server"]))
+    try:
+        return dict(privilege.as_user(user, lambda: transfer.attempt(server, directory, copies["job"])), refusal="")
+    except HookError as error:
+        return {"refusal": error.sentence}
+
+
 # -- what of it breaks a promise ---------------------------------------------------
 
-def faults(found, user, shared=True, made=True):
+def list_faults(found, user, shared=True, made=True):
     """Return what makes a store unfit (list of sentences), by what was found (dict as the module returns it) and the user's name (str).
 
     :param made: whether it should be there already (bool); if not, only the place is judged

@@ -200,7 +200,7 @@ GOOD = {"store": "/shared/ckpt", "real_path": "/shared/ckpt", "directory": "/sha
      ["an image cannot be published in /shared/ckpt/alice: rename directory fails (Invalid cross-device link); use another file system"]),
 ])
 def test_faults(changed, sentences):
-    assert probe.faults(dict(GOOD, **changed), "alice") == sentences
+    assert probe.list_faults(dict(GOOD, **changed), "alice") == sentences
 
 
 @pytest.mark.root
@@ -212,11 +212,11 @@ def test_squash_by_experiment(monkeypatch, tmp_path):
         real(path, mode)
         os.chown(path, 65534, 65534)
     monkeypatch.setattr(probe.os, "mkdir", squashed)
-    assert probe.as_root(str(tmp_path)) == {"refusal": "", "squashed": True}
+    assert probe.try_as_root(str(tmp_path)) == {"refusal": "", "squashed": True}
 
     def refused(path, mode):
         raise OSError(number, os.strerror(number))
     for number, wanted in ((13, True), (1, True), (30, None), (28, None)):
         monkeypatch.setattr(probe.os, "mkdir", refused)
-        assert probe.as_root(str(tmp_path)) == {"refusal": os.strerror(number), "squashed": wanted}
+        assert probe.try_as_root(str(tmp_path)) == {"refusal": os.strerror(number), "squashed": wanted}
     assert list(pathlib.Path(str(tmp_path)).iterdir()) == []
