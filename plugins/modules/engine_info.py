@@ -194,9 +194,9 @@ def main():
         arch=machine.machine,
         libc=os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else "",
         engines={entry.name: entry.load().probe(entry.with_defaults(options.get(entry.name, {}))) for entry in registry.ENGINES},
-        compressors=compressors.found(),
+        compressors=compressors.list_available(),
         key_ids=key_ids(module.params["key_path"]),
-        node=compatibility.node(),
+        node=compatibility.describe_node(),
         cpu_flags=sorted(field(read("/proc/cpuinfo"), "flags").split()),
         pids={"max": number(read("/proc/sys/kernel/pid_max")), "last": number(read("/proc/sys/kernel/ns_last_pid"))},
     )

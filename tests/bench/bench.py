@@ -183,15 +183,15 @@ def measure(engine, user, turns, rest, program):
 
 def packed(engine, user, root, program):
     """Return what a program (its name, str) makes of a job's memory: plain and compressed bytes, and seconds there and back."""
-    path, place = os.path.join(DIRECTORY, program), private_dir.Place("/var/lib/ckpt-torque", user)
+    path, place = os.path.join(DIRECTORY, program), private_dir.PrivateDirectory("/var/lib/ckpt-torque", user)
 
     def work():
         os.mkdir(path)
         engine.dump(root, path, stop=False)
         image, plain = os.open(path, os.O_RDONLY), {}
-        there = seconds(lambda: plain.update(compression.compress(image, engine.holds_memory, program, 0, 600)))
+        there = seconds(lambda: plain.update(compression.compress_files(image, engine.holds_memory, program, 0, 600)))
         files = [{"name": name, "plain": entry} for name, entry in plain.items()]
-        back = seconds(lambda: compression.decompress(image, {"files": files}, path, place, 600))
+        back = seconds(lambda: compression.decompress_files(image, {"files": files}, path, place, 600))
         sizes = [entry["size"] for entry in plain.values()], [os.path.getsize(os.path.join(path, name)) for name in plain]
         return list(map(sum, sizes)) + [there, back]
     try:
@@ -229,7 +229,7 @@ def main():
         line("memory of the hook", found["memory"], "MiB", "at most 40")
     print("compression of a job's 256 MiB of rising numbers, by the programs of this node, at their own levels")
     with running(NUMBERS, user) as (_session, root):
-        for program in compressors.found():
+        for program in compressors.list_available():
             plain_size, size, there, back = rested(SMALL[2], packed, engine, user, root, program)
             line(program + ": size", 100 * size / plain_size, "%")
             line(program + ": compression", plain_size / there / 1e6, "MB/s")

@@ -78,7 +78,7 @@ def test_this_node(module, tmp_path, check):
             "blcr": {"path": str(tmp_path), "version": "", "modules": [name for name in ("blcr", "blcr_imports") if name in modules]}},
         "key_ids": [],
         "node": {"node": MACHINE.nodename, "kernel": MACHINE.release, "kernel_version": MACHINE.version, "arch": MACHINE.machine,
-                 "libc": " ".join(platform.libc_ver()), "cpu": compatibility.cpu_features()},
+                 "libc": " ".join(platform.libc_ver()), "cpu": compatibility.read_cpu_features()},
         "cpu_flags": sorted(flags[0].split()) if flags else [],
     }
     if os.path.exists("/proc/sys/kernel/ns_last_pid"):

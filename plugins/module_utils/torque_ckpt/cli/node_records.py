@@ -48,5 +48,5 @@ def find_obstacle(manifest, record, store_id):
     program = manifest.get("compression")
     if program and program not in record.get("compressors", [program]):
         return "it does not have the program %s, by which the image is compressed" % program
-    difference = compatibility.lacks(manifest, record)
+    difference = compatibility.find_incompatibility(manifest, record)
     return "the image " + difference if difference else ""

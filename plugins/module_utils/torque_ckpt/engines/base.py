@@ -25,7 +25,7 @@ class Engine:
         Architecture and CPU have been compared already.
 
         :param manifest: the image's (dict)
-        :param node: from compatibility.node() or of that form (dict)
+        :param node: from compatibility.describe_node() or of that form (dict)
         """
         return ""
 

@@ -139,12 +139,12 @@ def _prune_images(job, directory, life):
 def _make_image(job, target, staging, channel):
     """As the job's owner: check, dump, compress, describe, publish, prune. Returns the manifest (dict).
 
-    :param staging: where the engine writes (private_dir.Place)
+    :param staging: where the engine writes (private_dir.PrivateDirectory)
     :param channel: how the engine reaches this hook while the job stands still (frozen.Channel), or None when the job is to be held
     """
     call, engine = job.call, job.engine
     with phases.measure("admit"):
-        compressor = compressors.choose(job.settings["compression"])
+        compressor = compressors.choose_program(job.settings["compression"])
         directory = location.open_job_directory(job.store, call.directory, create=True)
         generations.sweep_leftovers(directory, 2 * job.settings["engine_timeout"])
         generation = generations.next_generation(directory, call.job_id)
@@ -159,8 +159,8 @@ def _make_image(job, target, staging, channel):
         compressed = {}
         if compressor:
             with phases.measure("compress"):
-                compressed = compression.compress(draft.descriptor, engine.holds_memory, compressor, job.settings["compression_level"],
-                                                  job.settings["engine_timeout"])
+                compressed = compression.compress_files(draft.descriptor, engine.holds_memory, compressor,
+                                                        job.settings["compression_level"], job.settings["engine_timeout"])
         draft.flush()
         with phases.measure("publish"):
             consistency.flush_files(facts["open_files"])
@@ -172,7 +172,7 @@ def _make_image(job, target, staging, channel):
             facts["depth"] = call.depth  # for torque-ckpt prune, which keeps as many
         with phases.measure("manifest"):
             described = manifest.write_manifest(draft.descriptor, call, job.user, facts, seal.ask_to_seal, compressed, staging.descriptor,
-                                       engine.holds_memory)
+                                                engine.holds_memory)
         with phases.measure("publish"):
             life.publish(draft)
     _prune_images(job, directory, life.incarnation)

@@ -31,9 +31,9 @@ def _check_node(config_path, report_step):
     engine = registry.load_engine(settings)
     engine.read_version()
     engine.check_node()
-    compressors.choose(settings["compression"])
+    compressors.choose_program(settings["compression"])
     rootfiles.make_directory(settings["run_directory"])
-    private_dir.sweep(settings["private_directory"] or settings["state_directory"])  # no hook may come for long
+    private_dir.remove_abandoned(settings["private_directory"] or settings["state_directory"])  # no hook may come for long
     # Not even SIGKILL ends a process that hangs in a file system: it keeps the lock, and later ones, which wait for it, can be ended.
     lock = os.open(os.path.join(settings["run_directory"], "health.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     for store in settings["stores"]:

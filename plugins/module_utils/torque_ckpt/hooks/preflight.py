@@ -32,11 +32,11 @@ class Job:
         self.records = Records(settings["run_directory"], call.job_id)
 
     def create_private_directory(self, consequence):
-        """Return a private_dir.Place for the job's owner.
+        """Return a private_dir.PrivateDirectory for the job's owner.
 
         :param consequence: what becomes of the job if there can be none, the end of the sentence (str)
         """
-        return private_dir.Place(self.settings["private_directory"] or self.settings["state_directory"], self.user, consequence)
+        return private_dir.PrivateDirectory(self.settings["private_directory"] or self.settings["state_directory"], self.user, consequence)
 
 
 def prepare_job(call, config_path, hook, report):

@@ -27,7 +27,7 @@ _CONSEQUENCE = "image kept"
 def _run_engine(job, staging, cuts, channel):
     """Have the engine restore; truncate files that have grown, but not before the tree is restored.
 
-    :param staging: private_dir.Place
+    :param staging: private_dir.PrivateDirectory
     """
     path = location.get_engine_path(staging.descriptor)
     if not cuts:
@@ -54,7 +54,7 @@ def _check_rights(job, staging, image_path):
 def _restore_image(job, staging, channel):
     """As the job's owner: open and verify the image, restore what was verified, from a directory where nobody can change it.
 
-    :param staging: private_dir.Place
+    :param staging: private_dir.PrivateDirectory
     :param channel: frozen.Channel
     :returns: "manifest" (dict), "remarks" (list of str), "created": what was restored on this node (list of dict), "before": what
         incarnation.put_back takes (str or None); as a dict
@@ -73,7 +73,7 @@ def _restore_image(job, staging, channel):
         if job.engine.keeps_ids:
             manifest.check_pids_free(described)
         linked = (lambda _name: False) if settings["copy_memory"] else job.engine.is_memory
-        compression.check(described, image_path, staging, linked)
+        compression.check_decompressible(described, image_path, staging, linked)
         manifest.check_files(image, described, image_path, staging.descriptor, linked)
         changed_files = settings["changed_files"]
         if described.get("held") and changed_files == consistency.REPORT:
@@ -81,7 +81,7 @@ def _restore_image(job, staging, channel):
         cuts, remarks = consistency.check_files(described["open_files"], settings["truncate_append_only"], changed_files)
     if described["format"] == schema.COMPRESSED:
         with phases.measure("decompress"):
-            compression.decompress(image, described, image_path, staging, settings["engine_timeout"])
+            compression.decompress_files(image, described, image_path, staging, settings["engine_timeout"])
     _check_rights(job, staging, image_path)
     private_dir.ask_to_take_over()
     files = restore.Restoration(image, described, settings, user.uid)
@@ -144,7 +144,7 @@ def _restore_job(job):
     digest.load_modules()
     incarnations = []
     with job.create_private_directory(_CONSEQUENCE) as staging:
-        answer = incarnation.restarted(job, incarnations, staging.answer(seal.build_answer(job.keys, job.call, job.user)))
+        answer = incarnation.restarted(job, incarnations, staging.build_answer(seal.build_answer(job.keys, job.call, job.user)))
         with frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE) as channel:
             restored = privilege.as_user(job.user, lambda: _restore_image(job, staging, channel), job.engine.restore_capabilities, answer)
     with contextlib.ExitStack() as undo:

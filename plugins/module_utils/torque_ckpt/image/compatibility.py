@@ -1,4 +1,4 @@
-"""Whether a process that ran on one node can go on on another: what a node is, for the manifest, and the comparison."""
+"""Whether an image from one node can be restarted on another: the description of a node, for the manifest, and the comparison."""
 import os
 import re
 
@@ -7,7 +7,7 @@ from ..errors import HookError, REFUSED
 from . import schema
 from .schema import Field
 
-# What programs of x86 use and cannot do without once they have seen it. /proc/cpuinfo lists mitigations and the like as well.
+# Features that x86 programs use and depend on once they have detected them. /proc/cpuinfo lists mitigations and the like as well.
 _X86 = frozenset(re.findall(r"\S+", """
     cx16 cx8 cmov mmx fxsr sse sse2 pni ssse3 sse4_1 sse4_2 sse4a popcnt lahf_lm abm movbe rdrand rdseed aes vaes pclmulqdq vpclmulqdq gfni
     sha_ni sha512 sm3 sm4 xsave xsaveopt xsavec xgetbv1 avx avx2 f16c fma fma4 xop tbm bmi1 bmi2 adx rtm hle avx_vnni avx_ifma
@@ -17,7 +17,7 @@ _X86 = frozenset(re.findall(r"\S+", """
 """))
 
 
-def cpu_features(path="/proc/cpuinfo"):
+def read_cpu_features(path="/proc/cpuinfo"):
     """Return the features (sorted list of str) of this node's CPUs that a program may rely on."""
     with open(path) as stream:
         for line in stream:
@@ -30,7 +30,7 @@ def cpu_features(path="/proc/cpuinfo"):
 
 
 NODE = ("node", "kernel", "kernel_version", "arch", "libc", "cpu")
-"""The fields of a manifest that say on what node the image was written: what node() returns."""
+"""The fields of a manifest that say on what node the image was written: what describe_node() returns."""
 
 RECORD = tuple(field for field in schema.FIELDS if field.name in NODE) + (
     Field("engine", None, "The engine of the node.", (
@@ -39,45 +39,45 @@ RECORD = tuple(field for field in schema.FIELDS if field.name in NODE) + (
     Field("stores", schema.TEXT, "The ids of its stores.", many=True),
     Field("compressors", schema.TEXT, "The programs by which it can decompress an image; not in older records.", many=True, optional=True),
 )
-"""What the role checkpoint_hooks notes of a node, for torque-ckpt (cli/node_records.py)."""
+"""The record of a node that the role checkpoint_hooks writes, for torque-ckpt (cli/node_records.py)."""
 
 RECORD_TYPES = {field.name: list if field.many else dict if field.fields else str for field in RECORD if not field.optional}
-"""What a record must have, as JSON has it."""
+"""The fields that a record must have, with their types in JSON."""
 
 
-def node():
-    """Return what this node is: node, kernel, kernel_version, arch, libc (str), cpu (list of str)."""
+def describe_node():
+    """Return a description of this node: node, kernel, kernel_version, arch, libc (str), cpu (list of str)."""
     machine = os.uname()
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
         libc = ""
     return {"node": machine.nodename, "kernel": machine.release, "kernel_version": machine.version, "arch": machine.machine,
-            "libc": libc, "cpu": cpu_features()}
+            "libc": libc, "cpu": read_cpu_features()}
 
 
-def lacks(found, here):
-    """Return why an image cannot go on on a node (str), empty when it can.
+def find_incompatibility(manifest, node):
+    """Return why an image cannot be restarted on a node (str), empty if it can.
 
-    :param found: the image's manifest (dict)
-    :param here: the node, from node() or of that form (dict)
+    :param manifest: the image's manifest (dict)
+    :param node: the node, from describe_node() or of that form (dict)
     """
-    if found["arch"] != here["arch"]:
-        return "is for %s, this node is %s" % (found["arch"], here["arch"])
-    missing = sorted(set(found["cpu"]) - set(here["cpu"]))
+    if manifest["arch"] != node["arch"]:
+        return "is for %s, this node is %s" % (manifest["arch"], node["arch"])
+    missing = sorted(set(manifest["cpu"]) - set(node["cpu"]))
     if missing:
         return "was made on a CPU with %s, which this node's CPU lacks" % " ".join(missing)
-    engine = registry.find_entry(found["engine"]["name"])  # None for one that no node of these hooks has, which is refused for that
-    return engine.load().find_difference(found, here) if engine else ""
+    engine = registry.find_entry(manifest["engine"]["name"])  # None for an engine that these hooks do not know, which is refused elsewhere
+    return engine.load().find_difference(manifest, node) if engine else ""
 
 
-def check(found, shown):
-    """Prove that an image can go on on this node.
+def check_node(manifest, image_path):
+    """Check that an image can be restarted on this node.
 
-    :param found: its manifest (dict)
-    :param shown: its path, for the sentence (str)
-    :raises HookError: REFUSED when it cannot
+    :param manifest: its manifest (dict)
+    :param image_path: its path, for the sentence (str)
+    :raises HookError: REFUSED if it cannot
     """
-    why = lacks(found, node())
-    if why:
-        raise HookError(REFUSED, "image %s %s; restart it on a node like %s; image kept" % (shown, why, found["node"]))
+    reason = find_incompatibility(manifest, describe_node())
+    if reason:
+        raise HookError(REFUSED, "image %s %s; restart it on a node like %s; image kept" % (image_path, reason, manifest["node"]))

@@ -1,11 +1,11 @@
-"""The programs that compress images: which there are, where they are looked for and how they are called."""
+"""The programs that compress images: which they are, where they are searched and how they are called."""
 import os
 from collections import namedtuple
 
 from ..errors import HookError, CONFIG
 
 Program = namedtuple("Program", "suffix highest options")
-"""suffix: of a compressed file's name (str); highest: its highest level (int); options: beside those that all have (list of str)."""
+"""suffix: of a compressed file's name (str); highest: its highest level (int); options: besides those that all have (list of str)."""
 
 PROGRAMS = {
     "zstd": Program(".zst", 19, ["-T%d" % min(4, len(os.sched_getaffinity(0)))]),  # as many threads as hashing has
@@ -14,50 +14,50 @@ PROGRAMS = {
 }
 
 ORDER = ("zstd", "lz4", "gzip")
-"""Which one "auto" prefers."""
+"""The order in which "auto" prefers them."""
 
 DIRECTORIES = ("/usr/bin", "/bin", "/usr/local/bin")
-"""Where they are looked for; a job's PATH is its user's."""
+"""Where they are searched; a job's PATH is its user's."""
 
 
-def find(name):
-    """Return the path (str) of the program name (str), None when this node has none."""
+def find_program(name):
+    """Return the path (str) of the program name (str), None if this node has none."""
     paths = [os.path.join(directory, name) for directory in DIRECTORIES]
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 
-def found():
-    """Return the names (list of str) of those that this node has."""
-    return [name for name in ORDER if find(name)]
+def list_available():
+    """Return the names (list of str) of the programs that this node has."""
+    return [name for name in ORDER if find_program(name)]
 
 
-def looked_for():
-    """Return where they are looked for (str), for a sentence."""
+def format_directories():
+    """Return DIRECTORIES (str) for a sentence."""
     return "%s or %s" % (", ".join(DIRECTORIES[:-1]), DIRECTORIES[-1])
 
 
-def choose(setting):
+def choose_program(setting):
     """Return the name (str) of the program that the setting compression (str) means on this node, None for none.
 
-    :raises HookError: CONFIG when this node does not have the one that is named
+    :raises HookError: CONFIG if this node does not have the one that is named
     """
     if setting in ("none", "auto"):
-        return next(iter(found()), None) if setting == "auto" else None
-    if find(setting) is None:
+        return next(iter(list_available()), None) if setting == "auto" else None
+    if find_program(setting) is None:
         raise HookError(CONFIG, "%s, by which checkpoint_hooks_compression has images compressed, is not in %s on this node; run the role "
-                        "checkpoint_hooks on it" % (setting, looked_for()))
+                        "checkpoint_hooks on it" % (setting, format_directories()))
     return setting
 
 
-def compressing(name, level):
+def build_compress_command(name, level):
     """Return the command (list of str) by which the program name compresses stdin to stdout.
 
-    :param level: int; 0 for the program's own default, and no program is asked for more than its highest
+    :param level: int; 0 for the program's own default; a level above the program's highest means the highest
     """
     program = PROGRAMS[name]
-    return [find(name), "-q", "-c"] + program.options + (["-%d" % min(level, program.highest)] if level else [])
+    return [find_program(name), "-q", "-c"] + program.options + (["-%d" % min(level, program.highest)] if level else [])
 
 
-def decompressing(name):
+def build_decompress_command(name):
     """Return the command (list of str) by which the program name decompresses stdin to stdout."""
-    return [find(name), "-q", "-d", "-c"]
+    return [find_program(name), "-q", "-d", "-c"]

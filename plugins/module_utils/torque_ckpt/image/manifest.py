@@ -76,7 +76,7 @@ def write_manifest(directory, call, user, facts, seal, plain=None, private=None,
         manifest = dict(
             dict(schema.DEFAULTS, **facts), format=schema.FORMAT, job_id=call.job_id, user=user.name, uid=user.uid, name=call.name,
             created=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), bytes=sum(entry["size"] for entry in files), files=files,
-            **compatibility.node())
+            **compatibility.describe_node())
         if plain:
             manifest.update(format=schema.COMPRESSED, compression=next(iter(plain.values()))["program"],
                             plain_bytes=sum(entry.get("plain", entry)["size"] for entry in files))
@@ -126,7 +126,7 @@ def read_manifest(directory, image_path):
         manifest = read_unchecked(directory)
         version = manifest["format"]
         if version in schema.READ:
-            schema.check(manifest)
+            schema.check_manifest(manifest)
     except OSError as error:
         raise HookError(DATA, "image %s has no readable manifest (%s); it is kept but cannot be restarted" % (image_path, error.strerror))
     except strict_json.Wrong as error:
@@ -170,7 +170,7 @@ def verify_manifest(directory, call, user, image_path, check_seal):
     manifest = read_manifest(directory, image_path)
     check_seal(manifest, image_path)
     check_identity(manifest, call.job_id, user, call.name, image_path)
-    compatibility.check(manifest, image_path)
+    compatibility.check_node(manifest, image_path)
     return manifest
 
 

@@ -18,7 +18,7 @@ NOT_LISTED = {FILE}.union(*(engine.notes for engine in registry.ENGINES))
 """Files of an image that its manifest does not list."""
 
 OUTPUT = ("stdout", "stderr")
-"""What the copies of the job's output are called in an image."""
+"""The names of the copies of the job's output in an image."""
 
 CARRIED = (REGULAR, FIFO, DIRECTORY, TREE) = ("file", "fifo", "directory", "tree")
 """Kinds of entries of "carried"."""
@@ -40,10 +40,10 @@ class Field:
     :param many: whether it is a list of these
     :param since: the first format that has it (int)
     :param optional: whether it may be missing
-    :param default: what is written where the hook says nothing of it, or None
+    :param default: its value if the hook gives none, or None
     :param only: the kinds of entries (tuple of str) that have it, or none for all
     :param check: a further check, called with this field and a value; raises KeyError, TypeError or ValueError
-    :param strict: whether the kind is compared by strict_json, with its sentences; otherwise by check or, of a seal, by seal.py
+    :param strict: whether strict_json compares the kind, with its sentences; otherwise by check or, of a seal, by seal.py
     """
 
     def __init__(self, name, kind, help, fields=(),  # pylint: disable=redefined-builtin
@@ -105,8 +105,8 @@ def _check_carried(field, entries):
     for entry in entries:
         if "/" in entry.get("name", ""):
             raise ValueError(entry["name"])
-        for path, place in list_names(entry):
-            if os.path.normpath(path) != path or not os.path.isabs(path) or not (mounts.is_beneath(path, place) or path == place):
+        for path, directory in list_names(entry):
+            if os.path.normpath(path) != path or not os.path.isabs(path) or not (mounts.is_beneath(path, directory) or path == directory):
                 raise ValueError(path)
 
 
@@ -192,25 +192,25 @@ FIELDS = (
     Field("key", text(NAME), "The id of the key that seals the manifest.", optional=True, strict=False),
     Field("mac", text(NAME), "The seal: HMAC-SHA256 of everything else, by that key (image/seal.py).", optional=True, strict=False),
 )
-"""What a manifest says. Further fields, as newer hooks may write them, are left alone."""
+"""The fields of a manifest. Further fields, which newer hooks may write, are ignored."""
 
 DEFAULTS = {field.name: field.default for field in FIELDS if field.default is not None}
-"""What the manifest says where the facts say nothing."""
+"""The values of fields that the facts do not have."""
 
 _KINDS = {version: _get_kinds(field for field in FIELDS if field.since <= version) for version in READ}
 
 
-def check_fields(found, *names):
-    """Have these fields of a manifest (dict) checked by their own checks (FIELDS).
+def check_fields(manifest, *names):
+    """Check these fields of a manifest (dict) with their own checks (FIELDS).
 
-    :raises KeyError, TypeError, ValueError: when one is missing or says nonsense
+    :raises KeyError, TypeError, ValueError: if one is missing or invalid
     """
     for field in FIELDS:
         if field.name in names:
-            field.check(field, found[field.name])
+            field.check(field, manifest[field.name])
 
 
-def check(found):
-    """Raise KeyError, TypeError, ValueError or AttributeError when a manifest (dict) lacks a field or has one of another kind."""
-    strict_json.check(found, _KINDS[found["format"]])
-    check_fields(found, *[field.name for field in FIELDS if field.check])
+def check_manifest(manifest):
+    """Raise KeyError, TypeError, ValueError or AttributeError if a manifest (dict) lacks a field or has one of another kind."""
+    strict_json.check(manifest, _KINDS[manifest["format"]])
+    check_fields(manifest, *[field.name for field in FIELDS if field.check])

@@ -18,8 +18,8 @@ SECRET = 32
 _DOMAIN = b"ckpt-torque %s\0"  # so that nothing else that the key may be used for counts as a seal
 
 
-def _wrong(path, why):
-    return HookError(CONFIG, "key file %s %s; run the role checkpoint_hooks on this node" % (path, why))
+def _wrong(path, reason):
+    return HookError(CONFIG, "key file %s %s; run the role checkpoint_hooks on this node" % (path, reason))
 
 
 def load_keys(path, owner=0):

@@ -118,11 +118,11 @@ def check_store(directory, needed, store, reserve, user):
 def check_private(private, files):
     """As the user: check that this node has enough free space for what the engine writes beside memory.
 
-    :param private: the private directory (private_dir.Place)
+    :param private: the private directory (private_dir.PrivateDirectory)
     :param files: how many files that may be, from estimate_need() (int)
     :raises HookError: CANNOT_WRITE when there is none
     """
-    size, available = files * _PER_FILE, private.free()
+    size, available = files * _PER_FILE, private.get_free_space()
     if available is not None and size > available:
         raise HookError(CANNOT_WRITE, "what the engine writes on this node needs %s, %s has %s free; the job runs on; free room there, or "
                         "name another disk of this node in checkpoint_hooks_private_directory"

@@ -66,7 +66,7 @@ class Fleet:
         with open(listed, "w") as stream:
             json.dump({"nodes": names + [name]}, stream)
         if facts.get("node", "") is not None:
-            found = dict(compatibility.node(), node=name, engine={"name": "criu", "version": "9.9"}, stores=["main"])
+            found = dict(compatibility.describe_node(), node=name, engine={"name": "criu", "version": "9.9"}, stores=["main"])
             with open(os.path.join(self.top, "etc", "nodes", name + ".json"), "w") as stream:
                 json.dump(dict(found, **facts), stream)
 
@@ -94,7 +94,7 @@ class Fleet:
                 stream.write(content)
             found = dict({"engine": {"name": "criu", "version": "9.9"}, "root": 4711, "pids": [4711, 4712], "frozen_seconds": 0.25,
                           "spool": [], "generation": generation}, **facts)
-            plain = compression.compress(draft.descriptor, lambda name: True, compress, 0, LIMIT) if compress else {}
+            plain = compression.compress_files(draft.descriptor, lambda name: True, compress, 0, LIMIT) if compress else {}
             manifest.write_manifest(draft.descriptor, call, account, found, seal.ask_to_seal, plain)
             if publish:
                 draft.publish()
@@ -562,10 +562,11 @@ def test_show_says_where_an_image_can_be_restarted(fleet):
     fleet.record("node4", stores=["other"])
     fleet.record("node5", node=None)
     found = fleet.ask("show", "12.head")
-    here = compatibility.node()
+    here = compatibility.describe_node()
+    reason = compatibility.find_incompatibility(found["manifest"], dict(here, arch="riscv64"))
     assert found["nodes"] == [
         {"node": "node1", "fits": True, "why": ""},
-        {"node": "node2", "fits": False, "why": "the image " + compatibility.lacks(found["manifest"], dict(here, arch="riscv64"))},
+        {"node": "node2", "fits": False, "why": "the image " + reason},
         {"node": "node3", "fits": False, "why": "its engine is blcr, the image was made by criu"},
         {"node": "node4", "fits": False, "why": "it does not have the store main"},
         {"node": "node5", "fits": False, "why": "nothing is known of it; run site.yml on it"}]

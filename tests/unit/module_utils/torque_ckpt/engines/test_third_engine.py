@@ -177,7 +177,7 @@ def test_nodes_are_compared_by_the_engine(hook, toy_site, counter, installed):
     assert checkpoint(hook, toy_site, counter, "15") == (0, "", "")
     code = ("import sys, json; sys.path.insert(0, %r); from torque_ckpt.image import compatibility\n"
             "found = json.loads(sys.stdin.read())\n"
-            "for node in (found['node'], 'node7'): print(compatibility.lacks(found, dict(found, node=node)))" % installed)
+            "for node in (found['node'], 'node7'): print(compatibility.find_incompatibility(found, dict(found, node=node)))" % installed)
     said = subprocess.run([sys.executable, "-IS", "-c", code], input=toy_site.content()["ckpt.12.head.2/manifest.json"],
                           stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
     assert said == ["", "was made on %s, and a toy stays at home" % os.uname().nodename]

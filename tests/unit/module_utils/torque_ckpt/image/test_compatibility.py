@@ -13,28 +13,28 @@ CRIU, BLCR = {"engine": {"name": "criu", "version": "4.2.1"}}, {"engine": {"name
 def test_features_of_x86_without_what_only_the_kernel_does(tmp_path):
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nflags\t\t: fpu vme sse2 avx2 pti ibrs avx retpoline\nbugs\t\t: spectre_v1\n")
-    assert compatibility.cpu_features(str(path)) == ["avx", "avx2", "sse2"]
+    assert compatibility.read_cpu_features(str(path)) == ["avx", "avx2", "sse2"]
 
 
 def test_features_of_arm(tmp_path):
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nFeatures\t: fp asimd sve\n")
-    assert compatibility.cpu_features(str(path)) == ["asimd", "fp", "sve"]
+    assert compatibility.read_cpu_features(str(path)) == ["asimd", "fp", "sve"]
 
 
 def test_cpu_that_says_nothing(tmp_path):
     (tmp_path / "cpuinfo").write_text("processor\t: 0\n")
-    assert compatibility.cpu_features(str(tmp_path / "cpuinfo")) == []
+    assert compatibility.read_cpu_features(str(tmp_path / "cpuinfo")) == []
 
 
 def test_this_node():
-    here = compatibility.node()
+    here = compatibility.describe_node()
     assert (here["node"], here["kernel"], here["kernel_version"], here["arch"]) == (
         os.uname().nodename, os.uname().release, os.uname().version, os.uname().machine)
     assert here["libc"].startswith("glibc ")
-    assert here["cpu"] == compatibility.cpu_features()
+    assert here["cpu"] == compatibility.read_cpu_features()
     assert os.uname().machine != "x86_64" or "sse2" in here["cpu"]
-    compatibility.check(dict(here, **CRIU), "/shown")
+    compatibility.check_node(dict(here, **CRIU), "/shown")
 
 
 @pytest.mark.parametrize("change, why", [
@@ -46,11 +46,11 @@ def test_this_node():
     ({"cpu": ["avx", "avx512f", "amx_tile"]}, "was made on a CPU with amx_tile avx512f, which this node's CPU lacks"),
 ])
 def test_image_of_another_node(change, why):
-    assert compatibility.lacks(dict(HERE, **dict(CRIU, **change)), HERE) == why
+    assert compatibility.find_incompatibility(dict(HERE, **dict(CRIU, **change)), HERE) == why
 
 
 def test_sentence():
     with pytest.raises(HookError) as caught:
-        compatibility.check(dict(compatibility.node(), arch="vax", node="node7", **CRIU), "/shown")
+        compatibility.check_node(dict(compatibility.describe_node(), arch="vax", node="node7", **CRIU), "/shown")
     assert (caught.value.code, str(caught.value)) == (
         errors.REFUSED, "image /shown is for vax, this node is %s; restart it on a node like node7; image kept" % os.uname().machine)

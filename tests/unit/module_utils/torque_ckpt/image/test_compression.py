@@ -31,13 +31,13 @@ def is_pages(name):
 
 
 class Image:
-    """An image on its way. path: pathlib.Path; descriptor: int; place: private_dir.Place; found: its manifest (dict)"""
+    """An image on its way. path: pathlib.Path; descriptor: int; place: private_dir.PrivateDirectory; found: its manifest (dict)"""
 
     def __init__(self, path):
         self.path = path / "image"
         self.path.mkdir()
         self.descriptor = os.open(str(self.path), os.O_RDONLY)
-        self.place = private_dir.Place(str(path / "node"), privilege.User("me", os.geteuid(), os.getegid(), "/"))
+        self.place = private_dir.PrivateDirectory(str(path / "node"), privilege.User("me", os.geteuid(), os.getegid(), "/"))
         self.found = None
 
     def put(self, **contents):
@@ -48,18 +48,18 @@ class Image:
         return sorted(os.listdir(str(self.path)))
 
     def compress(self, program="zstd", level=0, timeout=LIMIT):
-        plain = compression.compress(self.descriptor, is_pages, program, level, timeout)
+        plain = compression.compress_files(self.descriptor, is_pages, program, level, timeout)
         self.found = manifest.write_manifest(self.descriptor, CALL, ALICE, FACTS, lambda body: seal.add_seal(KEYS, body), plain)
         return self.found
 
     def decompress(self, meanwhile=None, timeout=LIMIT):
         found = manifest.read_manifest(self.descriptor, SHOWN)
         assert found == self.found
-        compression.check(found, SHOWN, self.place, is_pages)
+        compression.check_decompressible(found, SHOWN, self.place, is_pages)
         manifest.check_files(self.descriptor, found, SHOWN, self.place.descriptor, is_pages)
         if meanwhile:
             meanwhile()
-        compression.decompress(self.descriptor, found, SHOWN, self.place, timeout)
+        compression.decompress_files(self.descriptor, found, SHOWN, self.place, timeout)
 
     def private(self):
         """What is in the private place (dict of bytes by name)."""
@@ -87,7 +87,7 @@ def image(tmp_path):
 @pytest.fixture
 def instead(program, open_directory, monkeypatch):
     """Return a function that writes a script to be called in the place of all programs; {} in it is the real zstd."""
-    real = compressors.find("zstd")
+    real = compressors.find_program("zstd")
 
     def write(text):
         path = program(text.replace("{}", real), "zstd")
@@ -180,7 +180,7 @@ def test_program_that_fails(image, instead):
     assert failure(image.compress) == (
         errors.CANNOT_WRITE, "cannot compress pages-1.img of the image: zstd failed with status 11: zstd: error 11 : Allocation error : "
         "not enough memory; the job runs on; free room in the store, or set checkpoint_hooks_compression to none")
-    assert path == compressors.find("zstd")
+    assert path == compressors.find_program("zstd")
 
 
 def test_store_that_becomes_full(image, instead):
@@ -223,7 +223,7 @@ def test_name_that_is_taken(image):
 @pytest.mark.parametrize("make", [lambda path: os.symlink("/etc/services", path), os.mkfifo])
 def test_what_is_no_file_is_not_followed(image, make):
     make(str(image.path / "pages-1.img"))
-    assert compression.compress(image.descriptor, is_pages, "zstd", 0, LIMIT) == {}
+    assert compression.compress_files(image.descriptor, is_pages, "zstd", 0, LIMIT) == {}
 
 
 # What cannot be decompressed is kept
@@ -325,7 +325,7 @@ def test_node_without_room_for_copies(image, monkeypatch):
     image.compress()
     there = os.statvfs_result((4096, 4096, 9, 8, 7, 6, 5, 4, 0, 255))
     monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: there)
-    assert failure(compression.check, image.found, SHOWN, image.place, lambda _name: False) == (
+    assert failure(compression.check_decompressible, image.found, SHOWN, image.place, lambda _name: False) == (
         errors.TEMPORARY, "image %s needs %s to be copied, %s has 28.0 KiB free; free room there, name a larger disk of this node in "
         "checkpoint_hooks_private_directory or restart the job on another node; image kept"
         % (SHOWN, units.format_bytes(len(NOISE) + len(TEXT)), image.place.path))
@@ -441,7 +441,7 @@ def stand_in(open_directory):
 
     def write(text):
         with open(os.path.join(place, "zstd"), "w") as stream:
-            stream.write("#!/bin/sh\n" + text.replace("{}", compressors.find("zstd")).replace("{out}", out))
+            stream.write("#!/bin/sh\n" + text.replace("{}", compressors.find_program("zstd")).replace("{out}", out))
         os.chmod(stream.name, 0o755)
         return "from torque_ckpt.image import compressors; compressors.DIRECTORIES = (%r,)" % place
     write.out = out

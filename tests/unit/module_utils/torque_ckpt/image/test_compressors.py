@@ -24,16 +24,16 @@ def put(path, mode=0o755):
 
 def test_the_first_directory_counts(place):
     put(place[1] / "lz4")
-    assert compressors.find("lz4") == str(place[1] / "lz4")
+    assert compressors.find_program("lz4") == str(place[1] / "lz4")
     put(place[0] / "lz4")
-    assert compressors.find("lz4") == str(place[0] / "lz4")
+    assert compressors.find_program("lz4") == str(place[0] / "lz4")
 
 
 def test_what_is_no_program(place):
     put(place[0] / "gzip", 0o644)
     (place[0] / "zstd").mkdir()
     (place[0] / "lz4").symlink_to("/nonexistent")
-    assert compressors.found() == []
+    assert compressors.list_available() == []
 
 
 @pytest.mark.parametrize("there, chosen", [
@@ -41,33 +41,33 @@ def test_what_is_no_program(place):
 def test_auto_takes_the_first_that_is_there(place, there, chosen):
     for name in there:
         put(place[1] / name)
-    assert compressors.choose("auto") == chosen
-    assert compressors.choose("none") is None
-    assert sorted(compressors.found()) == sorted(there)
+    assert compressors.choose_program("auto") == chosen
+    assert compressors.choose_program("none") is None
+    assert sorted(compressors.list_available()) == sorted(there)
 
 
 def test_program_that_is_named_and_not_there(place):
     put(place[0] / "gzip")
-    assert compressors.choose("gzip") == "gzip"
+    assert compressors.choose_program("gzip") == "gzip"
     with pytest.raises(HookError) as caught:
-        compressors.choose("zstd")
+        compressors.choose_program("zstd")
     assert (caught.value.code, str(caught.value)) == (
         errors.CONFIG, "zstd, by which checkpoint_hooks_compression has images compressed, is not in %s or %s on this node; run the role "
         "checkpoint_hooks on it" % place)
 
 
 def test_places_are_the_systems():
-    assert compressors.looked_for() == "/usr/bin, /bin or /usr/local/bin"
+    assert compressors.format_directories() == "/usr/bin, /bin or /usr/local/bin"
 
 
 @pytest.mark.parametrize("name, level, wanted", [
     ("zstd", 0, []), ("zstd", 3, ["-3"]), ("zstd", 19, ["-19"]), ("zstd", 20, ["-19"]), ("lz4", 0, []), ("lz4", 13, ["-12"]),
     ("gzip", 0, []), ("gzip", 1, ["-1"]), ("gzip", 9, ["-9"]), ("gzip", 10, ["-9"])])
 def test_level(name, level, wanted):
-    command = compressors.compressing(name, level)
-    assert command[0] == compressors.find(name)
+    command = compressors.build_compress_command(name, level)
+    assert command[0] == compressors.find_program(name)
     assert command[3 + len(compressors.PROGRAMS[name].options):] == wanted
 
 
 def test_zstd_has_as_many_threads_as_hashing():
-    assert "-T%d" % min(4, len(os.sched_getaffinity(0))) in compressors.compressing("zstd", 0)
+    assert "-T%d" % min(4, len(os.sched_getaffinity(0))) in compressors.build_compress_command("zstd", 0)

@@ -87,7 +87,7 @@ def test_written_manifest_says_what_the_image_is(image):
         carried=[], left=[], open_files=[], bound=False, bound_reason="", lost=[], incarnation="",
         bytes=sum(map(len, FILES.values())), files=[
             {"name": name, "size": len(FILES[name]), "sha256_tree": hashlib.sha256(leaf(FILES[name]) if FILES[name] else b"").hexdigest()}
-            for name in sorted(FILES)], **compatibility.node())
+            for name in sorted(FILES)], **compatibility.describe_node())
     assert found["kernel"] == os.uname().release and found["node"] == os.uname().nodename
 
 
@@ -400,11 +400,11 @@ def test_image_of_another_architecture(image):
 
 def test_image_of_another_cpu(image):
     image.write()
-    image.edit(cpu=compatibility.cpu_features() + ["xyz1", "avx1024"], node="node7")
+    image.edit(cpu=compatibility.read_cpu_features() + ["xyz1", "avx1024"], node="node7")
     assert image.refusal() == (
         errors.REFUSED, "image %s was made on a CPU with avx1024 xyz1, which this node's CPU lacks; restart it on a node like node7; "
         "image kept" % SHOWN)
-    image.edit(cpu=compatibility.cpu_features()[1:])
+    image.edit(cpu=compatibility.read_cpu_features()[1:])
     image.verify()
 
 

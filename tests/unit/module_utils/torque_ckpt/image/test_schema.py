@@ -55,29 +55,29 @@ def test_what_the_hook_writes_is_in_the_table(hook, site, start_job, program):
     assert set(find_paths(found)) <= set(PATHS)
     needed = {field.name for field in schema.FIELDS if field.since == schema.FORMAT}
     assert needed - set(found) == set()
-    schema.check(found)
+    schema.check_manifest(found)
 
 
 WHOLE = dict({
     "format": 4, "job_id": "12.head", "user": "alice", "uid": 1, "name": "c", "created": "", "bytes": 1, "frozen_seconds": 0.1, "root": 7,
     "pids": [7], "engine": {"name": "criu"}, "files": [], "spool": [], "compression": "zstd", "plain_bytes": 1,
-}, **dict(schema.DEFAULTS, **compatibility.node()))
+}, **dict(schema.DEFAULTS, **compatibility.describe_node()))
 
 
 @pytest.mark.parametrize("field", [field for field in schema.FIELDS if not field.optional], ids=lambda field: field.name)
 def test_field_that_is_missing(field):
-    schema.check(WHOLE)
+    schema.check_manifest(WHOLE)
     with pytest.raises((KeyError, ValueError)) as caught:
-        schema.check({name: value for name, value in WHOLE.items() if name != field.name})
+        schema.check_manifest({name: value for name, value in WHOLE.items() if name != field.name})
     assert field.name in str(caught.value)
 
 
 def test_fields_of_a_later_format_are_not_missed():
-    schema.check({name: value for name, value in dict(WHOLE, format=3).items() if name not in ("compression", "plain_bytes")})
+    schema.check_manifest({name: value for name, value in dict(WHOLE, format=3).items() if name not in ("compression", "plain_bytes")})
 
 
 def test_records_of_nodes_say_what_a_node_is():
-    assert set(compatibility.node()) == set(compatibility.NODE)
+    assert set(compatibility.describe_node()) == set(compatibility.NODE)
     texts = dict.fromkeys(["node", "kernel", "kernel_version", "arch", "libc"], str)
     wanted = dict(texts, cpu=list, engine=dict, stores=list)
     assert wanted == compatibility.RECORD_TYPES

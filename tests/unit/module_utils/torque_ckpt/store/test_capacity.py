@@ -216,15 +216,15 @@ def test_attempt_really_asks_for_the_room(mounted):
 
 
 def test_private_place_without_room(open_directory, somebody, monkeypatch):
-    place = private_place.Place(open_directory + "/run", somebody)
-    monkeypatch.setattr(place, "free", lambda: 32 << 13)
+    place = private_place.PrivateDirectory(open_directory + "/run", somebody)
+    monkeypatch.setattr(place, "get_free_space", lambda: 32 << 13)
     capacity.check_private(place, 32)
     with pytest.raises(HookError) as caught:
         capacity.check_private(place, 33)
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "what the engine writes on this node needs 264.0 KiB, %s/run/private has 256.0 KiB free; the job runs on; "
         "free room there, or name another disk of this node in checkpoint_hooks_private_directory" % open_directory)
-    monkeypatch.setattr(place, "free", lambda: None)  # of a file system that does not know its size
+    monkeypatch.setattr(place, "get_free_space", lambda: None)  # of a file system that does not know its size
     capacity.check_private(place, 33)
     place.remove()
 

@@ -12,7 +12,7 @@ def mine():
 
 
 def test_only_its_descriptor_leads_there(open_directory, somebody):
-    place = private_dir.Place(open_directory + "/run", somebody)
+    place = private_dir.PrivateDirectory(open_directory + "/run", somebody)
     parent = open_directory + "/run/private"
     assert os.stat(parent).st_mode & 0o7777 == 0o700 and os.stat(parent).st_uid == os.geteuid()
     assert os.fstat(place.descriptor).st_mode & 0o7777 == 0o700 and os.fstat(place.descriptor).st_uid == somebody.uid
@@ -31,7 +31,7 @@ def test_only_its_descriptor_leads_there(open_directory, somebody):
 @pytest.mark.root
 def test_what_root_took_over_cannot_be_opened_for_writing(open_directory, somebody):
     """Not even by a descriptor that somebody else's process has open for reading."""
-    place = private_dir.Place(open_directory + "/run", somebody)
+    place = private_dir.PrivateDirectory(open_directory + "/run", somebody)
     outside = open_directory + "/pages"
     open(outside, "w").close()
     os.chmod(outside, 0o640)
@@ -57,7 +57,7 @@ def test_what_root_took_over_cannot_be_opened_for_writing(open_directory, somebo
                 attempt(lambda: os.rename("core.img", "new", src_dir_fd=place.descriptor, dst_dir_fd=place.descriptor)),
                 os.read(reading, 100).decode(), privilege.ask("something else")]
     denied, forbidden = "Permission denied", "Operation not permitted"
-    assert privilege.as_user(somebody, work, answer=place.answer(lambda question: "answer to " + question)) == [
+    assert privilege.as_user(somebody, work, answer=place.build_answer(lambda question: "answer to " + question)) == [
         "None", denied, forbidden, denied, denied, denied, "verified", "answer to something else"]
     assert os.stat(outside).st_mode & 0o777 == 0o640
     place.remove()
@@ -65,9 +65,9 @@ def test_what_root_took_over_cannot_be_opened_for_writing(open_directory, somebo
 
 
 def test_room(open_directory, somebody):
-    place = private_dir.Place(open_directory + "/run", somebody)
+    place = private_dir.PrivateDirectory(open_directory + "/run", somebody)
     there = os.statvfs(open_directory)
-    assert abs(place.free() - there.f_bavail * there.f_frsize) < 1 << 28
+    assert abs(place.get_free_space() - there.f_bavail * there.f_frsize) < 1 << 28
     place.remove()
 
 
@@ -77,7 +77,7 @@ def test_what_killed_hooks_left_is_removed(open_directory, somebody, free_pid):
     for name in leftovers + [mine() + "0"]:
         os.mkdir(open_directory + "/run/private/" + name)
         os.symlink("/etc/passwd", open_directory + "/run/private/" + name + "/core.img")
-    place = private_dir.Place(open_directory + "/run", somebody)
+    place = private_dir.PrivateDirectory(open_directory + "/run", somebody)
     assert os.listdir(open_directory + "/run/private") == [mine()]
     place.remove()
     assert os.path.exists("/etc/passwd")
@@ -88,7 +88,7 @@ def test_place_of_a_hook_that_lives_stays(open_directory, somebody, start_job):
     name = "%d.%d" % (there.pid, there.start)
     os.makedirs(open_directory + "/run/private/" + name, mode=0o700)
     os.chmod(open_directory + "/run/private", 0o700)
-    private_dir.Place(open_directory + "/run", somebody).remove()
+    private_dir.PrivateDirectory(open_directory + "/run", somebody).remove()
     assert os.listdir(open_directory + "/run/private") == [name]
 
 
@@ -97,7 +97,7 @@ def test_parent_that_others_can_enter(open_directory, somebody, mode):
     os.makedirs(open_directory + "/run/private")
     os.chmod(open_directory + "/run/private", mode)
     with pytest.raises(HookError) as caught:
-        private_dir.Place(open_directory + "/run", somebody)
+        private_dir.PrivateDirectory(open_directory + "/run", somebody)
     assert (caught.value.code, str(caught.value)) == (
         errors.SYSTEM, "%s/run/private must be root's and closed to everybody else; remove it and try again; image kept" % open_directory)
 
@@ -105,20 +105,20 @@ def test_parent_that_others_can_enter(open_directory, somebody, mode):
 def test_place_that_cannot_be_made(open_directory, somebody):
     open(open_directory + "/run", "w").close()
     with pytest.raises(HookError) as caught:
-        private_dir.Place(open_directory + "/run", somebody)
+        private_dir.PrivateDirectory(open_directory + "/run", somebody)
     assert (caught.value.code, str(caught.value)) == (
         errors.CONFIG, "%s/run must be a directory of root's that nobody else can write to, because the hooks trust the records in it; "
         "remove it, the next hook makes it anew; nothing was done" % open_directory)
 
 
 def test_what_killed_hooks_left_is_swept_without_a_new_place(open_directory, somebody, free_pid):
-    private_dir.sweep(open_directory + "/none")
-    place = private_dir.Place(open_directory + "/run", somebody)
+    private_dir.remove_abandoned(open_directory + "/none")
+    place = private_dir.PrivateDirectory(open_directory + "/run", somebody)
     parent = open_directory + "/run/private"
     os.mkdir(parent + "/%d.7" % free_pid)
     with open(parent + "/%d.7/pages-1.img" % free_pid, "w") as stream:
         stream.write("memory")
-    private_dir.sweep(open_directory + "/run")
+    private_dir.remove_abandoned(open_directory + "/run")
     assert os.listdir(parent) == [mine()]
     place.remove()
 
@@ -126,5 +126,5 @@ def test_what_killed_hooks_left_is_swept_without_a_new_place(open_directory, som
 def test_directory_that_is_somebody_elses_is_not_swept(open_directory, free_pid):
     os.makedirs(open_directory + "/run/private/%d.7" % free_pid, 0o755)
     os.chmod(open_directory + "/run/private", 0o777)
-    private_dir.sweep(open_directory + "/run")
+    private_dir.remove_abandoned(open_directory + "/run")
     assert os.listdir(open_directory + "/run/private") == ["%d.7" % free_pid]
