@@ -121,7 +121,7 @@ class Fleet:
         # What is imported late is imported before.
         become = "pass"
         if user:
-            become = "main.parser.build_parser().format_help(); main.digest.prepare(); privilege.become(privilege.account(%r))" % user
+            become = "main.parser.build_parser().format_help(); main.digest.load_modules(); privilege.become(privilege.account(%r))" % user
         code = ("import resource, sys; sys.path.insert(0, %r)\nfrom torque_ckpt.cli import main\nfrom torque_ckpt.system import privilege\n"
                 "from torque_ckpt.engines import criu\n%s\n%s\nsys.exit(main.main(sys.argv, %r))"
                 % (str(MODULE_UTILS), before, become, self.config))
