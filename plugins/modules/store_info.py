@@ -190,7 +190,7 @@ def main():
         module.fail_json(msg="%s: store_info: %s; nothing was done" % (node, fault))
     path = params["path"].rstrip("/")
     try:
-        user = privilege.account(params["user"]) if params["user"] else None
+        user = privilege.find_user(params["user"]) if params["user"] else None
         directory = (params["directory"] or os.path.join(path, user.name)) if user else None
         found = probe.inspect_store(path, directory, user, params["made"])
         more = {}

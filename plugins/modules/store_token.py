@@ -103,7 +103,7 @@ def main():
     if os.geteuid() != 0:
         module.fail_json(msg="%s: store_token must run as root to become user %s; use become" % (node, params["user"]))
     try:
-        user = privilege.account(params["user"])
+        user = privilege.find_user(params["user"])
         if module.check_mode:
             present = privilege.as_user(user, lambda: os.path.lexists(token.get_path(directory, name)))
             changed = present != (params["state"] == "present")

@@ -106,7 +106,7 @@ def main():
     if os.geteuid() != 0:
         module.fail_json(msg="%s: store_token_info must run as root to become user %s; use become" % (node, params["user"]))
     try:
-        user = privilege.account(params["user"])
+        user = privilege.find_user(params["user"])
         skew = 0 if module.check_mode else privilege.as_user(user, lambda: probe.measure_skew(directory))
         found = privilege.as_user(user, lambda: token.await_token(directory, name, 0 if module.check_mode else params["timeout"]))
     except (HookError, OSError) as error:

@@ -13,7 +13,7 @@ import time
 from ..torque_ckpt.job import identity
 from ..torque_ckpt.selftest.roundtrip import exit_status, spawn
 from ..torque_ckpt.system import processes
-from ..torque_ckpt.system.command import listen
+from ..torque_ckpt.system.command import wait_for_child
 from ..torque_ckpt.system.textfile import read_text
 from ..torque_ckpt.system.waiting import wait_until
 
@@ -108,7 +108,7 @@ class Job:
         pid = spawn("/bin/sh", ["-c", line], HOOK_ENVIRONMENT, self.private, [null, writer, null])
         os.close(writer)
         os.close(null)
-        status, said = listen(pid, reader, timeout)
+        status, said = wait_for_child(pid, reader, timeout)
         complaint = said.decode("utf-8", "replace").strip()[:4096]  # pbs_mom's buffer
         if status is None:
             raise MomError("checkpoint hook did not end within %d seconds and was killed" % timeout)
@@ -151,7 +151,7 @@ class Job:
         pid = spawn(os.path.join(self.hooks, "copy"), ["-rpB", source, target], environment, "/", [null, null, writer], self.user)
         os.close(writer)
         os.close(null)
-        status, said = listen(pid, reader, timeout)
+        status, said = wait_for_child(pid, reader, timeout)
         if status is None or exit_status(status) != 0:
             words = said.decode("utf-8", "replace").strip() or "it said nothing"
             raise MomError("the copy from %s to %s failed: %s" % (source, target, words))

@@ -42,7 +42,7 @@ class HookRoundTrip:
         self.copies = params["copies"]
         self.state = state
         self.phases = roundtrip.Phases(state.get("phases"))
-        self.user = privilege.account(params["user"])
+        self.user = privilege.find_user(params["user"])
         if not state:
             job_id = "%d%04d.ckpt-validate" % (time.time(), random.randrange(10000))
             work = params["work_path"] or ("/tmp" if self.copies else os.path.join(params["store_path"], params["user"]))

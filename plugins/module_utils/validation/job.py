@@ -60,7 +60,7 @@ class JobRoundTrip:
     def __init__(self, params, case, commands):
         self.commands = commands
         self.case = case
-        self.path, self.timeout, self.user = params["path"], params["timeout"], privilege.account(params["user"])
+        self.path, self.timeout, self.user = params["path"], params["timeout"], privilege.find_user(params["user"])
         self.depth = params["depth"]
         self.images_path, self.copies_path = params["images_path"], params["copies_path"]
         self.qsub_options = params["qsub_options"]

@@ -174,7 +174,7 @@ class Criu(Engine):
             return "was kept from the job by a process of uid %d" % uid if strangers else None
         try:
             return run([self.path] + arguments + (["--action-script", action_script] if action_script else []) + _COMMON + self.options,
-                       self.timeout, meanwhile, stall=self.stall, look=find_interference)
+                       self.timeout, meanwhile, stall=self.stall, find_reason=find_interference)
         except HookError as error:
             if error.code != TEMPORARY:
                 raise

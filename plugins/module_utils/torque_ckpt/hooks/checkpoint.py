@@ -242,8 +242,8 @@ def main(argv, config_path):
     with Report("checkpoint", contract.find_job_id(argv)) as report:
         started = time.monotonic()
         call = contract.parse_checkpoint(argv[1:])
-        environment.settle(contract.REPEATED)
-        privilege.be_spared()
+        environment.isolate_hook(contract.REPEATED)
+        privilege.avoid_oom_kill()
         with phases.measure("admit"):
             job = preflight.prepare_job(call, config_path, argv[0], report)
         with lock.hold_lock(job.records, "checkpoint", job.settings["lock_timeout"], _CONSEQUENCE):

@@ -32,7 +32,7 @@ def _check_node(config_path, report_step):
     engine.read_version()
     engine.check_node()
     compressors.choose_program(settings["compression"])
-    rootfiles.make_directory(settings["run_directory"])
+    rootfiles.create_directory(settings["run_directory"])
     private_dir.remove_abandoned(settings["private_directory"] or settings["state_directory"])  # no hook may come for long
     # Not even SIGKILL ends a process that hangs in a file system: it keeps the lock, and later ones, which wait for it, can be ended.
     lock = os.open(os.path.join(settings["run_directory"], "health.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -90,7 +90,7 @@ def find_complaint(config_path, patience=PATIENCE):
 
 def main(_argv, config_path):
     """Print "ERROR ckpt.torque: " and why this node cannot checkpoint jobs, or nothing; return the exit code (int)."""
-    environment.settle()
+    environment.isolate_hook()
     complaint = find_complaint(config_path)
     if complaint:
         # TORQUE 2.x would show the end of the line in the middle of the node's attributes.

@@ -24,7 +24,7 @@ class Job:
     def __init__(self, call, settings, hook, report):
         """:raises HookError: CONFIG, NO_USER or REFUSED"""
         self.call, self.settings, self.hook, self.report = call, settings, hook, report
-        self.user = privilege.account(call.user, call.group)
+        self.user = privilege.find_user(call.user, call.group)
         self.store = location.find_store(settings["stores"], call.directory)
         location.check_mounted(self.store)
         self.engine = registry.load_engine(settings)

@@ -218,8 +218,8 @@ def main(argv, config_path):
         started = time.monotonic()
         restart_failed(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
         call = contract.parse_restart(argv[1:])
-        environment.settle(contract.STATUS)
-        privilege.be_spared()
+        environment.isolate_hook(contract.STATUS)
+        privilege.avoid_oom_kill()
         try:
             _restart(_prepare(call, config_path, argv[0], report), started)
         except HookError as error:

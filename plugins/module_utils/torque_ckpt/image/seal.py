@@ -66,7 +66,7 @@ class Keys:
 
     def use(self, work):
         """Return the result of work(keys as from load_keys), called in a child; it must fit into JSON."""
-        return privilege.apart(lambda: work(load_keys(self._path, self._owner)))
+        return privilege.run_in_child(lambda: work(load_keys(self._path, self._owner)))
 
 
 def _compute_code(secret, body, purpose):
@@ -134,9 +134,9 @@ def build_answer(keys, call, user):
 
 def ask_to_seal(body):
     """As the user, in privilege.as_user: have root seal a manifest (dict); return it sealed."""
-    return privilege.ask(["seal", body, None])
+    return privilege.ask_root(["seal", body, None])
 
 
 def ask_to_verify(manifest, image_path):
     """As the user, in privilege.as_user: have root check that it sealed a manifest (dict) of the image at image_path (str)."""
-    privilege.ask(["verify", manifest, image_path])
+    privilege.ask_root(["verify", manifest, image_path])

@@ -40,8 +40,8 @@ class Records:
 
         :raises HookError: CONFIG when somebody else could have put a record there
         """
-        rootfiles.make_directory(self._run_directory)
-        rootfiles.make_directory(self.directory)
+        rootfiles.create_directory(self._run_directory)
+        rootfiles.create_directory(self.directory)
 
     def path(self, kind):
         """Return where a record of this kind is kept (str)."""

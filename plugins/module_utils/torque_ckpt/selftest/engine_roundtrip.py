@@ -138,7 +138,7 @@ def run(settings, user, directory, timeout):
     except OSError as error:
         raise NoPlace("cannot make a temporary directory in %s: %s; name another directory" % (directory, error.strerror))
     try:
-        trip = EngineRoundTrip(settings, privilege.account(user), place, timeout)
+        trip = EngineRoundTrip(settings, privilege.find_user(user), place, timeout)
         facts = trip.facts
         cause = attempt(trip)
     except HookError as error:

@@ -3,7 +3,7 @@ import os
 import stat
 import time
 
-from ..system.privilege import become, reset_signals
+from ..system.privilege import become_user, reset_signals
 from ..system.textfile import read_text
 from .workload import STATUS, Evidence
 
@@ -120,7 +120,7 @@ def spawn(program, arguments, environment, directory, stdio, user=None, umask=0o
             os.closerange(3, min(leaked))
         reset_signals()
         if user is not None:
-            become(user)
+            become_user(user)
         os.umask(umask)
         for target, given in enumerate(stdio):
             if not isinstance(given, int):  # not before: root follows no link in a user's directory

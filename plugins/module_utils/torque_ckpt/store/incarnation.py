@@ -108,7 +108,7 @@ class Own:
     def __init__(self, directory, job_id, generation):
         self.directory, self.job_id = directory, job_id
         self.before = _text(directory, job_id)
-        self.incarnation = privilege.ask(["incarnation", self.before, generation])
+        self.incarnation = privilege.ask_root(["incarnation", self.before, generation])
 
     def publish(self, draft):
         """Publish the image (Draft) that this life has made, the file first.
@@ -117,7 +117,7 @@ class Own:
         """
         text, now = json.dumps(self.incarnation), _text(self.directory, self.job_id)
         if now != self.before:
-            privilege.ask(["incarnation", now, self.incarnation["generation"]])
+            privilege.ask_root(["incarnation", now, self.incarnation["generation"]])
         try:
             if now != text:
                 _write(self.directory, self.job_id, text)
@@ -138,7 +138,7 @@ def begin(directory, job_id, generation):
     :param generation: of the image that the job is restarted from (int)
     """
     before = _text(directory, job_id)
-    put_back(directory, job_id, json.dumps(privilege.ask(["incarnation", None, generation])))
+    put_back(directory, job_id, json.dumps(privilege.ask_root(["incarnation", None, generation])))
     return before
 
 

@@ -283,11 +283,11 @@ def _communicate(process, commands):
             return process.communicate(commands, timeout=progress.PAUSE)
         except subprocess.TimeoutExpired:
             commands = None
-        if watch.fault():
+        if watch.find_fault():
             for pid in reversed(processes.list_tree(process.pid)):
                 os.kill(pid, signal.SIGKILL)
             process.communicate()
-            raise OSError(errno.ETIMEDOUT, "sftp %s and was ended" % watch.fault())
+            raise OSError(errno.ETIMEDOUT, "sftp %s and was ended" % watch.find_fault())
 
 
 def find_server(directory, ssh_config, account):

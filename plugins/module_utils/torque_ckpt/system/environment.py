@@ -1,4 +1,4 @@
-"""What a hook does before anything else: trust only root's code, and leave behind what pbs_mom gave it."""
+"""What a hook does first: check that only root can change its code, and discard what it inherits from pbs_mom."""
 import os
 import resource
 import stat
@@ -7,46 +7,47 @@ from .. import __file__ as _PACKAGE
 from ..errors import HookError, CONFIG
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
-"""All that the root hooks, and what they start, have; beside the variables that are addressed to them."""
+"""The whole environment of the root hooks and of what they start, except the variables that are addressed to them."""
 
 
-def _beneath(directory):
+def _list_beneath(directory):
     for entry in os.scandir(directory):
         yield entry.path
         if entry.is_dir(follow_symlinks=False):
-            yield from _beneath(entry.path)
+            yield from _list_beneath(entry.path)
 
 
-def _above(path):
+def _list_parents(path):
     while path != "/":
         path = os.path.dirname(path)
         yield path
 
 
 def check_code(config_path):
-    """Prove that nobody but root (or whose process this is) can change the hooks or their configuration.
+    """Check that nobody but root (or the user of this process) can change the hooks or their configuration.
 
-    This finds a node that was set up wrongly; it cannot find what somebody has done to the hooks already.
+    This finds a wrongly configured node; it cannot find changes that somebody has already made to the hooks.
 
     :raises HookError: CONFIG, naming the first path that somebody else can change
     """
-    code = os.path.dirname(os.path.dirname(os.path.abspath(_PACKAGE)))  # where the programs are, too
+    code = os.path.dirname(os.path.dirname(os.path.abspath(_PACKAGE)))  # the programs are in it, too
     settings = os.path.dirname(os.path.abspath(config_path))
-    mine = (0, os.geteuid())
-    for path in [code, settings] + list(_beneath(code)):
+    owners = (0, os.geteuid())
+    for path in [code, settings] + list(_list_beneath(code)):
         try:
-            found = os.stat(path)
-        except FileNotFoundError:  # another sentence is for that
+            status = os.stat(path)
+        except FileNotFoundError:  # reported elsewhere
             continue
-        if found.st_uid not in mine or found.st_mode & 0o022:
+        if status.st_uid not in owners or status.st_mode & 0o022:
             raise _wrong(path)
-    for path in {parent for place in (code, settings) for way in (place, os.path.realpath(place)) for parent in _above(way)}:
+    starts = [start for directory in (code, settings) for start in (directory, os.path.realpath(directory))]
+    for path in {parent for start in starts for parent in _list_parents(start)}:
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except FileNotFoundError:
             continue
-        # In a sticky directory others cannot touch what is root's.
-        if found.st_uid not in mine or found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        # In a sticky directory others cannot change root's files.
+        if status.st_uid not in owners or status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
             raise _wrong(path)
 
 
@@ -56,7 +57,7 @@ def _wrong(path):
 
 
 def close_descriptors():
-    """Close what pbs_mom leaks; open what it should have given."""
+    """Close the descriptors that pbs_mom leaks; open those that it should have provided."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         if descriptor > 2:
             try:
@@ -70,27 +71,27 @@ def close_descriptors():
             return
 
 
-def no_core_dumps():
-    """Let this process and those it starts from now on leave no memory dump; a restored job has the limit of its image."""
+def disable_core_dumps():
+    """Have this process, and those it starts from now on, write no core dump; a restored job has the limit of its image."""
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    # With 0 a dump would still go to a program that the system has for them; the kernel lets 1 mean none at all.
+    # With 0 a dump would still go to the program in core_pattern; to the kernel 1 means none at all.
     # The hard limit stays: without privileges CRIU could not give the job back a higher one.
     resource.setrlimit(resource.RLIMIT_CORE, (1 if hard else 0, hard))
 
 
 def clear_environment(*names):
-    """Have no variables but ENVIRONMENT from now on, and those of these names (str), if they are set."""
+    """Reduce the environment to ENVIRONMENT and the variables of these names (str), if they are set."""
     kept = {name: os.environ[name] for name in names if name in os.environ}
     os.environ.clear()
     os.environ.update(ENVIRONMENT, **kept)
 
 
-def settle(*names):
-    """Give a root hook its own environment, umask, limits and descriptors, whoever called it.
+def isolate_hook(*names):
+    """Give a root hook its own environment, umask, limits and descriptors, whatever it inherited.
 
     :param names: the variables that are addressed to this hook (str)
     """
     clear_environment(*names)
     os.umask(0o077)
     close_descriptors()
-    no_core_dumps()
+    disable_core_dumps()

@@ -64,7 +64,7 @@ class PrivateDirectory:
     def __init__(self, directory, user, consequence="image kept"):
         self.path = parent = os.path.join(directory, "private")
         try:
-            rootfiles.make_directory(directory)
+            rootfiles.create_directory(directory)
             try:
                 os.mkdir(parent, 0o700)
             except FileExistsError:
@@ -119,4 +119,4 @@ class PrivateDirectory:
 
 def ask_to_take_over():
     """As the user, in privilege.as_user: make root the owner of a private directory and its files, so that they cannot be changed."""
-    privilege.ask(_TAKE_OVER)
+    privilege.ask_root(_TAKE_OVER)

@@ -1,8 +1,8 @@
-"""Becoming the job's owner: drop first, then open.
+"""Becoming the job's owner: drop privileges first, then open files.
 
 The capabilities that an engine needs are kept through the change of user as
-ambient ones, so that the whole work on an image (open, verify, restore) can
-be done by one process that is the user's in everything else.
+ambient ones, so that one process, which is the user's in everything else, can
+do all the work on an image (open, verify, restore).
 """
 import os
 import pwd
@@ -25,10 +25,10 @@ _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_SET_CHILD_SUBREAPER, _PR_CAP_AMBIENT, _
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
-def account(user, group=None):
+def find_user(user, group=None):
     """Return the User for a job's user and group names (str; group may be None: the user's own).
 
-    :raises HookError: NO_USER when this node does not know one of them
+    :raises HookError: NO_USER if this node does not know one of them
     """
     try:
         entry = pwd.getpwnam(user)
@@ -46,7 +46,7 @@ def account(user, group=None):
 
 
 def _prctl(*arguments):
-    import ctypes  # only where it is needed: it costs a few milliseconds
+    import ctypes  # only where it is needed: it takes a few milliseconds
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(*[ctypes.c_ulong(value) for value in arguments + (0,) * (5 - len(arguments))]) != 0:
         number = ctypes.get_errno()
@@ -58,7 +58,7 @@ def become_subreaper():
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _keep(capabilities):
+def _keep_capabilities(capabilities):
     import ctypes
     libc = ctypes.CDLL(None, use_errno=True)
     mask = sum(1 << capability for capability in capabilities)
@@ -71,44 +71,44 @@ def _keep(capabilities):
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability)
 
 
-_SCORE = "/proc/self/oom_score_adj"
+_OOM_SCORE = "/proc/self/oom_score_adj"
 
 
-def be_spared():
-    """Have the kernel end other processes when memory runs out: with a hook of root's its job would end. Not what becomes a user's."""
+def avoid_oom_kill():
+    """Have the kernel kill other processes when memory runs out: a killed hook ends its job. A process that becomes a user's loses this."""
     try:
-        with open(_SCORE, "w") as stream:
+        with open(_OOM_SCORE, "w") as stream:
             stream.write("-1000")
     except OSError:
         pass  # root of a container may not
 
 
-def _be_spared_no_more():
-    """As root still: so the user cannot go back to it."""
+def _allow_oom_kill():
+    """Undo avoid_oom_kill() while still root, so that the user cannot have it back."""
     try:
-        with open(_SCORE, "r+") as stream:
+        with open(_OOM_SCORE, "r+") as stream:
             if int(stream.read()) < 0:
                 stream.seek(0)
                 stream.write("0")
     except OSError as error:
-        raise HookError(SYSTEM, "cannot write %s: %s" % (_SCORE, error.strerror))
+        raise HookError(SYSTEM, "cannot write %s: %s" % (_OOM_SCORE, error.strerror))
 
 
-def become(user, capabilities=()):
-    """Turn this process into the user's for good; keep only these capabilities (ints), across exec too.
+def become_user(user, capabilities=()):
+    """Make this process the user's for good; keep only these capabilities (ints), also across exec.
 
-    :raises HookError: SYSTEM when the kernel refuses
+    :raises HookError: SYSTEM if the kernel refuses
     """
     try:
         if os.geteuid() == 0:
-            _be_spared_no_more()
+            _allow_oom_kill()
             if capabilities:
                 _prctl(_PR_SET_KEEPCAPS, 1)
             os.initgroups(user.name, user.gid)
             os.setresgid(user.gid, user.gid, user.gid)
             os.setresuid(user.uid, user.uid, user.uid)
             if capabilities:
-                _keep(capabilities)
+                _keep_capabilities(capabilities)
     except OSError as error:
         raise HookError(SYSTEM, "cannot become user %s: %s" % (user.name, error.strerror))
     if os.geteuid() != user.uid:
@@ -117,18 +117,18 @@ def become(user, capabilities=()):
 
 
 def drop_capabilities():
-    """Have none from now on, whatever is executed."""
-    _keep(())
+    """Have no capabilities from now on, whatever is executed."""
+    _keep_capabilities(())
 
 
 def die_with_parent():
-    """Be killed when the parent ends."""
+    """Have this process killed when its parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def reset_signals():
     """Give a child the signal dispositions and mask that a shell expects."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these at its start
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these from its start
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
@@ -137,25 +137,25 @@ _parent = {}
 """In a child of as_user: the files "questions" and "answers" (pipes)."""
 
 
-def ask(question):
-    """In the work of as_user: have its answer function, which runs as root, answer a question; return the answer.
+def ask_root(question):
+    """In the work of as_user: send a question to its answer function, which runs as root; return the answer.
 
     :param question: must fit into JSON, as the answer does
-    :raises HookError: the one that the answer function raised
+    :raises HookError: the error that the answer function raised
     """
     try:
         _parent["questions"].write(json.dumps({"question": question, "phases": phases.dump()}) + "\n")
         _parent["questions"].flush()
-        heard = _parent["answers"].readline()
+        reply = _parent["answers"].readline()
     except BrokenPipeError:
-        heard = ""
-    if not heard:
+        reply = ""
+    if not reply:
         raise HookError(SYSTEM, "the part of the hook that runs as root has ended")
-    return _unpack(json.loads(heard))
+    return _unpack_outcome(json.loads(reply))
 
 
-def _pack(work):
-    """Return what became of work() as a dict that fits into JSON."""
+def _pack_outcome(work):
+    """Return the result of work(), or its error, as a dict that fits into JSON."""
     try:
         return {"result": work()}
     except HookError as error:
@@ -164,16 +164,16 @@ def _pack(work):
         return {"code": SYSTEM, "sentence": "%s: %s" % (type(error).__name__, error)}
 
 
-def _unpack(found):
-    if "sentence" in found:
-        raise HookError(found["code"], found["sentence"])
-    return found["result"]
+def _unpack_outcome(outcome):
+    if "sentence" in outcome:
+        raise HookError(outcome["code"], outcome["sentence"])
+    return outcome["result"]
 
 
-def apart(work):
-    """Run work() in a child that is what we are; return what it returns (must fit into JSON). Nothing else of it is in our memory.
+def run_in_child(work):
+    """Run work() in a child with this process's rights; return its result (must fit into JSON). Nothing else of it is in our memory.
 
-    :raises HookError: the one that work raised, or SYSTEM when the child died
+    :raises HookError: the error that work raised, or SYSTEM if the child died
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     reader, writer = os.pipe()
@@ -181,28 +181,28 @@ def apart(work):
     if pid == 0:
         try:
             os.close(reader)
-            with os.fdopen(writer, "w") as said:
-                said.write(json.dumps(_pack(work)))
+            with os.fdopen(writer, "w") as stream:
+                stream.write(json.dumps(_pack_outcome(work)))
         finally:
             os._exit(0)
     os.close(writer)
-    with os.fdopen(reader) as heard:
-        text = heard.read()
+    with os.fdopen(reader) as stream:
+        text = stream.read()
     status = os.waitpid(pid, 0)[1]
     if not text.endswith("}"):
         raise HookError(SYSTEM, "a part of the hook died with wait status %d" % status)
-    return _unpack(json.loads(text))
+    return _unpack_outcome(json.loads(text))
 
 
 PATIENCE = 3600
-"""How long a part of a hook that is the user's may wait for a file system that does not answer (seconds)."""
+"""How long a part of a hook that runs as the user may wait for a file system that does not respond (seconds)."""
 
 _ENDING = 5
-"""How long a killed part may take to end (seconds); one that hangs in a file system does not."""
+"""How long a killed part may take to end (seconds); one that hangs in a file system does not end."""
 
 
 class _Part:
-    """A child that has become a user, as root sees it: its user may stop it at any time, and must not keep root waiting.
+    """A child that has become a user, seen from root: its user may stop it at any time, and must not keep root waiting.
 
     :param pid: the child (int)
     :param reader, writer: descriptors of the pipes from it and to it (int); closed by end()
@@ -219,7 +219,7 @@ class _Part:
     def _wait(self, reading, writing):
         """Wait until a descriptor can be used.
 
-        :raises HookError: TEMPORARY when the child was given up
+        :raises HookError: TEMPORARY if the child was killed
         """
         while True:
             ready = any(select.select(reading, writing, [], progress.PAUSE)[:2])
@@ -228,33 +228,33 @@ class _Part:
             elif ready:
                 return
             else:
-                fault = self._watch.fault()
+                fault = self._watch.find_fault()
             if fault:
                 self._kill()
                 raise HookError(TEMPORARY, "the part of the hook that runs as %s %s and was killed; try again" % (self._user.name, fault))
 
     def _kill(self):
         """Kill the child and what it has started."""
-        for member in reversed(processes.list_family(processes.read_process(self._pid))):
-            processes.send_signal(processes.get_mark(member), signal.SIGKILL)
+        for process in reversed(processes.list_family(processes.read_process(self._pid))):
+            processes.send_signal(processes.get_mark(process), signal.SIGKILL)
 
-    def lines(self):
-        """Yield each line (bytes) that it says."""
-        kept = []
+    def read_lines(self):
+        """Yield each line (bytes) that it writes."""
+        pieces = []
         while True:
             self._wait([self._reader], [])
             chunk = os.read(self._reader, 1 << 16)
             *ended, rest = chunk.split(b"\n")
             for line in ended:
-                yield b"".join(kept) + line
-                kept = []
-            kept.append(rest)
+                yield b"".join(pieces) + line
+                pieces = []
+            pieces.append(rest)
             if not chunk:
-                yield b"".join(kept)
+                yield b"".join(pieces)
                 return
 
-    def tell(self, text):
-        """Write bytes to it; whether it reads them is for lines() to find out."""
+    def write_bytes(self, text):
+        """Write bytes to it; read_lines() finds out whether it reads them."""
         try:
             while text:
                 self._wait([], [self._writer])
@@ -274,21 +274,21 @@ class _Part:
                     return status
                 time.sleep(0.001)
             if not last:
-                self._kill()  # it was stopped with its last breath
+                self._kill()  # it was stopped just before its end
         return None
 
 
 def as_user(user, work, capabilities=(), answer=None, patience=PATIENCE, deadline=None):
-    """Run work() in a child that is the user's; return what it returns.
+    """Run work() in a child that is the user's; return its result.
 
-    Its user can stop the child or have it wait: it is killed, with all that it has started, when it was stopped for progress.STOPPED
+    Its user can stop the child or make it wait: it is killed, with all that it has started, when it has been stopped for progress.STOPPED
     seconds.
 
     :param work: callable without arguments; its result must fit into JSON
-    :param answer: called here with what work passes to ask(), for what only root can know
-    :param patience: for how long it may neither use a processor nor read or write (seconds); then it is killed, too
-    :param deadline: how long it may take in all (seconds), None for as long as it gets on; then it is killed, too
-    :raises HookError: the one that work raised, TEMPORARY when the child was killed here, or SYSTEM when it died
+    :param answer: called here with the question that work passes to ask_root(), for what only root can know
+    :param patience: how long it may neither use a processor nor read or write (seconds); then it is killed, too
+    :param deadline: how long it may take in all (seconds), None for as long as it makes progress; then it is killed, too
+    :raises HookError: the error that work raised, TEMPORARY if the child was killed here, or SYSTEM if it died
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # inherited as ignored, it would take the child's status away
     from_child, to_parent = os.pipe()
@@ -299,31 +299,31 @@ def as_user(user, work, capabilities=(), answer=None, patience=PATIENCE, deadlin
         try:
             os.close(from_child)
             os.close(to_child)
-            with os.fdopen(to_parent, "w") as said, os.fdopen(from_parent) as heard:
-                _parent.update(questions=said, answers=heard)
+            with os.fdopen(to_parent, "w") as questions, os.fdopen(from_parent) as answers:
+                _parent.update(questions=questions, answers=answers)
 
                 def become_and_work():
-                    become(user, capabilities)
+                    become_user(user, capabilities)
                     return work()
-                said.write(json.dumps(dict(_pack(become_and_work), phases=phases.dump())))
+                questions.write(json.dumps(dict(_pack_outcome(become_and_work), phases=phases.dump())))
             status = 0
         finally:
             os._exit(status)
     os.close(to_parent)
     os.close(from_parent)
-    part, found, status = _Part(pid, from_child, to_child, user, patience, deadline), {}, None
+    part, message, status = _Part(pid, from_child, to_child, user, patience, deadline), {}, None
     try:
-        for line in part.lines():
+        for line in part.read_lines():
             try:
-                found = json.loads(line.decode("ascii"))
-            except ValueError:  # it was killed while it spoke
+                message = json.loads(line.decode("ascii"))
+            except ValueError:  # it was killed while it wrote
                 break
-            if "question" in found:
-                phases.load(found["phases"])
-                part.tell((json.dumps(_pack(lambda asked=found["question"]: answer(asked))) + "\n").encode("ascii"))
+            if "question" in message:
+                phases.load(message["phases"])
+                part.write_bytes((json.dumps(_pack_outcome(lambda asked=message["question"]: answer(asked))) + "\n").encode("ascii"))
     finally:
         status = part.end()
-    if "result" not in found and "sentence" not in found:
+    if "result" not in message and "sentence" not in message:
         raise HookError(SYSTEM, "the part of the hook that runs as %s died with wait status %s" % (user.name, status))
-    phases.load(found["phases"])
-    return _unpack(found)
+    phases.load(message["phases"])
+    return _unpack_outcome(message)

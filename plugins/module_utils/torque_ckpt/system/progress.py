@@ -1,7 +1,7 @@
-"""Whether a process gets on.
+"""Whether a process makes progress.
 
-A user may stop whatever runs as him, also the part of a hook that does, and may keep an engine waiting for something that never
-comes. Who waits for such a process asks here, so that he does not wait for ever.
+A user may stop any of his processes, also the part of a hook that runs as him, and may keep an engine waiting for something that never
+comes. Whoever waits for such a process asks here, so as not to wait for ever.
 """
 import time
 
@@ -11,11 +11,11 @@ STOPPED = 30
 """How long a process may be stopped by a signal, in all (seconds)."""
 
 PAUSE = 1
-"""How often to look (seconds)."""
+"""How often to check (seconds)."""
 
 
-def _done(pid):
-    """Return state and work of a process so far: its times on a processor, and what it has read and written where we may know it."""
+def _read_progress(pid):
+    """Return the state and the work of a process so far: its processor times, and what it has read and written if we may know it."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:
             fields = stream.read().rpartition(b")")[2].split()
@@ -30,40 +30,41 @@ def _done(pid):
 
 
 class Watch:
-    """Looks after a child, and after what that has started.
+    """Watches a child, and what that has started.
 
-    :param pid: the child (int), which nobody has waited for
+    :param pid: the child (int), not yet waited for
     :param patience: how long none of them may use a processor, read or write (seconds); None for ever
-    :param also: called for more pids (iterable of int) whose work counts, or None
-    :param look: called for another reason to give it up (str) or None, each time; or None
-    :param store: whether to wait for a disk or a file server counts as work (bool)
+    :param list_more: called for more pids (iterable of int) whose work counts, or None
+    :param find_reason: called each time for another reason to give it up (str) or None; or None
+    :param store: whether waiting for a disk or a file server counts as work (bool)
     """
 
-    def __init__(self, pid, patience=None, also=None, look=None, store=False):
-        self._pid, self._patience, self._also, self._look, self._store = pid, patience, also, look, store
-        self._looked = time.monotonic()
+    def __init__(self, pid, patience=None, list_more=None, find_reason=None, store=False):
+        self._pid, self._patience, self._list_more, self._find_reason, self._store = pid, patience, list_more, find_reason, store
+        self._checked = time.monotonic()
         self._stopped = self._idle = 0
         self._before = self._fault = None
 
-    def fault(self):
-        """Return why it is to be given up (str, as in "was stopped for 30 seconds"), or None. What was said once stays so."""
+    def find_fault(self):
+        """Return why it is to be given up (str, as in "was stopped for 30 seconds"), or None. The first fault stays."""
         now = time.monotonic()
-        if self._fault or now - self._looked < PAUSE:
+        if self._fault or now - self._checked < PAUSE:
             return self._fault
-        passed = min(now - self._looked, 2 * PAUSE)  # more: we were stopped ourselves
-        self._looked = now
-        found = {pid: _done(pid) for pid in set(processes.list_tree(self._pid)).union(self._also() if self._also else ())}
-        work = {pid: done[1:] for pid, done in found.items() if done}
-        stopped = {pid for pid, done in found.items() if done and done[0] == b"T"}
-        waits = self._store and any(done and done[0] == b"D" for done in found.values())
+        passed = min(now - self._checked, 2 * PAUSE)  # more: we were stopped ourselves
+        self._checked = now
+        pids = set(processes.list_tree(self._pid)).union(self._list_more() if self._list_more else ())
+        reports = {pid: _read_progress(pid) for pid in pids}
+        work = {pid: report[1:] for pid, report in reports.items() if report}
+        stopped = {pid for pid, report in reports.items() if report and report[0] == b"T"}
+        waits = self._store and any(report and report[0] == b"D" for report in reports.values())
         self._idle = 0 if work != self._before or waits else self._idle + passed
         self._before = work
-        if self._pid in stopped:  # going on for a moment now and then is no excuse
+        if self._pid in stopped:  # continuing for a moment now and then does not count
             self._stopped += passed
         if self._stopped > STOPPED or stopped and self._idle > STOPPED:
             self._fault = "was stopped for %d seconds" % STOPPED
         elif self._patience is not None and self._idle > self._patience:
             self._fault = "did nothing for %d seconds" % self._patience
-        elif self._look:
-            self._fault = self._look()
+        elif self._find_reason:
+            self._fault = self._find_reason()
         return self._fault

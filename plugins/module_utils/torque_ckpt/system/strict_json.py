@@ -1,6 +1,6 @@
-"""JSON that a user may have written: what is in the store is read here and nowhere else.
+"""JSON that a user may have written: all JSON files of the store are read here.
 
-Nothing in it can cost a reader more than LARGEST bytes and VALUES values, end it, or be of a kind that it does not expect.
+Such a file costs its reader at most LARGEST bytes and VALUES values, cannot end it, and holds no value of an unexpected kind.
 """
 import json
 
@@ -63,30 +63,30 @@ def _check(value, depth):
 
 
 def parse(text):
-    """Return what a text (bytes) says.
+    """Return the value of a JSON text (bytes).
 
-    :raises Wrong: when it is not JSON, or beyond the limits
+    :raises Wrong: if it is not JSON, or exceeds the limits
     """
     if len(text) > LARGEST:
         raise Wrong("it is larger than %d bytes" % LARGEST)
     if sum(map(text.count, (b",", b"[", b"{"))) > VALUES:
         raise Wrong("it holds more than %d values" % VALUES)
     try:
-        found = json.loads(text.decode("utf-8"), parse_int=_integer, parse_float=_float, parse_constant=_no_number)
-        _check(found, DEPTH)
+        value = json.loads(text.decode("utf-8"), parse_int=_integer, parse_float=_float, parse_constant=_no_number)
+        _check(value, DEPTH)
     except Wrong:
         raise
     except RecursionError:
         raise Wrong("it is nested more than %d deep" % DEPTH)
     except ValueError:
         raise Wrong("it is not JSON")
-    return found
+    return value
 
 
 def read(name, directory):
-    """Return what a file in a directory (descriptor) says.
+    """Return the value of a JSON file in a directory (descriptor).
 
-    :raises OSError: when it is not a file, or cannot be read
+    :raises OSError: if it is not a file, or cannot be read
     :raises Wrong: as parse() does
     """
     with open(open_file(directory, name), "rb") as stream:
@@ -102,7 +102,7 @@ def number(least=0, most=2 ** 63 - 1):
 
 
 def text(most=TEXT):
-    """Return the kind of texts of at most that many characters."""
+    """Return the kind of texts of at most so many characters."""
     return "a text of at most %d characters" % most, lambda value: isinstance(value, str) and len(value) <= most
 
 
@@ -115,7 +115,7 @@ def check(value, kind, where=""):
 
     :param kind: one of the above; [kind] is a list of such; {name: kind} holds these and maybe others, name? being one that may be missing
     :param where: the value's name, for the sentence (str)
-    :raises Wrong: when it is of another
+    :raises Wrong: if it is of another
     """
     if isinstance(kind, dict):
         if not isinstance(value, dict):
@@ -129,7 +129,7 @@ def check(value, kind, where=""):
     elif isinstance(kind, list):
         if not isinstance(value, list):
             raise Wrong("%s is not a list" % where)
-        for place, inner in enumerate(value):
-            check(inner, kind[0], "%s[%d]" % (where, place))
+        for index, inner in enumerate(value):
+            check(inner, kind[0], "%s[%d]" % (where, index))
     elif not kind[1](value):
         raise Wrong("%s is not %s" % (where, kind[0]))

@@ -1,10 +1,10 @@
-"""Reading a file that may not be there."""
+"""Reading a file that may be missing."""
 
 
 def read_text(path, tolerated=OSError):
-    """Return a file's text (str), empty when it cannot be read; bytes that are no UTF-8 become U+FFFD.
+    """Return a file's text (str), empty if it cannot be read; bytes that are not UTF-8 become U+FFFD.
 
-    :param tolerated: the errors that make it empty (class or tuple of classes); others are raised
+    :param tolerated: the errors for which it is empty (class or tuple of classes); others are raised
     """
     try:
         with open(path, "rb") as stream:

@@ -57,7 +57,7 @@ class Lab:
     numbers = iter(range(int(time.time()) % 1000000 * 100, 1 << 60))
 
     def __init__(self, name, store=None, **settings):
-        self.user = privilege.account(USER)
+        self.user = privilege.find_user(USER)
         self.place = os.path.join(PLACE, name)
         shutil.rmtree(self.place, ignore_errors=True)
         self.store = store or "/shared/faults/" + name

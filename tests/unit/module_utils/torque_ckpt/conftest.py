@@ -134,7 +134,7 @@ def open_directory():
 def somebody():
     """An account (User) that the tests can become: nobody, or who runs them when that is not root."""
     if os.geteuid() == 0:
-        return privilege.account("nobody")
+        return privilege.find_user("nobody")
     return privilege.User("somebody", os.geteuid(), os.getegid(), "/")
 
 
@@ -145,7 +145,7 @@ def _lead(job_id, programs, user, output, ready, life):
     if job_id is not None:
         os.environ["PBS_JOBID"] = job_id
     if user is not None:
-        privilege.become(user)
+        privilege.become_user(user)
     if output is not None:
         os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 1)
         os.write(1, b"line 1\n")
@@ -330,7 +330,7 @@ def site(open_directory, program):
     if mine & wanted != wanted:
         pytest.skip("needs root with CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE and CAP_SETPCAP")
     program('echo "(00.000100) Error (criu/cr.c:7): it would not" >&2\nexit 1\n')
-    return Site(open_directory, privilege.account("nobody"))
+    return Site(open_directory, privilege.find_user("nobody"))
 
 
 @pytest.fixture

@@ -168,7 +168,7 @@ def test_spawn_failure(stdio, tmp_path, program, directory, words):
 
 @pytest.mark.root
 def test_spawn_as_user(sleeper, nobody):
-    pid = sleeper({}, "/", user=privilege.account("nobody"), umask=0o077)
+    pid = sleeper({}, "/", user=privilege.find_user("nobody"), umask=0o077)
     assert status(pid, "Uid") == [str(nobody.pw_uid)] * 4
     assert status(pid, "Gid") == [str(nobody.pw_gid)] * 4
     assert [int(gid) for gid in status(pid, "Groups")] == sorted(os.getgrouplist("nobody", nobody.pw_gid))
@@ -227,7 +227,7 @@ def job(place, nobody, program):
     (place / "hooks").chmod(0o777)  # so that the run hook, as the user, can leave its report
     for name in ("run", "checkpoint", "restart"):
         program(place / "hooks" / name, "#!/bin/sh\n")
-    user = privilege.account("nobody")
+    user = privilege.find_user("nobody")
     made = fake_mom.Job(str(place / "home"), str(place / "hooks"), user, grp.getgrgid(user.gid).gr_name, "77.ckpt-test",
                         str(place / "store" / "77.ckpt-test.CK"), 4711)
     made.place = place

@@ -76,14 +76,14 @@ class Fleet:
         if not os.path.isdir(path):
             os.mkdir(path)
             os.chmod(path, 0o711)
-            account = privilege.account(user)
+            account = privilege.find_user(user)
             os.chown(path, account.uid, account.gid)
         return user
 
     def image(self, job="12.head", name=None, user="nobody", inside="", content=b"memory", generation=1, publish=True, compress=None,
               **facts):
         """Make an image as the hooks do; return its path."""
-        account, name = privilege.account(user), name or "ckpt.%s.%d" % (job, 1000 + generation)
+        account, name = privilege.find_user(user), name or "ckpt.%s.%d" % (job, 1000 + generation)
         place, directory = {"path": self.store, "id": "main"}, os.path.join(self.store, inside, job + ".CK")
         location.give_job_directory(place, directory, account)
         call = contract.parse_restart(["-", job, user, "-", directory, name])
@@ -121,7 +121,8 @@ class Fleet:
         # What is imported late is imported before.
         become = "pass"
         if user:
-            become = "main.parser.build_parser().format_help(); main.digest.load_modules(); privilege.become(privilege.account(%r))" % user
+            become = ("main.parser.build_parser().format_help(); main.digest.load_modules(); "
+                      "privilege.become_user(privilege.find_user(%r))" % user)
         code = ("import resource, sys; sys.path.insert(0, %r)\nfrom torque_ckpt.cli import main\nfrom torque_ckpt.system import privilege\n"
                 "from torque_ckpt.engines import criu\n%s\n%s\nsys.exit(main.main(sys.argv, %r))"
                 % (str(MODULE_UTILS), before, become, self.config))

@@ -7,7 +7,7 @@ from core_images import core_image, credentials, framed, message
 from torque_ckpt.engines import criu, criu_image
 from torque_ckpt.system import privilege
 
-ME = privilege.account("nobody")
+ME = privilege.find_user("nobody")
 GROUPS = set(os.getgrouplist(ME.name, ME.gid))
 CHECKPOINT_RESTORE = (0, 1 << (privilege.CAP_CHECKPOINT_RESTORE - 32))
 

@@ -28,7 +28,7 @@ def connect(address, user=None):
     if pid == 0:
         try:
             if user:
-                privilege.become(user)
+                privilege.become_user(user)
             kept = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             kept.connect(address)
             os.write(writer, b"x")

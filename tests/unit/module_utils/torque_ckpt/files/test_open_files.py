@@ -153,7 +153,7 @@ def test_zombie_is_passed_over(site, somebody, wait_until, as_owner):
     """Its owner may not even list its descriptors."""
     path = os.path.join(os.path.realpath(site.directory), "file")
     with subprocess.Popen(["/bin/sh", "-c", "exec 3> %s; true & exec sleep 60" % path],
-                          preexec_fn=lambda: privilege.become(somebody)) as job:  # noqa: PLW1509 there are no threads
+                          preexec_fn=lambda: privilege.become_user(somebody)) as job:  # noqa: PLW1509 there are no threads
         zombie = wait_until(lambda: processes.list_children(job.pid))[0]
         wait_until(lambda: processes.read_process(zombie).state == "Z")
 
@@ -189,7 +189,7 @@ def test_process_that_may_not_be_looked_into(in_child, somebody, start_job):
     pid = start_job().pids[0]
 
     def work():
-        privilege.become(somebody)
+        privilege.become_user(somebody)
         try:
             open_files.find_open_files(pid, [])
         except HookError as error:

@@ -122,7 +122,7 @@ def test_job_of_a_process_that_may_not_be_looked_into(in_child, start_job, someb
     pid = start_job().pids[0]
 
     def work():
-        privilege.become(somebody)
+        privilege.become_user(somebody)
         return identity.read_job_id(pid)
     assert in_child(work).result is None
 

@@ -21,7 +21,7 @@ def test_limit_where_it_cannot_be_counted_what_there_is(in_child, open_directory
     os.chown(deep, somebody.uid, somebody.gid)
 
     def work():
-        privilege.become(somebody)
+        privilege.become_user(somebody)
         try:
             catalog.count_used_bytes({"path": open_directory, "id": "main"}, "alice")
         except HookError as error:

@@ -39,7 +39,7 @@ def test_run_gives_the_program_the_descriptors_named_and_no_others(in_child, pro
         opened = [os.open(name, os.O_RDONLY) for name in ("/", "/dev/zero", "/usr")]
         for descriptor in opened:
             os.set_inheritable(descriptor, True)
-        return [opened[1], command.run([path], 10, kept=[opened[1]])[1].splitlines()]
+        return [opened[1], command.run([path], 10, inherited=[opened[1]])[1].splitlines()]
     named, lines = in_child(work).result
     found = dict(line.split(" ", 1) for line in lines)
     assert found[str(named)] == "/dev/zero"

@@ -122,7 +122,7 @@ def test_core_dumps(in_child, hard, soft):
 
     def work():
         resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
-        environment.no_core_dumps()
+        environment.disable_core_dumps()
         return list(resource.getrlimit(resource.RLIMIT_CORE))
     assert in_child(work).result == [soft, hard]
 
@@ -137,7 +137,7 @@ def test_no_core_is_left(in_child, tmp_path):
         resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         os.chdir(str(tmp_path))
         if settled:
-            environment.no_core_dumps()
+            environment.disable_core_dumps()
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # ignored in what a shell starts in the background
         os.kill(os.getpid(), signal.SIGQUIT)
     assert os.WCOREDUMP(in_child(lambda: crash(False)).status)
@@ -148,6 +148,6 @@ def test_environment_and_umask(in_child):
     def work():
         os.environ.update({"LD_PRELOAD": "x", "PBS_SERVER": "y", contract.STATUS: "/status"})
         environment.close_descriptors = lambda: None  # the result goes through one
-        environment.settle(contract.STATUS)
+        environment.isolate_hook(contract.STATUS)
         return dict(os.environ), os.umask(0)
     assert in_child(work).result == [dict(environment.ENVIRONMENT, PBS_RESTART_STATUS="/status"), 0o077]

@@ -55,7 +55,7 @@ def test_what_root_took_over_cannot_be_opened_for_writing(open_directory, somebo
                 attempt(lambda: os.unlink("core.img", dir_fd=place.descriptor)),
                 attempt(lambda: os.open("new", os.O_WRONLY | os.O_CREAT, dir_fd=place.descriptor)),
                 attempt(lambda: os.rename("core.img", "new", src_dir_fd=place.descriptor, dst_dir_fd=place.descriptor)),
-                os.read(reading, 100).decode(), privilege.ask("something else")]
+                os.read(reading, 100).decode(), privilege.ask_root("something else")]
     denied, forbidden = "Permission denied", "Operation not permitted"
     assert privilege.as_user(somebody, work, answer=place.build_answer(lambda question: "answer to " + question)) == [
         "None", denied, forbidden, denied, denied, denied, "verified", "answer to something else"]

@@ -28,25 +28,25 @@ def status_text():
 
 def test_account_has_what_the_database_has():
     entry = pwd.getpwnam("nobody")
-    assert privilege.account("nobody") == privilege.User("nobody", entry.pw_uid, entry.pw_gid, entry.pw_dir)
+    assert privilege.find_user("nobody") == privilege.User("nobody", entry.pw_uid, entry.pw_gid, entry.pw_dir)
 
 
 def test_account_with_a_group():
     group = next(entry for entry in grp.getgrall() if entry.gr_gid != pwd.getpwnam("nobody").pw_gid)
-    found = privilege.account("nobody", group.gr_name)
+    found = privilege.find_user("nobody", group.gr_name)
     assert (found.uid, found.gid) == (pwd.getpwnam("nobody").pw_uid, group.gr_gid)
 
 
 def test_account_that_is_not_known():
     with pytest.raises(HookError) as caught:
-        privilege.account("no_such_user_here")
+        privilege.find_user("no_such_user_here")
     assert str(caught.value) == "user no_such_user_here is not known on this node; compare the account database with the other nodes"
     assert caught.value.code == errors.NO_USER
 
 
 def test_group_that_is_not_known():
     with pytest.raises(HookError) as caught:
-        privilege.account("nobody", "no_such_group_here")
+        privilege.find_user("nobody", "no_such_group_here")
     assert str(caught.value) == "group no_such_group_here is not known on this node; compare the group database with the other nodes"
     assert caught.value.code == errors.NO_USER
 
@@ -54,7 +54,7 @@ def test_group_that_is_not_known():
 @pytest.mark.parametrize("group", [None, "root"])
 def test_root_has_no_checkpoints(group):
     with pytest.raises(HookError) as caught:
-        privilege.account(pwd.getpwuid(0).pw_name, group and grp.getgrgid(0).gr_name)
+        privilege.find_user(pwd.getpwuid(0).pw_name, group and grp.getgrgid(0).gr_name)
     assert str(caught.value) == "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"
     assert caught.value.code == errors.NO_USER
 
@@ -126,9 +126,9 @@ def test_as_user_asks_root(somebody):
         return [os.geteuid(), question]
 
     def work():
-        found = [privilege.ask({"a": "line\nbreak"}), privilege.ask("x" * 200000)]
+        found = [privilege.ask_root({"a": "line\nbreak"}), privilege.ask_root("x" * 200000)]
         try:
-            privilege.ask("no")
+            privilege.ask_root("no")
         except HookError as error:
             found.append([error.code, str(error)])
         return found
@@ -139,7 +139,7 @@ def test_as_user_asks_root(somebody):
 
 def test_as_user_that_dies_after_a_question(somebody):
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: privilege.ask(1) and os._exit(3), answer=lambda _question: True)
+        privilege.as_user(somebody, lambda: privilege.ask_root(1) and os._exit(3), answer=lambda _question: True)
     assert str(caught.value) == "the part of the hook that runs as %s died with wait status 768" % somebody.name
 
 
@@ -156,7 +156,7 @@ def test_as_user_leaves_no_descriptor_and_no_child(somebody):
 def test_an_ordinary_user_cannot_become_another(somebody):
     other = privilege.User("alice", somebody.uid + 1, somebody.gid, "/")
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: privilege.become(other))
+        privilege.as_user(somebody, lambda: privilege.become_user(other))
     assert str(caught.value) == "cannot become user alice: the hook must be started as root"
     assert caught.value.code == errors.SYSTEM
 
@@ -393,8 +393,8 @@ def test_what_becomes_a_user_is_not_spared(tmp_path, monkeypatch, somebody):
     """In a container root may not set the real one."""
     score = tmp_path / "oom_score_adj"
     score.write_text("0")
-    monkeypatch.setattr(privilege, "_SCORE", str(score))
-    privilege.be_spared()
+    monkeypatch.setattr(privilege, "_OOM_SCORE", str(score))
+    privilege.avoid_oom_kill()
     assert score.read_text() == "-1000"
     assert privilege.as_user(somebody, lambda: "done") == "done"
     assert int(score.read_text()[0]) == 0
@@ -410,7 +410,7 @@ def test_root_is_spared_as_far_as_the_kernel_lets_it(in_child, somebody):
             with open("/proc/self/oom_score_adj") as stream:
                 return int(stream.read())
         before = score()
-        privilege.be_spared()
+        privilege.avoid_oom_kill()
         return [before, score(), privilege.as_user(somebody, score)]
     before, roots, users = in_child(work).result
     may = capabilities(status_text())["Eff"] >> 24 & 1  # CAP_SYS_RESOURCE
@@ -422,7 +422,7 @@ def test_root_is_spared_as_far_as_the_kernel_lets_it(in_child, somebody):
 @pytest.mark.parametrize("result", [None, "x" * 300000, {"a": [1]}])
 def test_apart_returns_what_work_returns(result):
     children, descriptors = processes.list_children(os.getpid()), os.listdir("/proc/self/fd")
-    assert privilege.apart(lambda: result) == result
+    assert privilege.run_in_child(lambda: result) == result
     assert (processes.list_children(os.getpid()), os.listdir("/proc/self/fd")) == (children, descriptors)
 
 
@@ -430,11 +430,11 @@ def test_apart_raises_what_work_raises():
     def work():
         raise HookError(errors.CONFIG, "no key")
     with pytest.raises(HookError) as caught:
-        privilege.apart(work)
+        privilege.run_in_child(work)
     assert (caught.value.code, str(caught.value)) == (errors.CONFIG, "no key")
 
 
 def test_apart_that_dies():
     with pytest.raises(HookError) as caught:
-        privilege.apart(lambda: os.kill(os.getpid(), signal.SIGKILL))
+        privilege.run_in_child(lambda: os.kill(os.getpid(), signal.SIGKILL))
     assert (caught.value.code, str(caught.value)) == (errors.SYSTEM, "a part of the hook died with wait status 9")

@@ -87,7 +87,7 @@ def test_uid_of_a_process_that_is_not_dumpable(in_child, somebody):
     libc = ctypes.CDLL(None)
 
     def work():
-        privilege.become(somebody)
+        privilege.become_user(somebody)
         libc.prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
         return [os.stat("/proc/%d/environ" % os.getpid()).st_uid, processes.read_process(os.getpid()).uid]
     assert in_child(work).result == [0, somebody.uid]
