@@ -84,7 +84,7 @@ def load(path, owner=0):
 
     :param path: the file (str)
     :param owner: uid that must own it (int, default 0); others may not write to it
-    :returns: dict with every key of DEFAULTS; engine_options has every option of the engine
+    :returns: dict with every key of DEFAULTS; engine_options has every option of the engine; no store's path ends with a slash
     :raises HookError: CONFIG when it cannot be read, or a setting is unknown or wrong
     """
     try:
@@ -103,6 +103,7 @@ def load(path, owner=0):
     values = dict(DEFAULTS, **found)
     for fault in find_faults(SETTINGS, values):
         raise _wrong(path, fault)
+    values["stores"] = [dict(store, path=store["path"].rstrip("/") or "/") for store in values["stores"]]
     engine = registry.find_entry(values["engine"])  # of an unknown one registry.load_engine() speaks
     if engine:
         fault = engine.find_fault(values["engine_options"])

@@ -91,7 +91,7 @@ def _empty_directory(descriptor):
 def _remove_empty_directory(store, path, by_root):
     """Remove an empty job's directory, as its owner or as root; return why it stays (str), empty when it went."""
     parent, name = os.path.split(path)
-    top = store["path"].rstrip("/")
+    top = store["path"]
     try:
         descriptor = os.open(top, DIRECTORY) if parent == top else location.open_job_directory(store, parent)
         try:

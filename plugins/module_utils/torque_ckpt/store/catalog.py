@@ -106,7 +106,7 @@ def _find_user_directories(store):
     except OSError as error:
         raise HookError(NO_INPUT, "store %s cannot be read: %s" % (store["path"], error.strerror))
     try:
-        walk(top, store["path"].rstrip("/"), DEPTH)
+        walk(top, store["path"], DEPTH)
     finally:
         os.close(top)
     return owners

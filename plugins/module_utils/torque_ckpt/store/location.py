@@ -20,7 +20,7 @@ def find_store(stores, directory):
     :raises HookError: REFUSED when none does
     """
     for store in stores:
-        if directory.startswith(store["path"].rstrip("/") + "/"):
+        if directory.startswith(store["path"] + "/"):
             return store
     raise HookError(REFUSED, "directory %s is in none of this node's stores (%s); set the job's checkpoint directory beneath one"
                     % (directory, ", ".join(store["path"] for store in stores)))
@@ -55,7 +55,7 @@ def give_job_directory(store, directory, user):
     cannot create, under root_squash, the user's attempt explains.
     """
     parent, name = os.path.split(directory)
-    top = store["path"].rstrip("/")
+    top = store["path"]
     if parent == os.path.join(top, user.name):
         parent, name = top, user.name
     if parent != top:
@@ -117,7 +117,7 @@ def open_job_directory(store, directory, create=False):
     :param create: create the last component when it is missing (bool)
     :raises HookError: CANNOT_WRITE or NO_INPUT, by the meaning of create
     """
-    parts = directory[len(store["path"].rstrip("/")) + 1:].split("/")
+    parts = directory[len(store["path"]) + 1:].split("/")
     walked, descriptor = store["path"], None
     try:
         descriptor = os.open(walked, _PASSAGE)

@@ -145,6 +145,12 @@ def test_settings_of_another_type(write, key, value, wanted):
     assert refusal(write(dict({"stores": STORES}, **{key: value}))) == "sets %s to something that is not a %s" % (key, wanted)
 
 
+@pytest.mark.parametrize("path, wanted", [("/fast", "/fast"), ("/fast/", "/fast"), ("/fast//", "/fast"), ("/a/b/", "/a/b"), ("/", "/")])
+def test_path_of_a_store_ends_without_a_slash(write, path, wanted):
+    stores = [{"path": path, "id": "fast"}, {"path": "/shared/ckpt", "id": "main"}]
+    assert config.load(write({"stores": stores}), owner=os.geteuid())["stores"] == [dict(stores[0], path=wanted), stores[1]]
+
+
 @pytest.mark.parametrize("content", [{}, {"stores": []}, {"engine": "criu"}])
 def test_no_store(write, content):
     assert refusal(write(content)) == "names no store"

@@ -36,7 +36,7 @@ def descriptors():
 
 # Which store
 
-STORES = [{"path": "/shared/ckpt", "id": "main"}, {"path": "/fast/", "id": "fast"}]
+STORES = [{"path": "/shared/ckpt", "id": "main"}, {"path": "/fast", "id": "fast"}]
 
 
 @pytest.mark.parametrize("directory, wanted", [
@@ -50,7 +50,7 @@ def test_configured_finds_the_store_of_a_directory(directory, wanted):
 def test_configured_refuses_a_directory_elsewhere(directory):
     with pytest.raises(HookError) as caught:
         location.find_store(STORES, directory)
-    assert str(caught.value) == ("directory %s is in none of this node's stores (/shared/ckpt, /fast/); set the job's checkpoint directory "
+    assert str(caught.value) == ("directory %s is in none of this node's stores (/shared/ckpt, /fast); set the job's checkpoint directory "
                                  "beneath one" % directory)
     assert caught.value.code == errors.REFUSED
 
@@ -172,7 +172,7 @@ def test_job_directory_that_is_there_stays_as_it_is(place):
 def test_job_directory_beneath_a_users_own(place):
     os.mkdir(place["path"] + "/alice")
     path = place["path"] + "/alice/12.head.CK"
-    os.close(location.open_job_directory(dict(place, path=place["path"] + "/"), path, create=True))
+    os.close(location.open_job_directory(place, path, create=True))
     assert os.path.isdir(path)
 
 
