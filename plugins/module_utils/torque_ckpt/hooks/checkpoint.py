@@ -148,7 +148,7 @@ def _make_image(job, target, staging, channel):
         directory = location.open_job_directory(job.store, call.directory, create=True)
         generations.sweep_leftovers(directory, 2 * job.settings["engine_timeout"])
         generation = generations.next_generation(directory, call.job_id)
-        life = incarnation.Own(directory, call.job_id, generation - 1)
+        life = incarnation.OwnIncarnation(directory, call.job_id, generation - 1)
         places = capture.NodeLocal(job.settings, target.root.pid)
         draft = Draft(directory, call.name)
     with draft:
@@ -221,7 +221,7 @@ def _checkpoint(job, started):
     with phases.measure("admit"):
         target = _find_target(job)
         location.give_job_directory(job.store, job.call.directory, job.user)
-        answer = incarnation.checkpointed(job, target.root, target.incarnation, answer)
+        answer = incarnation.answer_checkpoint(job, target.root, target.incarnation, answer)
     with job.create_private_directory(_CONSEQUENCE) as staging:
         described = (_checkpoint_for_hold if holds else _checkpoint_and_continue)(job, target, staging, answer)
         job.report.done(outcome="held" if holds else "continued", engine=job.engine.name, bytes=described["bytes"],

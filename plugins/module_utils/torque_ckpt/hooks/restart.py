@@ -57,7 +57,7 @@ def _restore_image(job, staging, channel):
     :param staging: private_dir.PrivateDirectory
     :param channel: frozen.Channel
     :returns: "manifest" (dict), "remarks" (list of str), "created": what was restored on this node (list of dict), "before": what
-        incarnation.put_back takes (str or None); as a dict
+        incarnation.restore_text takes (str or None); as a dict
     """
     settings, user = job.settings, job.user
     with phases.measure("verify"):
@@ -91,8 +91,8 @@ def _restore_image(job, staging, channel):
             files.restore()
             output.restore_output_files(image, described["spool"], user.uid)
         with phases.measure("restore"):
-            before = incarnation.begin(directory, call.job_id, described.get("generation", 0))
-            undo.callback(incarnation.put_back, directory, call.job_id, before)
+            before = incarnation.begin_incarnation(directory, call.job_id, described.get("generation", 0))
+            undo.callback(incarnation.restore_text, directory, call.job_id, before)
             _run_engine(job, staging, cuts, channel)
         undo.pop_all()
     return {"manifest": described, "remarks": [remark] * bool(remark) + remarks, "created": files.created, "before": before}
@@ -119,7 +119,7 @@ def _undo_restore(job, restored):
 
     def undo():
         restore.undo_restore(restored["created"], job.settings, job.user.uid)
-        incarnation.put_back(location.open_job_directory(job.store, job.call.directory), job.call.job_id, restored["before"])
+        incarnation.restore_text(location.open_job_directory(job.store, job.call.directory), job.call.job_id, restored["before"])
     privilege.as_user(job.user, undo)
 
 
@@ -144,7 +144,7 @@ def _restore_job(job):
     digest.load_modules()
     incarnations = []
     with job.create_private_directory(_CONSEQUENCE) as staging:
-        answer = incarnation.restarted(job, incarnations, staging.build_answer(seal.build_answer(job.keys, job.call, job.user)))
+        answer = incarnation.answer_restart(job, incarnations, staging.answer(seal.build_answer(job.keys, job.call, job.user)))
         with frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE) as channel:
             restored = privilege.as_user(job.user, lambda: _restore_image(job, staging, channel), job.engine.restore_capabilities, answer)
     with contextlib.ExitStack() as undo:

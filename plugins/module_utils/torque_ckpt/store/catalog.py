@@ -338,7 +338,7 @@ def prune_job_directory(path, descriptor, settings, dry_run):
     # As many as the job itself asked for with qsub -c depth=N.
     wanted = images[0].manifest.get("depth") if images else None
     keep = wanted if isinstance(wanted, int) and wanted > 0 else settings["depth"]
-    life = incarnation.read(descriptor, job_id)
+    life = incarnation.read_incarnation(descriptor, job_id)
     doomed = {"leftover": [entry["name"] for entry in entries if entry["state"] == LEFTOVER],
               "image": generations.list_superfluous(descriptor, job_id, keep, life)}
     sizes = {entry["name"]: entry["bytes"] for entry in entries}

@@ -1,9 +1,9 @@
 """Which image a job is restarted from.
 
-That is the one that pbs_mom names, unless the same life of the job (incarnation.py) has newer ones and ran on after each of them: its
-node has failed, and the server had not heard of them. When the last one is that of a hold, somebody has chosen an older one (qalter -W
-checkpoint_name). When the one that is named is gone, pruned since or removed by its owner, it is the newest whole one. One that is
-named and damaged is refused: it may be only this node that cannot read it.
+That is the one that pbs_mom names, unless the same life of the job (incarnation.py) has newer ones and kept running after each of
+them: its node has failed, and the server had not heard of them. When the last one is that of a hold, somebody has chosen an older one
+(qalter -W checkpoint_name). When the one that is named is gone, pruned since or removed by its owner, it is the newest whole one. One
+that is named and damaged is refused: it may be only this node that cannot read it.
 """
 import os
 
@@ -15,11 +15,11 @@ from . import generations, incarnation, location
 
 def _is_good(job, call, directory, prove):
     """Whether the image that a Call of a Job names is whole, each byte of it, root's, and for this node."""
-    shown = os.path.join(call.directory, call.name)
+    image_path = os.path.join(call.directory, call.name)
     try:
-        image = location.open_image(directory, call.name, shown)
+        image = location.open_image(directory, call.name, image_path)
         try:
-            manifest.check_files(image, manifest.verify_manifest(image, call, job.user, shown, prove), shown)
+            manifest.check_files(image, manifest.verify_manifest(image, call, job.user, image_path, prove), image_path)
         finally:
             os.close(image)
     except HookError as error:
@@ -36,14 +36,14 @@ def _is_gone(directory, name):
     except FileNotFoundError:
         return True
     except OSError:
-        pass  # who opens it will say why
+        pass  # opening it will report why
     return False
 
 
 def _follows(image, named, life):
     """Whether an Image was made after another by the same life, or by one (incarnation, dict or None) that continues from that very one.
 
-    In a store of the node's own the incarnation may be one that has been on this node before, and has gone other ways.
+    In a store of the node's own the incarnation may be one that was on this node before and continued elsewhere.
     """
     maker = image.manifest.get("incarnation")
     return image.generation > named.generation and (maker == named.manifest.get("incarnation") or
@@ -59,27 +59,27 @@ def choose(job, directory, prove):
     :raises HookError: TEMPORARY when this node lacks the key of one that might be taken
     """
     call = job.call
-    found = generations.list_images(directory, call.job_id)
-    named = next((image for image in found if image.name == call.name), None)
+    images = generations.list_images(directory, call.job_id)
+    named = next((image for image in images if image.name == call.name), None)
     if named is None and not _is_gone(directory, call.name):
         return call, ""
-    life = incarnation.read(directory, call.job_id)
-    wanted = [image for image in found if generations.belongs_to(image, life) and (named is None or _follows(image, named, life))]
+    life = incarnation.read_incarnation(directory, call.job_id)
+    wanted = [image for image in images if generations.belongs_to(image, life) and (named is None or _follows(image, named, life))]
     if named is not None and any(image.manifest.get("held") is not False for image in wanted):
         return call, ""
     for image in wanted:
         if not image.whole:
             continue
-        other = call._replace(name=image.name)
-        if _is_good(job, other, directory, prove):
-            return other, _reason(call.name, image, named is None)
+        alternative = call._replace(name=image.name)
+        if _is_good(job, alternative, directory, prove):
+            return alternative, _explain_choice(call.name, image, named is None)
     return call, ""
 
 
-def _reason(name, image, gone):
-    made = plain(str(image.manifest.get("created")))
+def _explain_choice(name, image, gone):
+    created = plain(str(image.manifest.get("created")))
     if not gone:
-        return "restarted from image %s of %s, newer than %s, of which the server knew" % (image.name, made, name)
+        return "restarted from image %s of %s, newer than %s, of which the server knew" % (image.name, created, name)
     older = generations.get_epoch(image.name) < generations.get_epoch(name)
     return "restarted from image %s of %s, because %s is gone%s" % (
-        image.name, made, name, "; it is older: what the job did since is done again" if older else "")
+        image.name, created, name, "; it is older: what the job did since is done again" if older else "")

@@ -53,7 +53,7 @@ class Draft:
             if sum(os.stat(entry, dir_fd=self.descriptor).st_size for entry in entries) < _MUCH:
                 return
         except OSError:
-            return  # the caller will meet it
+            return  # the caller will meet the error
         import threading  # small images do without
 
         def work():
@@ -84,7 +84,7 @@ class Draft:
         try:
             self._wait()
             if self._failure:
-                raise self._failure  # the kernel says it once only
+                raise self._failure  # the kernel reports it only once
             self._flush(names_in(self.descriptor))
             os.fsync(self.descriptor)
             superseded = self._rename()
@@ -113,8 +113,8 @@ class Draft:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-        there = [image.generation for image in generations.list_images(self.job_directory) if image.name == self.name]
-        if not there or there[0] >= manifest.read_unchecked(self.descriptor).get("generation", 0):
+        superseded = [image.generation for image in generations.list_images(self.job_directory) if image.name == self.name]
+        if not superseded or superseded[0] >= manifest.read_unchecked(self.descriptor).get("generation", 0):
             raise HookError(CANNOT_WRITE, "cannot publish image %s: what has its name is not an older image; it is kept" % self.name)
         try:
             self._exchange()
@@ -136,8 +136,8 @@ class Draft:
         """Remove the draft; a leftover is harmless, so failures are not raised."""
         self._wait()
         try:
-            there = os.stat(self.hidden, dir_fd=self.job_directory, follow_symlinks=False)
-            if os.path.samestat(there, os.fstat(self.descriptor)):
+            status = os.stat(self.hidden, dir_fd=self.job_directory, follow_symlinks=False)
+            if os.path.samestat(status, os.fstat(self.descriptor)):
                 generations.remove_directory(self.job_directory, self.hidden)
             os.close(self.descriptor)
         except OSError:

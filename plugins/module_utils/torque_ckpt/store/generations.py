@@ -1,6 +1,6 @@
 """The images of a job, and what hooks that are gone left between them.
 
-An image has a hidden name until it is whole, and again when it goes. Nothing reads a hidden name, and it tells which process made it:
+An image has a hidden name until it is whole, and again when it goes. Nothing reads a hidden name, and it names the process that created it:
 what a hook that crashed left behind is swept away by the job's next checkpoint. Everything here runs as the job's owner.
 """
 import errno
@@ -19,17 +19,17 @@ HIDDEN = re.compile(r"\..+@([^:/]+):([0-9]+):([0-9]+)")  # neither an image's no
 
 
 Image = namedtuple("Image", "name generation epoch whole manifest")
-"""A published image. generation: int from 1, 0 for images from before there were any; epoch: the number at the name's end (int);
-whole: whether all files are there with their sizes (bool); manifest: what it says of itself, not proven, without lists (dict)."""
+"""A published image. generation: int from 1, 0 for images that are older than generations; epoch: the number at the name's end (int);
+whole: whether all files are there with their sizes (bool); manifest: its manifest, not verified, without lists (dict)."""
 
 
 def _is_whole(image, files):
     """Whether the files (list of {"name", "size"}) are in the image (descriptor)."""
     try:
-        found = [(os.stat(entry["name"], dir_fd=image, follow_symlinks=False), entry["size"]) for entry in files]
+        present = [(os.stat(entry["name"], dir_fd=image, follow_symlinks=False), entry["size"]) for entry in files]
     except OSError:
         return False
-    return all(stat.S_ISREG(there.st_mode) and there.st_size == size for there, size in found)
+    return all(stat.S_ISREG(status.st_mode) and status.st_size == size for status, size in present)
 
 
 def get_epoch(name):
@@ -38,12 +38,12 @@ def get_epoch(name):
 
 
 def list_images(job_directory, job_id=None):
-    """Return the published images (list of Image), newest first. What has no manifest that these hooks know is none.
+    """Return the published images (list of Image), newest first. What has no manifest that these hooks know is no image.
 
     :param job_directory: descriptor from open_job_directory
     :param job_id: only this job's (str); pbs_mom 2.4 keeps the images of several in one directory
     """
-    found = []
+    images = []
     for name in names_in(job_directory):
         if name.startswith("."):
             continue
@@ -52,17 +52,17 @@ def list_images(job_directory, job_id=None):
         except HookError:
             continue
         try:
-            facts = manifest.read_unchecked(image)
-            generation = facts.get("generation", 0)
-            known = facts["format"] in schema.KNOWN and isinstance(generation, int) and generation is not True and generation >= 0
-            if known and job_id in (None, facts["job_id"]):
-                brief = {field: value for field, value in facts.items() if not isinstance(value, (dict, list))}
-                found.append(Image(name, generation, get_epoch(name), _is_whole(image, facts["files"]), brief))
+            described = manifest.read_unchecked(image)
+            generation = described.get("generation", 0)
+            known = described["format"] in schema.KNOWN and isinstance(generation, int) and generation is not True and generation >= 0
+            if known and job_id in (None, described["job_id"]):
+                brief = {field: value for field, value in described.items() if not isinstance(value, (dict, list))}
+                images.append(Image(name, generation, get_epoch(name), _is_whole(image, described["files"]), brief))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             pass
         finally:
             os.close(image)
-    return sorted(found, key=lambda image: (image.generation, image.epoch, image.name), reverse=True)
+    return sorted(images, key=lambda image: (image.generation, image.epoch, image.name), reverse=True)
 
 
 def next_generation(job_directory, job_id):
@@ -72,8 +72,8 @@ def next_generation(job_directory, job_id):
 
 def hide_name(name):
     """Return the hidden name (str) that this process gives to something called name."""
-    mine = processes.read_process(os.getpid())
-    return ".%s@%s:%d:%d" % (name, os.uname().nodename, mine.pid, mine.start)
+    process = processes.read_process(os.getpid())
+    return ".%s@%s:%d:%d" % (name, os.uname().nodename, process.pid, process.start)
 
 
 def remove_directory(job_directory, name):
@@ -138,7 +138,7 @@ def prune_images(job_directory, job_id, keep, life=None):
     return doomed
 
 
-def _clock(job_directory):
+def _read_clock(job_directory):
     """Return the time (float, seconds) by the clock of the store."""
     name = hide_name("clock")
     os.mkdir(name, 0o700, dir_fd=job_directory)
@@ -148,7 +148,7 @@ def _clock(job_directory):
         os.rmdir(name, dir_fd=job_directory)
 
 
-def _age(job_directory, name, now):
+def _get_age(job_directory, name, now):
     """Return how long before now() something was written to a hidden directory (float, seconds)."""
     directory = os.open(name, DIRECTORY, dir_fd=job_directory)
     try:
@@ -162,18 +162,18 @@ def _age(job_directory, name, now):
 def is_left_over(job_directory, name, patience, now):
     """Whether a hidden directory's maker is gone.
 
-    On this node the process that the name tells of must be gone; on another one the last write must be old.
+    On this node the process in its name must be gone; on another one the last write must be old.
 
     :param patience: how old what another node left must be (seconds)
     :param now: returns the time (float, seconds since the epoch)
     :raises OSError: when it is not ours, or gone by now
     """
-    made = HIDDEN.fullmatch(name)
-    if made is None:
+    maker = HIDDEN.fullmatch(name)
+    if maker is None:
         return False
-    if made.group(1) == os.uname().nodename:
-        return processes.find_marked([int(made.group(2)), int(made.group(3))]) is None
-    return _age(job_directory, name, now) > patience
+    if maker.group(1) == os.uname().nodename:
+        return processes.find_marked([int(maker.group(2)), int(maker.group(3))]) is None
+    return _get_age(job_directory, name, now) > patience
 
 
 def sweep_leftovers(job_directory, patience):
@@ -185,7 +185,7 @@ def sweep_leftovers(job_directory, patience):
     swept = []
     for name in names_in(job_directory):
         try:
-            if is_left_over(job_directory, name, patience, lambda: _clock(job_directory)):
+            if is_left_over(job_directory, name, patience, lambda: _read_clock(job_directory)):
                 remove_directory(job_directory, name)
                 swept.append(name)
         except OSError:

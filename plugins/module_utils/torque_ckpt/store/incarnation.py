@@ -34,17 +34,17 @@ _KINDS = {"id": str, "job_id": str, "uid": int, "node": str, "started": float, "
 _PURPOSE = b"incarnation"
 
 
-def path_in(job_id):
+def name_file(job_id):
     """Return the name (str) of a job's incarnation in the job's directory."""
     return _NAME + job_id
 
 
 # -- as the job's owner ------------------------------------------------------------------------------------------------
 
-def _text(directory, job_id):
+def _read_text(directory, job_id):
     """Return what the file in a job's directory (descriptor) holds (str), None when there is none, empty when it is no such file."""
     try:
-        descriptor = os.open(path_in(job_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        descriptor = os.open(name_file(job_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
         return None
     except OSError:
@@ -57,11 +57,11 @@ def _text(directory, job_id):
         os.close(descriptor)
 
 
-def _write(directory, job_id, text):
+def _write_text(directory, job_id, text):
     """Put a text (str) in the file's place, in one step; None removes it. What a crash leaves is the next sweep's."""
     if text is None:
         try:
-            os.unlink(path_in(job_id), dir_fd=directory)
+            os.unlink(name_file(job_id), dir_fd=directory)
         except FileNotFoundError:
             pass
         return
@@ -73,29 +73,29 @@ def _write(directory, job_id, text):
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        os.rename("new", path_in(job_id), src_dir_fd=inner, dst_dir_fd=directory)
+        os.rename("new", name_file(job_id), src_dir_fd=inner, dst_dir_fd=directory)
     finally:
         os.close(inner)
         generations.remove_directory(directory, hidden)
     os.fsync(directory)
 
 
-def read(directory, job_id):
+def read_incarnation(directory, job_id):
     """Return the incarnation (dict) in a job's directory (descriptor), whoever wrote it, or None."""
-    return _parse(_text(directory, job_id))
+    return _parse(_read_text(directory, job_id))
 
 
 def _parse(text):
     try:
-        found = strict_json.parse((text or "").encode("ascii", "replace"))
-        good = isinstance(found, dict) and set(found) == set(_KINDS) and all(
-            isinstance(found[name], kind) and not isinstance(found[name], bool) for name, kind in _KINDS.items())
-        return found if good else None
+        incarnation = strict_json.parse((text or "").encode("ascii", "replace"))
+        good = isinstance(incarnation, dict) and set(incarnation) == set(_KINDS) and all(
+            isinstance(incarnation[name], kind) and not isinstance(incarnation[name], bool) for name, kind in _KINDS.items())
+        return incarnation if good else None
     except ValueError:
         return None
 
 
-class Own:
+class OwnIncarnation:
     """As the user, in a checkpoint: the incarnation of the life that is to be checkpointed.
 
     incarnation  dict
@@ -107,120 +107,120 @@ class Own:
 
     def __init__(self, directory, job_id, generation):
         self.directory, self.job_id = directory, job_id
-        self.before = _text(directory, job_id)
-        self.incarnation = privilege.ask_root(["incarnation", self.before, generation])
+        self.before = _read_text(directory, job_id)
+        self.incarnation = privilege.ask(["incarnation", self.before, generation])
 
     def publish(self, draft):
         """Publish the image (Draft) that this life has made, the file first.
 
         :raises HookError: as above, should a restart have come in between; as Draft.publish()
         """
-        text, now = json.dumps(self.incarnation), _text(self.directory, self.job_id)
+        text, now = json.dumps(self.incarnation), _read_text(self.directory, self.job_id)
         if now != self.before:
             privilege.ask_root(["incarnation", now, self.incarnation["generation"]])
         try:
             if now != text:
-                _write(self.directory, self.job_id, text)
+                _write_text(self.directory, self.job_id, text)
             draft.publish()
         except OSError as error:
-            raise HookError(CANNOT_WRITE, "cannot write %s of job %s: %s" % (path_in(self.job_id), self.job_id, error.strerror))
+            raise HookError(CANNOT_WRITE, "cannot write %s of job %s: %s" % (name_file(self.job_id), self.job_id, error.strerror))
         except HookError:
-            put_back(self.directory, self.job_id, now)
+            restore_text(self.directory, self.job_id, now)
             raise
 
 
-def begin(directory, job_id, generation):
-    """As the user, in a restart: write the file of the new life; return what put_back() takes (str or None).
+def begin_incarnation(directory, job_id, generation):
+    """As the user, in a restart: write the file of the new life; return what restore_text() takes (str or None).
 
     A full store must not keep a job from its restart: then the first image of this life writes the file.
 
     :param directory: descriptor of the job's directory
     :param generation: of the image that the job is restarted from (int)
     """
-    before = _text(directory, job_id)
-    put_back(directory, job_id, json.dumps(privilege.ask_root(["incarnation", None, generation])))
+    before = _read_text(directory, job_id)
+    restore_text(directory, job_id, json.dumps(privilege.ask(["incarnation", None, generation])))
     return before
 
 
-def put_back(directory, job_id, text):
+def restore_text(directory, job_id, text):
     """Put a text (str) in the file's place, as far as that is possible; None removes it."""
     try:
-        _write(directory, job_id, text)
+        _write_text(directory, job_id, text)
     except (OSError, HookError) as error:
         syslog.log_event("incarnation", job=job_id, outcome="not written", reason=error)
 
 
 # -- as root -----------------------------------------------------------------------------------------------------------
 
-def _new(job, started, generation, process):
+def _create(job, started, generation, process):
     return seal.add_seal(job.keys, {"id": os.urandom(16).hex(), "job_id": job.call.job_id, "uid": job.user.uid, "node": os.uname().nodename,
                                     "started": started, "generation": generation, "process": process}, _PURPOSE)
 
 
-def _process(root):
-    """Return what tells a Process from all others of the cluster (list)."""
+def _identify_process(root):
+    """Return what identifies a Process in the whole cluster (list)."""
     with open("/proc/sys/kernel/random/boot_id") as stream:
         return [stream.read().strip()] + processes.get_mark(root)
 
 
-def _shown(seconds):
+def _format_time(seconds):
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
     except (ValueError, OverflowError, OSError):
         return "an unknown time"
 
 
-def _trusted(job, text):
-    """Return the incarnation that a text (str or None) from the job's directory tells of, None when it is damaged or another's.
+def _parse_trusted(job, text):
+    """Return the incarnation that a text (str or None) from the job's directory holds, None when it is damaged or another's.
 
     :raises HookError: TEMPORARY when this node lacks the key
     """
-    found = _parse(text)
-    if found is None or (found["job_id"], found["uid"]) != (job.call.job_id, job.user.uid):
+    incarnation = _parse(text)
+    if incarnation is None or (incarnation["job_id"], incarnation["uid"]) != (job.call.job_id, job.user.uid):
         return None
-    if found["key"] not in dict(job.keys):
+    if incarnation["key"] not in dict(job.keys):
         raise HookError(TEMPORARY, "the incarnation of job %s was sealed with the key %s, which this node does not have; run site.yml on "
-                        "this node; nothing was written or removed" % (job.call.job_id, ascii(found["key"])))
-    return found if seal.is_sealed(job.keys, found, _PURPOSE) else None
+                        "this node; nothing was written or removed" % (job.call.job_id, ascii(incarnation["key"])))
+    return incarnation if seal.is_sealed(job.keys, incarnation, _PURPOSE) else None
 
 
-def checkpointed(job, root, mine, otherwise):
-    """Return root's answer function for a checkpoint (see Own).
+def answer_checkpoint(job, root, recorded, answer):
+    """Return root's answer function for a checkpoint (see OwnIncarnation).
 
     :param job: preflight.Job
     :param root: the job's root Process
-    :param mine: the incarnation in root's record of the job (dict), empty for one that was not restarted here
-    :param otherwise: answers all other questions (seal.build_answer)
+    :param recorded: the incarnation in root's record of the job (dict), empty for one that was not restarted here
+    :param answer: answers all other questions (seal.build_answer)
     """
     def decide(text, generation):
-        there = _trusted(job, text)
-        if there and (there["id"] == mine["id"] if mine else there["process"] == _process(root)):
-            return there
-        started = mine["started"] if mine else processes.get_start_time(root)
-        if there and there["started"] >= started:
+        existing = _parse_trusted(job, text)
+        if existing and (existing["id"] == recorded["id"] if recorded else existing["process"] == _identify_process(root)):
+            return existing
+        started = recorded["started"] if recorded else processes.get_start_time(root)
+        if existing and existing["started"] >= started:
             raise HookError(REFUSED, "job %s continues on %s since %s; what runs on %s is an older life of it, since %s (if that is wrong, "
                             "compare the two clocks and remove %s); nothing was written or removed"
-                            % (job.call.job_id, ascii(there["node"])[1:-1], _shown(there["started"]), os.uname().nodename, _shown(started),
-                               os.path.join(job.call.directory, path_in(job.call.job_id))))
-        return mine or _new(job, started, 0 if there else generation, _process(root))
+                            % (job.call.job_id, ascii(existing["node"])[1:-1], _format_time(existing["started"]), os.uname().nodename,
+                               _format_time(started), os.path.join(job.call.directory, name_file(job.call.job_id))))
+        return recorded or _create(job, started, 0 if existing else generation, _identify_process(root))
 
-    return _answer(decide, otherwise)
+    return _make_answer(decide, answer)
 
 
-def restarted(job, begun, otherwise):
-    """Return root's answer function for a restart (see begin).
+def answer_restart(job, begun, answer):
+    """Return root's answer function for a restart (see begin_incarnation).
 
-    :param job, otherwise: see checkpointed
+    :param job, answer: see answer_checkpoint
     :param begun: takes the incarnation (list of dict), for root's record of the job
     """
     def decide(_text, generation):
-        begun[:] = [_new(job, time.time(), generation, [])]
+        begun[:] = [_create(job, time.time(), generation, [])]
         return begun[0]
 
-    return _answer(decide, otherwise)
+    return _make_answer(decide, answer)
 
 
-def _answer(decide, otherwise):
+def _make_answer(decide, answer):
     def respond(question):
-        return decide(*question[1:]) if question[0] == "incarnation" else otherwise(question)
+        return decide(*question[1:]) if question[0] == "incarnation" else answer(question)
     return respond

@@ -270,12 +270,12 @@ def test_what_belongs_to_a_life(number, life, belongs):
 
 def test_file_is_no_image(tmp_path):
     (tmp_path / NAME).write_text("{}")
-    assert incarnation.path_in("12.head") == NAME
+    assert incarnation.name_file("12.head") == NAME
     directory = os.open(str(tmp_path), os.O_RDONLY)
     try:
         assert generations.list_images(directory) == []
         assert generations.sweep_leftovers(directory, 0) == []
-        assert incarnation.read(directory, "12.head") is None
+        assert incarnation.read_incarnation(directory, "12.head") is None
     finally:
         os.close(directory)
     assert os.listdir(str(tmp_path)) == [NAME]
