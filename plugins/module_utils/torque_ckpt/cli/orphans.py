@@ -12,7 +12,7 @@ import time
 from ..errors import HookError, SYSTEM
 from ..store import catalog, location
 from ..system import rootfiles
-from ..system.dirfd import DIRECTORY, names_in
+from ..system.dirfd import DIRECTORY, list_directory
 from ..torque.names import find_job_id, get_job_number
 from ..torque.commands import Commands
 
@@ -76,7 +76,7 @@ def _write_state_file(directory, unknown):
 
 def _empty_directory(descriptor):
     """As the owner: remove all that is in a directory (descriptor), never what a link leads to."""
-    for name in names_in(descriptor):
+    for name in list_directory(descriptor):
         if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
             inner = os.open(name, DIRECTORY, dir_fd=descriptor)
             try:

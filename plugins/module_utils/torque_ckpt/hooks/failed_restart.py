@@ -18,7 +18,7 @@ from ..job.records import FAILED
 from ..store import location
 from ..store.draft import Draft
 from ..system import privilege, processes
-from ..system.dirfd import names_in
+from ..system.dirfd import list_directory
 from ..telemetry import syslog
 from ..telemetry.report import verdict
 from ..torque import contract
@@ -123,7 +123,7 @@ def _publish_under_name(directory, image, image_path, described, name):
             manifest.write_sealed(draft.descriptor, described, name, seal.ask_to_seal)
         except HookError:
             pass  # its restart failed for that, perhaps; its older manifest holds what is known
-        for entry in set(names_in(image)) - set(names_in(draft.descriptor)):
+        for entry in set(list_directory(image)) - set(list_directory(draft.descriptor)):
             os.link(entry, entry, src_dir_fd=image, dst_dir_fd=draft.descriptor, follow_symlinks=False)
         draft.publish()
     except OSError as error:

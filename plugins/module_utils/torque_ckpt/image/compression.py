@@ -13,7 +13,7 @@ import time
 from ..errors import HookError, CANNOT_WRITE, ENGINE, REFUSED, TEMPORARY
 from ..system import privilege
 from ..system.command import run
-from ..system.dirfd import names_in
+from ..system.dirfd import list_directory
 from ..units import format_bytes
 from . import compressors, digest, manifest
 
@@ -79,7 +79,7 @@ def compress_files(image, holds_memory, program, level, timeout):
     :returns: the manifest's entries of the plain files, by the names of the compressed ones (dict)
     :raises HookError: CANNOT_WRITE if that fails, ENGINE if it takes too long; the image is useless then
     """
-    bulky = [name for name in sorted(names_in(image))
+    bulky = [name for name in sorted(list_directory(image))
              if holds_memory(name) and os.stat(name, dir_fd=image, follow_symlinks=False).st_size >= WORTH]
     compressed = dict(_compress_file(image, name, program, level, timeout) for name in bulky)
     compressed.pop(None, None)

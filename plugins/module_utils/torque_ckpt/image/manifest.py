@@ -10,7 +10,7 @@ import time
 
 from ..errors import HookError, CANNOT_WRITE, DATA, REFUSED, SYSTEM, TEMPORARY, plain as plain_name
 from ..system import strict_json
-from ..system.dirfd import names_in, open_file
+from ..system.dirfd import list_directory, open_file
 from . import compatibility, digest, schema
 
 
@@ -31,12 +31,12 @@ def _collect_files(private, directory, expected):
     :param expected: called with a file's name, returns whether it may be in the image already
     :raises HookError: REFUSED if another file is
     """
-    present, files = names_in(directory), []
+    present, files = list_directory(directory), []
     strange = sorted(name for name in present if not expected(name))
     if strange:
         raise HookError(REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job runs on"
                         % plain_name(strange[0]))
-    for name in names_in(private):
+    for name in list_directory(private):
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
         try:
             size, file_hash = hash_named_file(private, name, target)
@@ -68,7 +68,7 @@ def write_manifest(directory, call, user, facts, seal, plain=None, private=None,
     try:
         if private is not None:
             files = _collect_files(private, directory, lambda name: name in known or holds_memory(name))
-        for name in sorted(set(names_in(directory)).difference(entry["name"] for entry in files)):
+        for name in sorted(set(list_directory(directory)).difference(entry["name"] for entry in files)):
             size, file_hash = hash_named_file(directory, name)
             entry = {"name": name, "size": size, "sha256_tree": file_hash}
             files.append(dict(entry, plain=plain[name]) if name in plain else entry)
@@ -190,7 +190,7 @@ def check_files(directory, manifest, image_path, private=None, is_memory=None):
     :raises HookError: DATA if one is not
     """
     data = {entry["name"] for entry in manifest["spool"] + manifest["carried"] if "name" in entry}
-    unknown = sorted(set(names_in(directory)) - {entry["name"] for entry in manifest["files"]} - schema.NOT_LISTED)
+    unknown = sorted(set(list_directory(directory)) - {entry["name"] for entry in manifest["files"]} - schema.NOT_LISTED)
     if unknown:
         raise damaged(image_path, "%s is not in its manifest" % ascii(unknown[0]))
     for entry in manifest["files"]:

@@ -13,7 +13,7 @@ from .. import errors
 from ..errors import HookError, CANNOT_WRITE, NO_INPUT, REFUSED, SYSTEM
 from ..image import manifest, schema
 from ..system import privilege
-from ..system.dirfd import DIRECTORY, names_in
+from ..system.dirfd import DIRECTORY, list_directory
 from ..torque.names import find_job_id
 from . import generations, incarnation, location
 
@@ -68,7 +68,7 @@ def run_as_owner(user, work, answer=None, deadline=DEADLINE):
 def _list_subdirectories(descriptor):
     """Return name and status of each directory in a directory (descriptor), sorted; what vanishes meanwhile is left out."""
     directories = []
-    for name in sorted(names_in(descriptor)):
+    for name in sorted(list_directory(descriptor)):
         try:
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         except OSError:
@@ -188,7 +188,7 @@ def count_used_bytes(store, user):
 def measure_size(descriptor):
     """Return how many bytes are in a directory (descriptor) and beneath it (int)."""
     total = 0
-    for name in names_in(descriptor):
+    for name in list_directory(descriptor):
         try:
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode):
@@ -207,7 +207,7 @@ def measure_size(descriptor):
 def find_last_change(descriptor):
     """Return when something in a directory (descriptor) or beneath it was last changed (float, seconds since the epoch)."""
     latest = os.fstat(descriptor).st_mtime
-    for name in names_in(descriptor):
+    for name in list_directory(descriptor):
         try:
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             latest = max(latest, status.st_mtime)

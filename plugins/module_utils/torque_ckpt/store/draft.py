@@ -7,7 +7,7 @@ import os
 
 from ..errors import HookError, CANNOT_WRITE
 from ..image import manifest, schema
-from ..system.dirfd import DIRECTORY, names_in
+from ..system.dirfd import DIRECTORY, list_directory
 from . import generations
 from .location import get_engine_path
 
@@ -49,7 +49,7 @@ class Draft:
     def flush(self):
         """Start to flush what is in the draft, if that is much, while the caller reads it; publish() raises what went wrong."""
         try:
-            entries = names_in(self.descriptor)  # not in the thread: the caller lists the same open directory
+            entries = list_directory(self.descriptor)  # not in the thread: the caller lists the same open directory
             if sum(os.stat(entry, dir_fd=self.descriptor).st_size for entry in entries) < _MUCH:
                 return
         except OSError:
@@ -84,8 +84,8 @@ class Draft:
         try:
             self._wait()
             if self._failure:
-                raise self._failure  # the kernel reports it only once
-            self._flush(names_in(self.descriptor))
+                raise self._failure  # the kernel says it once only
+            self._flush(list_directory(self.descriptor))
             os.fsync(self.descriptor)
             superseded = self._rename()
             try:

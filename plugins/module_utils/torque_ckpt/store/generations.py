@@ -12,7 +12,7 @@ from collections import namedtuple
 from ..errors import HookError, CANNOT_WRITE
 from ..image import manifest, schema
 from ..system import processes
-from ..system.dirfd import DIRECTORY, names_in
+from ..system.dirfd import DIRECTORY, list_directory
 from .location import open_image
 
 HIDDEN = re.compile(r"\..+@([^:/]+):([0-9]+):([0-9]+)")  # neither an image's nor a node's name holds @ or :
@@ -43,8 +43,8 @@ def list_images(job_directory, job_id=None):
     :param job_directory: descriptor from open_job_directory
     :param job_id: only this job's (str); pbs_mom 2.4 keeps the images of several in one directory
     """
-    images = []
-    for name in names_in(job_directory):
+    found = []
+    for name in list_directory(job_directory):
         if name.startswith("."):
             continue
         try:
@@ -85,7 +85,7 @@ def remove_directory(job_directory, name):
     try:
         if os.fstat(directory).st_uid != os.geteuid():
             raise PermissionError(errno.EPERM, "it belongs to somebody else")
-        for entry in names_in(directory):
+        for entry in list_directory(directory):
             os.unlink(entry, dir_fd=directory)
     finally:
         os.close(directory)
@@ -153,7 +153,7 @@ def _get_age(job_directory, name, now):
     directory = os.open(name, DIRECTORY, dir_fd=job_directory)
     try:
         times = [os.fstat(directory).st_mtime]
-        times.extend(os.stat(entry, dir_fd=directory, follow_symlinks=False).st_mtime for entry in names_in(directory))
+        times.extend(os.stat(entry, dir_fd=directory, follow_symlinks=False).st_mtime for entry in list_directory(directory))
     finally:
         os.close(directory)
     return now() - max(times)
@@ -183,7 +183,7 @@ def sweep_leftovers(job_directory, patience):
     :param patience: how old what another node left must be, by the store's clock (seconds)
     """
     swept = []
-    for name in names_in(job_directory):
+    for name in list_directory(job_directory):
         try:
             if is_left_over(job_directory, name, patience, lambda: _read_clock(job_directory)):
                 remove_directory(job_directory, name)

@@ -19,7 +19,7 @@ from .. import phases
 from ..errors import HookError, CANNOT_WRITE, DATA, NO_INPUT
 from ..image import manifest, schema
 from ..system import processes, progress, strict_json
-from ..system.dirfd import DIRECTORY, names_in, open_file
+from ..system.dirfd import DIRECTORY, list_directory, open_file
 from ..telemetry import syslog
 from ..torque.names import split_image_name
 from . import generations, location
@@ -52,7 +52,7 @@ def list_outdated(known, name, keep):
 
 def _list_files(image, path):
     """Return the names (list of str) in an image (descriptor): files, each of which can be read without waiting for anybody."""
-    names = sorted(names_in(image))
+    names = sorted(list_directory(image))
     strange = [name for name in names if not _PLAIN.fullmatch(name)]
     if strange or schema.FILE not in names:
         raise HookError(DATA, "%s is not copied: it is no image, %s; nothing was done" % (
@@ -114,7 +114,7 @@ class MountedServer:
                     os.close(existing)
             draft = Draft(directory, name)
             try:
-                for entry in names_in(image):
+                for entry in list_directory(image):
                     _copy_file(entry, image, draft.descriptor)
                 draft.publish()
             except BaseException:
@@ -131,7 +131,7 @@ class MountedServer:
         finally:
             os.close(directory)
         try:
-            for entry in names_in(image):
+            for entry in list_directory(image):
                 _copy_file(entry, image, target)
         finally:
             os.close(image)
@@ -198,7 +198,7 @@ class SftpServer:
         go = "cd %s/%s" % (REACHED, job)
         try:
             self._run_sftp([go, "mkdir " + hidden, "chmod 700 " + hidden]
-                           + ["put -pf %s/%s %s/%s" % (source, entry, hidden, entry) for entry in names_in(image)]
+                           + ["put -pf %s/%s %s/%s" % (source, entry, hidden, entry) for entry in list_directory(image)]
                            + ["rename %s %s" % (hidden, name),
                               "put -f %s/%s %s.flushed" % (source, schema.FILE, hidden), "rm %s.flushed" % hidden], (image,))
         except OSError as error:

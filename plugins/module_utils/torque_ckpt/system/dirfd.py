@@ -6,7 +6,7 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags that open a directory, but not a link."""
 
 
-def names_in(directory):
+def list_directory(directory):
     """Return the names (list of str) in a directory (descriptor), in no order.
 
     btrfs (from Linux 6.5 on) lists those that existed when the descriptor was opened, or was last at its beginning.

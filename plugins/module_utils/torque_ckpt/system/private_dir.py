@@ -8,7 +8,7 @@ import stat
 
 from ..errors import HookError, SYSTEM
 from . import privilege, processes, rootfiles
-from .dirfd import DIRECTORY, names_in
+from .dirfd import DIRECTORY, list_directory
 
 
 _TAKE_OVER = ["take over", None, None]
@@ -18,7 +18,7 @@ def _remove(parent, name):
     try:
         inner = os.open(name, DIRECTORY, dir_fd=parent)
         try:
-            for entry in names_in(inner):
+            for entry in list_directory(inner):
                 os.unlink(entry, dir_fd=inner)
         finally:
             os.close(inner)
@@ -28,7 +28,7 @@ def _remove(parent, name):
 
 
 def _remove_abandoned(parent):
-    for name in names_in(parent):
+    for name in list_directory(parent):
         pid, _dot, start = name.partition(".")
         process = processes.read_process(int(pid)) if pid.isdigit() else None
         if process is None or str(process.start) != start:
@@ -101,7 +101,7 @@ class PrivateDirectory:
     def _take_over(self):
         """Make root the owner of all files here: whoever may read one of them, by whatever descriptor, cannot open it for writing."""
         try:
-            for name in names_in(self.descriptor):
+            for name in list_directory(self.descriptor):
                 os.chown(name, os.geteuid(), os.getegid(), dir_fd=self.descriptor, follow_symlinks=False)
                 if not stat.S_ISLNK(os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mode):
                     os.chmod(name, 0o444, dir_fd=self.descriptor)  # nobody else works in here

@@ -2,7 +2,7 @@
 import os
 
 import pytest
-from torque_ckpt.system.dirfd import DIRECTORY, names_in
+from torque_ckpt.system.dirfd import DIRECTORY, list_directory
 
 
 @pytest.fixture
@@ -17,17 +17,17 @@ def opened(tmp_path):
 def test_names_are_those_of_now(opened):
     """That btrfs shows them is seen in the integration tests."""
     descriptor, place = opened
-    assert names_in(descriptor) == []
+    assert list_directory(descriptor) == []
     (place / "one").touch()
-    assert names_in(descriptor) == ["one"]
+    assert list_directory(descriptor) == ["one"]
     (place / "two").touch()
-    assert sorted(names_in(descriptor)) == ["one", "two"]
+    assert sorted(list_directory(descriptor)) == ["one", "two"]
 
 
 def test_directory_that_is_gone(opened):
     descriptor, place = opened
     place.rmdir()
-    assert names_in(descriptor) == []
+    assert list_directory(descriptor) == []
 
 
 def test_link(tmp_path):
