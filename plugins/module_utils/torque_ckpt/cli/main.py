@@ -240,7 +240,7 @@ def _prune_images(stores, arguments, _config_path):
             os.close(lock)
     done = [fact for fact in removed if fact["action"] == "removed"]
     if done:
-        metrics.update(settings, lambda counters: _count_removed(counters, done))
+        metrics.update_counters(settings, lambda counters: _count_removed(counters, done))
     stores.problems += problems
     lines = ["%s: %s of job %s (%s, %s) %s" % (_escape(fact["path"]), fact["kind"], fact["job"], fact["owner"], format_bytes(fact["bytes"]),
                                                fact["action"]) for fact in removed]
@@ -341,7 +341,7 @@ def _show_status(stores, _arguments, config_path):
     keys = [name for name, _secret in stores.keys] if stores.keys is not None else None
     if is_node and keys is None and os.geteuid() == 0 and not stores.problems:
         problems.append("there is no key %s; run the role checkpoint_hooks on this node" % settings["key_path"])
-    counters = metrics.read(settings)
+    counters = metrics.read_counters(settings)
     data = {"node": os.uname().nodename, "engine": {"name": settings["engine"] if is_node else None, "version": version},
             "stores": store_states,
             "versions": {"hooks": VERSION, "manifest": schema.READ[-1], "python": "%d.%d.%d" % sys.version_info[:3],

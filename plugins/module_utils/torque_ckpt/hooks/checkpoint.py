@@ -224,9 +224,9 @@ def _checkpoint(job, started):
         answer = incarnation.answer_checkpoint(job, target.root, target.incarnation, answer)
     with job.create_private_directory(_CONSEQUENCE) as staging:
         described = (_checkpoint_for_hold if holds else _checkpoint_and_continue)(job, target, staging, answer)
-        job.report.done(outcome="held" if holds else "continued", engine=job.engine.name, bytes=described["bytes"],
-                        frozen_seconds=described["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
-                        **describe_image(described))
+        job.report.log_success(outcome="held" if holds else "continued", engine=job.engine.name, bytes=described["bytes"],
+                               frozen_seconds=described["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
+                               **describe_image(described))
         if holds:
             suspension.kill_tree(target.root, job.user)
         if holds or job.engine.stops:

@@ -33,6 +33,6 @@ def main(argv, config_path):
             size = transfer.copy_to_server(server, copy.source, copy.directory, copy.name, settings["depth"])
         else:
             size = transfer.fetch_from_server(server, copy.target, copy.directory, copy.name)
-        report.done(outcome="copied" if size else "here", direction="out" if copy.out else "in", image=copy.name, bytes=size,
-                    seconds=round(time.monotonic() - started, 3))
+        report.log_success(outcome="copied" if size else "here", direction="out" if copy.out else "in", image=copy.name, bytes=size,
+                           seconds=round(time.monotonic() - started, 3))
     return report.code

@@ -20,7 +20,7 @@ from ..store.draft import Draft
 from ..system import privilege, processes
 from ..system.dirfd import list_directory
 from ..telemetry import syslog
-from ..telemetry.report import verdict
+from ..telemetry.report import format_verdict
 from ..torque import contract
 from ..torque.commands import Commands
 from . import unheard_hold
@@ -101,10 +101,11 @@ def hold_job(records, call, error, report):
     :param report: report.Report of this call
     """
     commands = Commands(find_commands(), _CONSEQUENCE)
-    report.failed(error.code, error.sentence)
+    report.log_failure(error.code, error.sentence)
     error.reported = True
     records.write(FAILED, {"hook": processes.get_mark(), "name": call.name})
-    _run_detached(lambda: _comment_held_job(commands, call.job_id, verdict(error.code, error.sentence), errors.is_temporary(error.code)))
+    verdict = format_verdict(error.code, error.sentence)
+    _run_detached(lambda: _comment_held_job(commands, call.job_id, verdict, errors.is_temporary(error.code)))
     while True:
         status, output_text, error_text = commands.run("qhold", call.job_id)
         if status != 0:

@@ -16,7 +16,7 @@ from ..job import cleanup, frozen, identity, lock, retries, supervisor
 from ..job.records import JOB, Records
 from ..store import choice, incarnation, location
 from ..system import environment, private_dir, privilege, processes
-from ..telemetry.report import Report, describe_image, restart_failed, restart_succeeded
+from ..telemetry.report import Report, describe_image, report_restart_failure, withdraw_restart_failure
 from ..torque import contract
 from . import failed_restart, preflight
 
@@ -162,14 +162,14 @@ def _restart(job, started):
                 cleanup.guard_restart(job.call.job_id, job.user.uid):
             privilege.become_subreaper()
             restored, root = _restore_job(job)
-        restart_succeeded()
+        withdraw_restart_failure()
         described, remarks = restored["manifest"], "; ".join(restored["remarks"])
         if remarks:
             failed_restart.comment_job(job.call.job_id, remarks)
         retries.reset_failures(job.records)
-        job.report.done(outcome="restarted", engine=job.engine.name, origin=described["node"], image=described["name"],
-                        bytes=described["bytes"], seconds=round(time.monotonic() - started, 3),
-                        **describe_image(dict(described, remarks=remarks)))
+        job.report.log_success(outcome="restarted", engine=job.engine.name, origin=described["node"], image=described["name"],
+                               bytes=described["bytes"], seconds=round(time.monotonic() - started, 3),
+                               **describe_image(dict(described, remarks=remarks)))
         status = supervisor.supervise_job(root.pid, job.records)
         job.records.drop(JOB)
         supervisor.end_as(status)
@@ -216,7 +216,7 @@ def main(argv, config_path):
     """
     with Report("restart", contract.find_job_id(argv)) as report:
         started = time.monotonic()
-        restart_failed(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
+        report_restart_failure(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
         call = contract.parse_restart(argv[1:])
         environment.isolate_hook(contract.STATUS)
         privilege.avoid_oom_kill()
@@ -224,5 +224,5 @@ def main(argv, config_path):
             _restart(_prepare(call, config_path, argv[0], report), started)
         except HookError as error:
             raise _assess(call, config_path, error, report)
-    restart_failed(report.code, report.sentence)
+    report_restart_failure(report.code, report.sentence)
     return report.code

@@ -2,7 +2,7 @@
 
 They are kept in a file of root's on the node. Where the configuration names a metrics_directory, each hook writes them
 there, too, as ckpt_torque.prom, for the textfile collector of Prometheus' node_exporter. No label holds a job, a user or a path, so
-that the number of series stays small. A hook never fails for its metrics: what cannot be counted is said in the system log.
+that the number of series stays small. A hook never fails for its metrics: what cannot be counted is reported in the system log.
 """
 import json
 import os
@@ -45,19 +45,19 @@ METRICS = {
 class Counters:
     """What has been counted: series by metric and labels, and the last failures.
 
-    :param found: what dump() returned earlier (dict)
+    :param dumped: what dump() returned earlier (dict)
     """
 
-    def __init__(self, found=None):
+    def __init__(self, dumped=None):
         self.series, self.failures = {}, []
-        if isinstance(found, dict):
-            for name, labels, value in found.get("series", []):
+        if isinstance(dumped, dict):
+            for name, labels, value in dumped.get("series", []):
                 if name in METRICS and len(labels) == len(METRICS[name][1]):
                     self.series[name, tuple(map(str, labels))] = float(value)
-            self.failures = [entry for entry in found.get("failures", []) if isinstance(entry, dict)][-KEPT:]
+            self.failures = [entry for entry in dumped.get("failures", []) if isinstance(entry, dict)][-KEPT:]
 
     def dump(self):
-        """Return everything as what JSON can hold (dict)."""
+        """Return everything in a form that JSON can hold (dict)."""
         return {"series": [[name, list(labels), value] for (name, labels), value in sorted(self.series.items())],
                 "failures": self.failures[-KEPT:]}
 
@@ -66,24 +66,24 @@ class Counters:
         key = name, tuple(map(str, labels))
         self.series[key] = amount if METRICS[name][0] == GAUGE else self.series.get(key, 0) + amount
 
-    def text(self):
+    def format_text(self):
         """Return the counters in Prometheus' text format (str)."""
         lines = []
         for name, (kind, names, about) in METRICS.items():
-            found = sorted((labels, value) for (metric, labels), value in self.series.items() if metric == name)
-            if found:
+            series = sorted((labels, value) for (metric, labels), value in self.series.items() if metric == name)
+            if series:
                 lines += ["# HELP %s %s" % (name, about), "# TYPE %s %s" % (name, kind)]
-            for labels, value in found:
-                shown = ",".join('%s="%s"' % pair for pair in zip(names, map(_escaped, labels)))
-                lines.append("%s{%s} %s" % (name, shown, repr(round(value, 6)) if value % 1 else "%d" % value))
+            for labels, value in series:
+                pairs = ",".join('%s="%s"' % pair for pair in zip(names, map(_escape, labels)))
+                lines.append("%s{%s} %s" % (name, pairs, repr(round(value, 6)) if value % 1 else "%d" % value))
         return "".join(line + "\n" for line in lines)
 
 
-def _escaped(label):
+def _escape(label):
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def read(settings):
+def read_counters(settings):
     """Return the Counters of this node, empty when there are none yet or they cannot be read."""
     try:
         with open(os.path.join(settings["state_directory"], STATE)) as stream:
@@ -92,7 +92,7 @@ def read(settings):
         return Counters()
 
 
-def update(settings, change):
+def update_counters(settings, change):
     """Let change(counters) count something, as root, and keep it; returns whether that was done. Never raises."""
     if os.geteuid() != 0:
         return False
@@ -103,12 +103,12 @@ def update(settings, change):
         if lock is None:
             raise OSError(0, "another hook counts for more than %d seconds" % PATIENCE)
         opened.append(lock)
-        counters = read(settings)
+        counters = read_counters(settings)
         change(counters)
         rootfiles.replace_file(opened[0], STATE, json.dumps(counters.dump(), separators=(",", ":")) + "\n", 0o600)
         if settings["metrics_directory"]:
             opened.append(rootfiles.open_directory(settings["metrics_directory"]))
-            rootfiles.replace_file(opened[-1], FILE, counters.text(), 0o644)
+            rootfiles.replace_file(opened[-1], FILE, counters.format_text(), 0o644)
         return True
     except (OSError, ValueError, TypeError, KeyError) as error:
         syslog.log_event("metrics", outcome="not counted", reason=getattr(error, "strerror", None) or error)
@@ -118,7 +118,7 @@ def update(settings, change):
             os.close(descriptor)
 
 
-def count(settings, hook, facts):
+def count_call(settings, hook, facts):
     """Count one call of the checkpoint or restart hook.
 
     :param settings: dict from config.load
@@ -146,4 +146,4 @@ def count(settings, hook, facts):
         if "frozen_seconds" in facts:
             counters.add("ckpt_torque_frozen_seconds_total", (engine,), facts["frozen_seconds"])
             counters.add("ckpt_torque_frozen_seconds_last", (engine,), facts["frozen_seconds"])
-    return update(settings, change)
+    return update_counters(settings, change)

@@ -23,14 +23,14 @@ class Report:
         self.hook, self.job_id = hook, job_id
         self.code, self.sentence, self.settings = 0, "", None
 
-    def done(self, **facts):
+    def log_success(self, **facts):
         """Log and count that the hook did what it was asked to.
 
         :param facts: outcome, engine (str), bytes (int), seconds, frozen_seconds (float), and what else the line is to hold
         """
         self._write(dict(facts, job=self.job_id))
 
-    def failed(self, code, sentence):
+    def log_failure(self, code, sentence):
         """Log and count a failure, with the phase that failed."""
         phase = {"phase": phases.failed()} if phases.failed() else {}
         self._write(dict(phase, job=self.job_id, outcome="failed", code=code, sentence=sentence))
@@ -43,8 +43,8 @@ class Report:
             line["sentence"] = repr(line["sentence"])
         syslog.log_event(self.hook, **line)
         if self.settings and self.hook != "run":  # that one is the user's
-            from . import metrics  # not on the way to a hook's work
-            metrics.count(self.settings, self.hook, dict(facts, phases=spent))
+            from . import metrics  # only when the work is done: it delays no hook
+            metrics.count_call(self.settings, self.hook, dict(facts, phases=spent))
 
     def __enter__(self):
         return self
@@ -57,47 +57,47 @@ class Report:
             self.code, sentence, reported = error.code, error.sentence, error.reported
         else:
             self.code = SYSTEM
-            sentence = "unexpected %s: %s (line %d of %s)" % ((type(error).__name__, error) + _where(error))
+            sentence = "unexpected %s: %s (line %d of %s)" % ((type(error).__name__, error) + _locate(error))
         # What a job or a program chose may be in it; it becomes the job's comment, which root looks at in a terminal.
         self.sentence = "".join(char if char.isprintable() else plain(char) for char in " ".join(sentence.split()))
         sys.stderr.write(self.sentence + "\n")
         sys.stderr.flush()
         if not reported:
-            self.failed(self.code, self.sentence)
+            self.log_failure(self.code, self.sentence)
         return True
 
 
 def describe_image(manifest):
-    """Return what a line says of an image (its manifest, dict) where there is something: what it does not bring back, how it is packed."""
-    said = {name: manifest[name] for name in ("compression", "plain_bytes", "remarks") if manifest.get(name)}
-    return dict(said, lost=", ".join(manifest["lost"])) if manifest.get("lost") else said
+    """Return what a log line reports of an image (its manifest, dict), if anything: what it does not restore, how it is compressed."""
+    facts = {name: manifest[name] for name in ("compression", "plain_bytes", "remarks") if manifest.get(name)}
+    return dict(facts, lost=", ".join(manifest["lost"])) if manifest.get("lost") else facts
 
 
-def verdict(code, sentence):
+def format_verdict(code, sentence):
     """Return the job's comment (str) for a restart that failed with this code (int), for this reason (str)."""
     return "%s failure of the restart: %s" % ("Temporary" if is_temporary(code) else "Permanent", sentence)
 
 
-def restart_failed(code, sentence):
-    """Tell pbs_mom the verdict; without its patch nobody looks."""
+def report_restart_failure(code, sentence):
+    """Report the verdict to pbs_mom; without its patch nobody reads it."""
     path = os.environ.get(contract.STATUS)
     if path:
         try:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as stream:
-                stream.write(verdict(code, sentence) + "\n")
+                stream.write(format_verdict(code, sentence) + "\n")
         except OSError as error:
             syslog.log_event("restart", outcome="not told", path=path, reason=error.strerror)
 
 
-def restart_succeeded():
-    """Take back what restart_failed said: from now on the hook's exit status is the job's."""
+def withdraw_restart_failure():
+    """Withdraw what report_restart_failure reported: from now on the hook's exit status is the job's."""
     path = os.environ.get(contract.STATUS)
     if path and os.path.lexists(path):
         os.unlink(path)
 
 
-def _where(error):
-    place = error.__traceback__
-    while place.tb_next is not None:
-        place = place.tb_next
-    return place.tb_lineno, os.path.basename(place.tb_frame.f_code.co_filename)
+def _locate(error):
+    trace = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_lineno, os.path.basename(trace.tb_frame.f_code.co_filename)

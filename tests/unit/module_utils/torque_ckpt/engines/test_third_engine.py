@@ -160,8 +160,8 @@ def test_restarted_job_counts_on(hook, toy_site, counter):
     lines = counter.lines()
     assert lines.pop() == "end" and len(lines) > held + 5
     assert lines == [str(number + 1) for number in range(len(lines))]
-    assert 'ckpt_torque_restarts_total{engine="toy",outcome="restarted"} 1' in metrics.read(
-        {"state_directory": toy_site.state_directory}).text()
+    assert 'ckpt_torque_restarts_total{engine="toy",outcome="restarted"} 1' in metrics.read_counters(
+        {"state_directory": toy_site.state_directory}).format_text()
 
 
 @pytest.mark.root

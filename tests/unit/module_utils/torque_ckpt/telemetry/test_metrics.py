@@ -65,8 +65,8 @@ def samples(written):
 
 def test_counters_go_on_from_call_to_call(settings):
     for _time in range(3):
-        assert metrics.count(settings, "checkpoint", HELD)
-    metrics.count(settings, "checkpoint", dict(HELD, outcome="continued", frozen_seconds=0.5))
+        assert metrics.count_call(settings, "checkpoint", HELD)
+    metrics.count_call(settings, "checkpoint", dict(HELD, outcome="continued", frozen_seconds=0.5))
     found = samples(text(settings))
     engine = (("engine", "criu"),)
     assert found["ckpt_torque_checkpoints_total"] == {engine + (("outcome", "held"),): 3, engine + (("outcome", "continued"),): 1}
@@ -80,7 +80,7 @@ def test_counters_go_on_from_call_to_call(settings):
 
 
 def test_restarts_are_counted_by_themselves(settings):
-    metrics.count(settings, "restart", {"outcome": "restarted", "bytes": 10, "seconds": 0.5, "phases": {"verify": 0.1}})
+    metrics.count_call(settings, "restart", {"outcome": "restarted", "bytes": 10, "seconds": 0.5, "phases": {"verify": 0.1}})
     found = samples(text(settings))
     assert found["ckpt_torque_restarts_total"] == {(("engine", "criu"), ("outcome", "restarted")): 1}
     assert found["ckpt_torque_restored_bytes_total"] == {(("engine", "criu"),): 10}
@@ -98,7 +98,7 @@ def test_every_exit_code_has_a_cause_of_its_own():
     (errors.GONE, "job_not_here"), (errors.ENGINE, "engine"), (errors.SYSTEM, "system"), (errors.CANNOT_WRITE, "store"),
     (errors.TEMPORARY, "temporary"), (errors.REFUSED, "refused"), (errors.CONFIG, "configuration"), (99, "other")])
 def test_failures_by_cause(settings, code, cause):
-    metrics.count(settings, "restart", dict(FAILED, code=code))
+    metrics.count_call(settings, "restart", dict(FAILED, code=code))
     found = samples(text(settings))
     assert found["ckpt_torque_failures_total"] == {(("hook", "restart"), ("cause", cause)): 1}
     assert found["ckpt_torque_restarts_total"] == {(("engine", "criu"), ("outcome", "failed")): 1}
@@ -106,21 +106,21 @@ def test_failures_by_cause(settings, code, cause):
 
 
 def test_no_label_holds_a_job(settings):
-    metrics.count(settings, "checkpoint", HELD)
-    metrics.count(settings, "checkpoint", FAILED)
+    metrics.count_call(settings, "checkpoint", HELD)
+    metrics.count_call(settings, "checkpoint", FAILED)
     assert "12.head" not in text(settings)
 
 
 def test_last_failures_are_remembered_with_their_sentences(settings):
     for number in range(metrics.KEPT + 5):
-        metrics.count(settings, "checkpoint", dict(FAILED, sentence="number %d" % number))
-    failures = metrics.read(settings).failures
+        metrics.count_call(settings, "checkpoint", dict(FAILED, sentence="number %d" % number))
+    failures = metrics.read_counters(settings).failures
     assert [entry["sentence"] for entry in failures] == ["number %d" % number for number in range(5, metrics.KEPT + 5)]
     assert sorted(failures[0]) == ["code", "hook", "job", "sentence", "time"]
 
 
 def test_files_are_whole_readable_and_roots(settings):
-    metrics.count(settings, "checkpoint", HELD)
+    metrics.count_call(settings, "checkpoint", HELD)
     assert os.listdir(settings["metrics_directory"]) == ["ckpt_torque.prom"]
     assert os.stat(settings["metrics_directory"] + "/ckpt_torque.prom").st_mode & 0o777 == 0o644
     assert os.stat(settings["state_directory"] + "/metrics.json").st_mode & 0o777 == 0o600
@@ -130,7 +130,7 @@ def test_files_are_whole_readable_and_roots(settings):
 def test_many_hooks_at_once_lose_no_count(settings):
     def work():
         for _time in range(20):
-            assert metrics.count(settings, "checkpoint", HELD)
+            assert metrics.count_call(settings, "checkpoint", HELD)
     children = []
     for _child in range(4):
         pid = os.fork()
@@ -146,7 +146,7 @@ def test_many_hooks_at_once_lose_no_count(settings):
 
 
 def test_readers_never_see_half_a_file(settings):
-    metrics.count(settings, "checkpoint", HELD)
+    metrics.count_call(settings, "checkpoint", HELD)
     over, seen = threading.Event(), []
 
     def read():
@@ -155,7 +155,7 @@ def test_readers_never_see_half_a_file(settings):
     reader = threading.Thread(target=read)
     reader.start()
     for _time in range(50):
-        metrics.count(settings, "checkpoint", HELD)
+        metrics.count_call(settings, "checkpoint", HELD)
     over.set()
     reader.join()
     assert seen and all("ckpt_torque_checkpoints_total" in found for found in seen)
@@ -163,7 +163,7 @@ def test_readers_never_see_half_a_file(settings):
 
 def test_off_by_default(settings):
     settings["metrics_directory"] = ""
-    assert metrics.count(settings, "checkpoint", HELD)
+    assert metrics.count_call(settings, "checkpoint", HELD)
     assert os.listdir(settings["state_directory"])  # torque-ckpt status shows it all the same
 
 
@@ -172,13 +172,13 @@ def test_state_that_is_not_ours_begins_anew(settings, broken):
     os.mkdir(settings["state_directory"])
     with open(settings["state_directory"] + "/metrics.json", "w") as stream:
         stream.write(broken)
-    assert metrics.count(settings, "checkpoint", HELD)
+    assert metrics.count_call(settings, "checkpoint", HELD)
     assert samples(text(settings))["ckpt_torque_checkpoints_total"] == {(("engine", "criu"), ("outcome", "held")): 1}
 
 
 def test_directory_that_others_can_write(settings, lines):
     os.chmod(settings["metrics_directory"], 0o777)
-    assert not metrics.count(settings, "checkpoint", HELD)
+    assert not metrics.count_call(settings, "checkpoint", HELD)
     assert os.listdir(settings["metrics_directory"]) == []
     assert lines == ["hook=metrics outcome=not counted reason=%s must be root's and writable by nobody else"
                      % settings["metrics_directory"]]
@@ -188,7 +188,7 @@ def test_directory_that_is_missing_is_made(settings):
     settings["metrics_directory"] += "/deep/er"
     mask = os.umask(0o077)  # the hooks'
     try:
-        assert metrics.count(settings, "checkpoint", HELD)
+        assert metrics.count_call(settings, "checkpoint", HELD)
     finally:
         os.umask(mask)
     for path in (settings["metrics_directory"], os.path.dirname(settings["metrics_directory"])):
@@ -198,7 +198,7 @@ def test_directory_that_is_missing_is_made(settings):
 def test_directory_that_is_none(settings, lines):
     open(settings["metrics_directory"] + "/file", "w").close()
     settings["metrics_directory"] += "/file"
-    assert not metrics.count(settings, "checkpoint", HELD)
+    assert not metrics.count_call(settings, "checkpoint", HELD)
     assert lines == ["hook=metrics outcome=not counted reason=File exists"]
 
 
@@ -208,17 +208,17 @@ def test_lock_that_is_not_given_up(settings, lines, monkeypatch):
     os.mkdir(settings["state_directory"])
     with open(settings["state_directory"] + "/metrics.json.lock", "w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        assert not metrics.count(settings, "checkpoint", HELD)
+        assert not metrics.count_call(settings, "checkpoint", HELD)
     assert lines == ["hook=metrics outcome=not counted reason=another hook counts for more than 0 seconds"]
 
 
 def test_full_disk_fails_no_hook(settings, lines, monkeypatch):
     def full(*_arguments, **_descriptors):
         raise OSError(28, "No space left on device")
-    metrics.count(settings, "checkpoint", HELD)
+    metrics.count_call(settings, "checkpoint", HELD)
     before = text(settings)
     monkeypatch.setattr(metrics.os, "rename", full)
-    assert not metrics.count(settings, "checkpoint", HELD)
+    assert not metrics.count_call(settings, "checkpoint", HELD)
     assert text(settings) == before and os.listdir(settings["metrics_directory"]) == ["ckpt_torque.prom"]
     assert lines == ["hook=metrics outcome=not counted reason=No space left on device"]
 
@@ -226,15 +226,15 @@ def test_full_disk_fails_no_hook(settings, lines, monkeypatch):
 def test_labels_are_escaped():
     counters = metrics.Counters()
     counters.add("ckpt_torque_frozen_seconds_last", ('a"b\\c\nd',), 0.5)
-    assert counters.text().splitlines()[-1] == 'ckpt_torque_frozen_seconds_last{engine="a\\"b\\\\c\\nd"} 0.5'
+    assert counters.format_text().splitlines()[-1] == 'ckpt_torque_frozen_seconds_last{engine="a\\"b\\\\c\\nd"} 0.5'
 
 
 def test_all_that_is_declared_can_be_written():
     counters = metrics.Counters()
     for name, (_kind, labels, _about) in metrics.METRICS.items():
         counters.add(name, ["x"] * len(labels), 2)
-    assert set(samples(counters.text())) == set(metrics.METRICS)
-    assert metrics.Counters(json.loads(json.dumps(counters.dump()))).text() == counters.text()
+    assert set(samples(counters.format_text())) == set(metrics.METRICS)
+    assert metrics.Counters(json.loads(json.dumps(counters.dump()))).format_text() == counters.format_text()
 
 
 # The dashboard

@@ -142,7 +142,7 @@ def test_log_cannot_be_forged(monkeypatch):
     (errors.CONFIG, True)])
 def test_verdict(code, temporary):
     assert errors.is_temporary(code) == temporary
-    assert report.verdict(code, "why") == "%s failure of the restart: why" % ("Temporary" if temporary else "Permanent")
+    assert report.format_verdict(code, "why") == "%s failure of the restart: why" % ("Temporary" if temporary else "Permanent")
 
 
 def test_report_keeps_the_sentence(lines, capsys):
@@ -153,26 +153,26 @@ def test_report_keeps_the_sentence(lines, capsys):
 
 def test_told_and_taken_back(monkeypatch, tmp_path):
     monkeypatch.setenv(contract.STATUS, str(tmp_path / "12.head.RS"))
-    report.restart_failed(errors.SYSTEM, "a long first sentence")
-    report.restart_failed(errors.TEMPORARY, "why")
+    report.report_restart_failure(errors.SYSTEM, "a long first sentence")
+    report.report_restart_failure(errors.TEMPORARY, "why")
     assert (tmp_path / "12.head.RS").read_text() == "Temporary failure of the restart: why\n"
     for _again in range(2):
-        report.restart_succeeded()
+        report.withdraw_restart_failure()
         assert list(tmp_path.iterdir()) == []
 
 
 def test_told_through_no_link(monkeypatch, tmp_path, lines):
     (tmp_path / "12.head.RS").symlink_to(tmp_path / "other")
     monkeypatch.setenv(contract.STATUS, str(tmp_path / "12.head.RS"))
-    report.restart_failed(errors.SYSTEM, "why")
+    report.report_restart_failure(errors.SYSTEM, "why")
     assert not (tmp_path / "other").exists()
     assert lines == ["hook=restart outcome=not told path=%s reason=Too many levels of symbolic links" % (tmp_path / "12.head.RS")]
 
 
 def test_pbs_mom_without_the_patch(monkeypatch, lines):
     monkeypatch.delenv(contract.STATUS, raising=False)
-    report.restart_failed(errors.SYSTEM, "why")
-    report.restart_succeeded()
+    report.report_restart_failure(errors.SYSTEM, "why")
+    report.withdraw_restart_failure()
     assert lines == []
 
 
@@ -181,7 +181,7 @@ def test_pbs_mom_without_the_patch(monkeypatch, lines):
 def test_phases_are_in_the_line(lines):
     with phases.measure("dump"):
         pass
-    report.Report("checkpoint", "12.head").done(outcome="held", engine="criu")
+    report.Report("checkpoint", "12.head").log_success(outcome="held", engine="criu")
     assert lines == ["hook=checkpoint dump_seconds=0.0 engine=criu job=12.head node=%s outcome=held" % NODE]
 
 
@@ -216,12 +216,12 @@ def test_failure_that_was_told_is_not_told_again(lines, capsys):
 
 def test_counted_with_the_configuration_only(lines, monkeypatch):
     found = []
-    monkeypatch.setattr(metrics, "count", lambda *arguments: found.append(arguments))
+    monkeypatch.setattr(metrics, "count_call", lambda *arguments: found.append(arguments))
     reporting = report.Report("checkpoint", "12.head")
-    reporting.done(outcome="held", engine="criu")
+    reporting.log_success(outcome="held", engine="criu")
     assert found == []
     reporting.settings = {"engine": "criu"}
-    reporting.failed(errors.DATA, "no")
+    reporting.log_failure(errors.DATA, "no")
     facts = {"job": "12.head", "outcome": "failed", "code": 65, "sentence": "no", "phases": {}}
     assert found == [({"engine": "criu"}, "checkpoint", facts)]
 
