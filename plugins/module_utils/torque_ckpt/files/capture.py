@@ -1,8 +1,8 @@
 """Files on the node's own file systems travel with the image, as the job's output does.
 
-What the tree has open beneath the carried directories (/tmp and the like) is copied into the image, each file once, and put
-back before the engine restores, if nothing is in the way. What would exceed the limit stays where it is: the
-image is then bound to its node. Everything here runs as the job's owner.
+What the tree has open beneath the carried directories (/tmp and the like) is copied into the image, each file once, and
+restored before the engine's restore, if nothing is in the way. What would exceed the limit stays on the node: the
+image is then bound to it. Everything here runs as the job's owner.
 """
 import errno
 import os

@@ -132,7 +132,7 @@ def _format_time(nanoseconds):
 
 
 def _format_touch(entry):
-    """Return the command (str) that gives a file its time back; empty where none was noted."""
+    """Return the command (str) that restores a file's modification time; empty if none was noted."""
     if not entry.get("filesystem"):
         return ""
     return "touch -d @%d.%09d %s" % (divmod(entry["mtime_ns"], 10**9) + (_quote(entry["path"]),))
@@ -150,11 +150,11 @@ def _describe_change(entry, status, table):
 
 
 def check_files(files, allowed, rewritten=REFUSE):
-    """Compare the files with what they were; return those that must be cut back (list of dict), and what there is to report (list of str).
+    """Compare the files with their recorded state; return those to truncate (list of dict), and the remarks to report (list of str).
 
     :param files: "open_files" of the manifest (list of dict)
-    :param allowed: whether files open for appending only may be cut back (bool)
-    :param rewritten: what to do about files that have their size, but not their time: REFUSE, REPORT or IGNORE
+    :param allowed: whether files open for appending only may be truncated (bool)
+    :param rewritten: what to do about files of unchanged size with another modification time: REFUSE, REPORT or IGNORE
     :raises HookError: REFUSED for a file that is missing or has another size, or was changed
     """
     grown, remarks, table = [], [], mounts.read_mounts()
@@ -192,15 +192,15 @@ def _quote(path):
 
 
 class Truncation:
-    """Cuts the files (from check) back while the job is restored and stands still: work for frozen.Worker."""
+    """Truncates the files (from check_files) while the job is restored and stands still: work for frozen.Worker."""
 
     def __init__(self, files):
         self._files = files
 
     def while_frozen(self):
-        """Cut them back.
+        """Truncate them.
 
-        :raises HookError: REFUSED when one cannot be cut back
+        :raises HookError: REFUSED when one cannot be truncated
         """
         for entry in self._files:
             try:

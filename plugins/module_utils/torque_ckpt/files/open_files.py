@@ -144,7 +144,7 @@ def _add_socket_directories(open_files, pid, sockets):
 
 
 def _has_memory(pid):
-    """Whether there is a process that is not ending: then its memory goes first, before its files and before its state shows it."""
+    """Whether the process exists and is not ending: one that ends loses its memory before its files, and before its state shows it."""
     try:
         with open("/proc/%d/statm" % pid, "rb") as stream:
             return not stream.read().startswith(b"0 ")

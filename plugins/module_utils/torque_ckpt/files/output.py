@@ -1,8 +1,8 @@
 """The job's stdout and stderr travel with its image.
 
-pbs_mom keeps them in its spool directory, which is the node's own, and takes
-them away when the job is held. What the job wrote up to the image is copied
-into the image, and put back before the engine restores the processes that
+pbs_mom keeps them in its spool directory, which is the node's own, and removes
+them when the job is held. What the job wrote up to the image is copied
+into the image, and restored before the engine restores the processes that
 have the files open. Everything here but find_output_files() runs as the job's owner.
 """
 import errno

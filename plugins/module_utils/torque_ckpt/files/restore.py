@@ -118,7 +118,7 @@ class Restoration(SafeDirectories):
         node = os.uname().nodename
         self.left = {entry["path"]: entry["state"] for entry in list_left_files(manifest) if entry["node"] == node}
         self.whole = set()  # files (first names) that are present
-        self.modes = []  # what is given its mode at the end, as it may forbid to put something in it
+        self.modes = []  # what is given its mode at the end, as it may forbid creating anything in it
 
     def restore(self):
         """Restore everything.
@@ -146,9 +146,9 @@ class Restoration(SafeDirectories):
             raise
 
     def _is_present(self, entry, path, beneath):
-        """Whether path is there as the image has it; False also for what this very job left here and nobody touched since.
+        """Whether path is present as the image has it; False also for what this very job left here and nobody has touched since.
 
-        :raises HookError: REFUSED when something else is there
+        :raises HookError: REFUSED when something else has its name
         """
         try:
             parent = self.open_directory(os.path.dirname(path), beneath)
@@ -173,7 +173,7 @@ class Restoration(SafeDirectories):
             os.close(parent)
 
     def link(self, entry, name, parent):
-        """Give the file or pipe of an entry, which is there under its first name, another one in a directory (descriptor)."""
+        """Link the file or pipe of an entry, which is present under its first name, to another one in a directory (descriptor)."""
         first = self.open_directory(os.path.dirname(entry["path"]), entry["beneath"])
         try:
             os.link(os.path.basename(entry["path"]), name, src_dir_fd=first, dst_dir_fd=parent, follow_symlinks=False)

@@ -1,6 +1,6 @@
-"""Whole scratch directories travel with the image, each as one tar archive, and come back where there is none or an empty one.
+"""Whole scratch directories travel with the image, each as one tar archive, and are restored if there is no such directory or an empty one.
 
-Owner is the job's owner, links stay links, modes, groups and times are kept; sockets are the engine's, holes are filled.
+The owner is the job's owner, links stay links, modes, groups and times are kept; sockets are the engine's, holes are filled.
 """
 import os
 import stat
@@ -106,7 +106,7 @@ def unpack_archive(image, name, target):
     for entry in os.listdir(part):
         os.rename(os.path.join(part, entry), os.path.join(target, entry))
     os.rmdir(part)
-    for member in reversed(directories):  # not before: what is put into a directory changes its time, and needs its mode
+    for member in reversed(directories):  # last: whatever is created in a directory changes its time, and needs its mode
         _set_attributes(os.path.join(target, member.name), member)
 
 
@@ -130,7 +130,7 @@ def empty_directory(path):
             for parent, directories, _files in os.walk(full):
                 for name in directories:
                     if not os.path.islink(os.path.join(parent, name)):
-                        os.chmod(os.path.join(parent, name), 0o700)  # else what is in it could not be removed
+                        os.chmod(os.path.join(parent, name), 0o700)  # else its contents could not be removed
             shutil.rmtree(full)
         else:
             os.unlink(full)

@@ -1,4 +1,4 @@
-"""Copying and comparing what files hold; what is sparse stays sparse."""
+"""Copying and comparing the data of files; what is sparse stays sparse."""
 import errno
 import os
 

@@ -1,1 +1,1 @@
-"""Where images lie, on which nodes, and how they get there."""
+"""Where images are stored, on which nodes, and how they are transferred."""

@@ -9,7 +9,7 @@ import os
 from ..errors import HookError, CANNOT_WRITE
 from ..units import format_bytes
 
-# What an image has beside the memory. CRIU 4.2.1, trees of 1 to 101 processes: 37 KiB and 7 files for each process, 4.5 KiB and a file for
+# What an image holds beside memory. CRIU 4.2.1, trees of 1 to 101 processes: 37 KiB and 7 files for each process, 4.5 KiB and a file for
 # each thread; a fiftieth is for what the job does until it stops.
 _BASE, _PER_PROCESS, _PER_THREAD, _SHARE = 1 << 20, 48 << 10, 8 << 10, 50
 _FILES, _FILES_PER_PROCESS = 24, 8
@@ -93,7 +93,7 @@ def check_store(directory, needed, store, reserve, user):
     :param store: its path, for the sentence (str)
     :param reserve: what must be left free (int, bytes)
     :param user: the user's name, for the sentence (str)
-    :raises HookError: CANNOT_WRITE when there is none; nothing is left in the directory
+    :raises HookError: CANNOT_WRITE when it has not; nothing is left in the directory
     """
     size, files = needed
     status = os.fstatvfs(directory)
@@ -120,7 +120,7 @@ def check_private(private, files):
 
     :param private: the private directory (private_dir.PrivateDirectory)
     :param files: how many files that may be, from estimate_need() (int)
-    :raises HookError: CANNOT_WRITE when there is none
+    :raises HookError: CANNOT_WRITE when it has not
     """
     size, available = files * _PER_FILE, private.get_free_space()
     if available is not None and size > available:
@@ -132,7 +132,7 @@ def check_private(private, files):
 def check_limit(size, used, limit, store, user):
     """Check that an image leaves its user within what the site allows him in a store.
 
-    For file systems without quotas: it counts what is there before the image is made, and nobody is kept from writing by other means.
+    For file systems without quotas: it counts the images present before this one is made, and keeps nobody from writing by other means.
 
     :param size, used, limit: of the image, of the user's images, and what he may have (int, bytes)
     :param store: its path, for the sentence (str)

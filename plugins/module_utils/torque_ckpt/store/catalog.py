@@ -1,4 +1,4 @@
-"""What images there are: found and examined as their owners.
+"""The images in a store: found and examined as their owners.
 
 Root reads the store down to the first directory that is a user's; from there on a child that is the user does the work,
 from directory descriptors and without following links. What an image says of itself is read here and nowhere else.
@@ -34,7 +34,7 @@ WHOLE, DAMAGED, REFUSED_HERE, WRITING, LEFTOVER = "whole", "damaged", "refused",
 
 
 def find_account(uid, gid):
-    """Return the User with this uid (int); where the account is gone but its files are not, a nameless one with this gid (int)."""
+    """Return the User with this uid (int); if the account is gone but its files are not, a nameless one with this gid (int)."""
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:
@@ -138,7 +138,7 @@ def map_job_directories(store, work, problems, only=None, also=(), answer=None, 
     :param work: called with the directory's path (str) and descriptor; its result must fit into JSON
     :param problems: list to which a sentence is added for each user whose images cannot be examined
     :param only: called with a path (str), returns whether work is wanted for it; default: for all
-    :param also: names in the store (list of str) to look for where a user cannot list it
+    :param also: names in the store (list of str) to look for if a user cannot list it
     :param answer, deadline: see privilege.as_user
     """
     if os.geteuid() and not os.access(store["path"], os.R_OK):  # a user may know his own directory in a store that he cannot list
@@ -171,7 +171,7 @@ def map_job_directories(store, work, problems, only=None, also=(), answer=None, 
 
 
 def count_used_bytes(store, user):
-    """As the user: return how much his images take in a store (dict).
+    """As the user: return how much space his images take in a store (dict).
 
     :param user: the user's name, for the sentence (str)
     :returns: bytes (int)
@@ -312,7 +312,7 @@ def examine_job_directory(path, descriptor, settings, thorough=False, wanted=Non
     :param settings: dict from config.load
     :param thorough: read every byte (bool)
     :param wanted: names of images (set of str), default all
-    :param prove: called with a manifest and its image's path; raises HookError when root did not seal it; None where that cannot be checked
+    :param prove: called with a manifest and its image's path; raises HookError when root did not seal it; None if that cannot be checked
     :param full: with the manifests, for few images (bool)
     :returns: {"job": str, "path": str, "images": list of {"name", "path", "state", "code", "problem", "bytes", "changed", "authentic",
         and of the manifest, or None: "generation", "created", "node", "bound", "compression", "plain_bytes", "engine", "engine_version";

@@ -79,7 +79,7 @@ class Draft:
     def publish(self):
         """Make the draft the image: flush it, then rename it in one step. An image of the same name is superseded.
 
-        :raises HookError: CANNOT_WRITE; the draft is still there then, and so is the other image
+        :raises HookError: CANNOT_WRITE; the draft and the other image still exist then
         """
         try:
             self._wait()

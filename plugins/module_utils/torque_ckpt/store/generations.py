@@ -1,4 +1,4 @@
-"""The images of a job, and what hooks that are gone left between them.
+"""The images of a job, and what crashed hooks left between them.
 
 An image has a hidden name until it is whole, and again when it goes. Nothing reads a hidden name, and it names the process that created it:
 what a hook that crashed left behind is swept away by the job's next checkpoint. Everything here runs as the job's owner.
@@ -79,7 +79,7 @@ def hide_name(name):
 def remove_directory(job_directory, name):
     """Remove a directory of ours that holds files only.
 
-    :raises OSError: the rest is still there then
+    :raises OSError: when something cannot be removed; the rest still exists then
     """
     directory = os.open(name, DIRECTORY, dir_fd=job_directory)
     try:

@@ -1,4 +1,4 @@
-"""Where images lie: the stores of this node, and the directory of a job's images in one.
+"""Where images are stored: the stores of this node, and the directory of a job's images in one.
 
 From a store downwards everything goes by directory descriptors, as the job's owner, without following links.
 """
@@ -95,7 +95,7 @@ def _flush_directory(name, directory):
 
 
 def _explain(error, path, descriptor=None):
-    """Return why something cannot be opened (str): a user whose uid differs on this node has no right to what is his.
+    """Return why something cannot be opened (str): a user whose uid differs on this node has no access to his own files.
 
     :param error: OSError
     :param path: it (str), beneath a directory (descriptor)

@@ -1,6 +1,6 @@
-"""Copies of images between a node and the server, where each node has a store of its own.
+"""Copies of images between a node and the server, if each node has a store of its own.
 
-pbs_mom removes the node's image when a copy to the server was made, and tries again, over what is there, when it failed. So an image
+pbs_mom removes the node's image when a copy to the server has succeeded, and tries again, over what exists, when it failed. So an image
 appears under its name whole and flushed, or not at all. Everything here runs as the job's owner.
 
 The server's checkpoint directory is either mounted on the node, or reached by sftp through the server's second sshd, which shows nothing
@@ -39,7 +39,7 @@ _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 def list_outdated(known, name, keep):
     """Return which images of the same job as name (str) are beyond the newest keep (int).
 
-    :param known: the generations of the images that are there (dict of int, by name); what has none is not touched
+    :param known: the generations of the existing images (dict of int, by name); what has none is not touched
     """
     job = split_image_name(name)
     images = []
@@ -308,13 +308,13 @@ def _list_leftovers(names):
 
 
 def copy_to_server(server, path, job, name, keep):
-    """Copy an image of this node to the server, and have no more than the newest there.
+    """Copy an image of this node to the server, and keep no more than the newest of the job's images there.
 
     :param server: MountedServer or SftpServer
     :param path: the image (str)
     :param job: name of the job's directory there (str)
     :param name: the image's name there (str)
-    :param keep: how many of the job's images are to be there (int)
+    :param keep: how many of the job's images are kept there (int)
     :returns: bytes copied (int)
     :raises HookError: CANNOT_WRITE; the node's image is as it was
     """
@@ -338,7 +338,7 @@ def copy_to_server(server, path, job, name, keep):
         if doomed:
             server.remove_images(job, doomed)
         _remove_older_images(path, remote_names, name, keep)
-    except OSError as error:  # the image is there
+    except OSError as error:  # the image has arrived
         syslog.log_event("copy", outcome="not removed", path=os.path.join(server.label, job), reason=_explain(error))
     return size
 
@@ -358,7 +358,7 @@ def _remove_older_images(path, remote_names, name, keep):
 
 
 def _is_present(directory, path):
-    """Whether the image (path) is in a directory (descriptor), each byte of it; None when there is nothing."""
+    """Whether the image (path) is in a directory (descriptor), each byte of it; None when nothing has its name."""
     try:
         image = os.open(os.path.basename(path), DIRECTORY, dir_fd=directory)
     except FileNotFoundError:
@@ -375,7 +375,7 @@ def _is_present(directory, path):
 def fetch_from_server(server, path, job, name):
     """Copy an image from the server to this node, unless it is here.
 
-    :param path: where pbs_mom wants it (str); the directory that holds it is there
+    :param path: where pbs_mom wants it (str); the directory that holds it exists
     :returns: bytes copied (int), 0 when it was here
     :raises HookError: NO_INPUT; nothing has its name here then
     """

@@ -1,1 +1,1 @@
-"""What the hooks tell people, the system log and Prometheus."""
+"""What the hooks report to people, the system log and Prometheus."""

@@ -1,4 +1,4 @@
-"""One sentence for people (stderr: pbs_mom makes it the job's comment), one line for the system log, and the counters."""
+"""One sentence for people (stderr: pbs_mom sets it as the job's comment), one line for the system log, and the counters."""
 import os
 import sys
 
@@ -24,9 +24,9 @@ class Report:
         self.code, self.sentence, self.settings = 0, "", None
 
     def log_success(self, **facts):
-        """Log and count that the hook did what it was asked to.
+        """Log and count the hook's success.
 
-        :param facts: outcome, engine (str), bytes (int), seconds, frozen_seconds (float), and what else the line is to hold
+        :param facts: outcome, engine (str), bytes (int), seconds, frozen_seconds (float), and the other facts of the line
         """
         self._write(dict(facts, job=self.job_id))
 
