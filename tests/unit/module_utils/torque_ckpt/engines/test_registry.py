@@ -72,7 +72,7 @@ def test_reason_is_the_first_error_or_else_the_last_line(output, wanted):
 
 
 def test_version_is_what_it_says(program):
-    assert criu.Criu(program('[ "$*" = --version ] || exit 1\necho "Version: 4.1.1"\necho "GitID: v4.1.1"\n')).version() == "4.1.1"
+    assert criu.Criu(program('[ "$*" = --version ] || exit 1\necho "Version: 4.1.1"\necho "GitID: v4.1.1"\n')).read_version() == "4.1.1"
 
 
 @pytest.mark.parametrize("text, why", [
@@ -81,7 +81,7 @@ def test_version_is_what_it_says(program):
 def test_version_that_it_does_not_say(program, text, why):
     path = program(text)
     with pytest.raises(HookError) as caught:
-        criu.Criu(path).version()
+        criu.Criu(path).read_version()
     assert str(caught.value) == "%s --version failed: %s" % (path, why)
     assert caught.value.code == errors.ENGINE
 
