@@ -127,13 +127,13 @@ def main():
     if fault:
         module.fail_json(msg="%s: the configuration of %s %s; correct engine_options" % (node, entry.name, fault))
     if module.check_mode:
-        module.exit_json(changed=False, **roundtrip.result("L1", [node], None, "check mode: no process is started", phases=[]))
+        module.exit_json(changed=False, **roundtrip.build_result("L1", [node], None, "check mode: no process is started", phases=[]))
     if os.geteuid() != 0:
         module.fail_json(msg="%s: engine_roundtrip must run as root to become user %s; use become" % (node, module.params["user"]))
     settings = {"engine": entry.name, "engine_options": module.params["engine_options"], "engine_timeout": module.params["timeout"]}
     try:
-        found = engine_roundtrip.run(settings, module.params["user"], module.params["directory"], module.params["timeout"])
-    except engine_roundtrip.NoPlace as error:
+        found = engine_roundtrip.run_round_trip(settings, module.params["user"], module.params["directory"], module.params["timeout"])
+    except engine_roundtrip.NoDirectory as error:
         module.fail_json(msg="%s: %s" % (node, error))
     module.exit_json(changed=False, **found)
 

@@ -206,18 +206,18 @@ def main():
     if fault:
         module.fail_json(msg="%s: hook_roundtrip: %s; nothing was done" % (node, fault))
     if module.check_mode:
-        module.exit_json(changed=False, state=state, **roundtrip.result(
+        module.exit_json(changed=False, state=state, **roundtrip.build_result(
             "L2", state.get("nodes", []), None, "check mode: no job is started", counters=[], phases=[]))
     if os.geteuid() != 0:
         module.fail_json(msg="%s: hook_roundtrip must run as root to play pbs_mom; use become" % node)
     if steps == ["abandon"] and not state:
-        module.exit_json(changed=False, state={}, **roundtrip.result("L2", [], None, "nothing was run", counters=[], phases=[]))
+        module.exit_json(changed=False, state={}, **roundtrip.build_result("L2", [], None, "nothing was run", counters=[], phases=[]))
     cause = hooks.make_round_trip(params, state, node)
     names = ("exit_status", "output_lines", "image_bytes", "compression", "engine", "refusals")
     facts = {name: state[name] for name in names if name in state}
     if "refusals" in state:
         facts["case"] = "refused"
-    module.exit_json(changed=False, state=state, **roundtrip.result(
+    module.exit_json(changed=False, state=state, **roundtrip.build_result(
         "L2", state.get("nodes", [node]), not cause, cause, counters=state.get("counters", []), phases=state.get("phases", []), **facts))
 
 

@@ -229,8 +229,8 @@ def main():
     if fault:
         module.fail_json(msg="%s: job_roundtrip: %s; nothing was done" % (host, fault))
     if module.check_mode:
-        module.exit_json(changed=False, **roundtrip.result("L3", params["path"], None, "check mode: no job is submitted",
-                                                           case=params["case"], counters=[], comments=[], states=[], phases=[]))
+        module.exit_json(changed=False, **roundtrip.build_result("L3", params["path"], None, "check mode: no job is submitted",
+                                                                 case=params["case"], counters=[], comments=[], states=[], phases=[]))
     if os.geteuid() != 0:
         module.fail_json(msg="%s: job_roundtrip must run as root to submit as another user; use become" % host)
     missing = [name for name in COMMANDS if not os.access(os.path.join(params["torque_directory"], name), os.X_OK)]
@@ -250,8 +250,8 @@ def main():
         version = None  # the verdict does not depend on it
     if version:
         trip.facts["torque"] = version
-    module.exit_json(changed=False, **roundtrip.result("L3", trip.nodes or params["path"], not cause, cause,
-                                                       phases=trip.phases.done, states=commands.states, **trip.facts))
+    module.exit_json(changed=False, **roundtrip.build_result("L3", trip.nodes or params["path"], not cause, cause,
+                                                             phases=trip.phases.done, states=commands.states, **trip.facts))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def judge_job(evidence, status, errors, job, output="the job's output", least=0)
     :param least: the counter of the image that it was restarted from last (int)
     :raises RoundTripError: when an undisturbed job would have left something else
     """
-    roundtrip.judge(evidence, status, "the job", output, least)
+    roundtrip.check_evidence(evidence, status, "the job", output, least)
     expected = ["%s starts" % job, "%s ends with %d" % (job, workload.STATUS)]
     if errors != expected:
         raise RoundTripError("the job's stderr is %s, expected %s" % (errors, expected))

@@ -11,7 +11,7 @@ import signal
 import time
 
 from ..torque_ckpt.job import identity
-from ..torque_ckpt.selftest.roundtrip import exit_status, spawn
+from ..torque_ckpt.selftest.roundtrip import get_exit_status, start_process
 from ..torque_ckpt.system import processes
 from ..torque_ckpt.system.command import wait_for_child
 from ..torque_ckpt.system.textfile import read_text
@@ -84,8 +84,8 @@ class Job:
             "PBS_TASKNUM": "1", "PBS_VERSION": "TORQUE-6.1.3",
         }
         home = self.user.home if os.path.isdir(self.user.home) else "/"
-        self.leader = spawn(os.path.join(self.hooks, "run"), ["/bin/bash"], environment, home,
-                            [reader, output, error], self.user, 0o077, LEAKED)
+        self.leader = start_process(os.path.join(self.hooks, "run"), ["/bin/bash"], environment, home,
+                                    [reader, output, error], self.user, 0o077, LEAKED)
         self.session_id = self.leader
         os.close(reader)
 
@@ -105,15 +105,15 @@ class Job:
                          self.directory, name, str(number), "-"]) + "  2>&1 1>/dev/null"
         reader, writer = os.pipe()
         null = os.open(os.devnull, os.O_RDWR)
-        pid = spawn("/bin/sh", ["-c", line], HOOK_ENVIRONMENT, self.private, [null, writer, null])
+        pid = start_process("/bin/sh", ["-c", line], HOOK_ENVIRONMENT, self.private, [null, writer, null])
         os.close(writer)
         os.close(null)
         status, said = wait_for_child(pid, reader, timeout)
         complaint = said.decode("utf-8", "replace").strip()[:4096]  # pbs_mom's buffer
         if status is None:
             raise MomError("checkpoint hook did not end within %d seconds and was killed" % timeout)
-        if exit_status(status) != 0:
-            raise MomError("checkpoint hook exited %d: %s" % (exit_status(status), complaint or "it said nothing on stderr"))
+        if get_exit_status(status) != 0:
+            raise MomError("checkpoint hook exited %d: %s" % (get_exit_status(status), complaint or "it said nothing on stderr"))
         return complaint
 
     def restart(self, name):
@@ -134,9 +134,9 @@ class Job:
         # pbs_mom gives it /dev/null; the file is for the validation's eyes only.
         complaint = os.open(self.complaint, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         self.status = None
-        self.leader = spawn(os.path.join(self.hooks, "restart"),
-                            [str(self.session_id), self.job_id, self.user.name, self.group, self.directory, name],
-                            HOOK_ENVIRONMENT, self.private, [null, null, complaint])
+        self.leader = start_process(os.path.join(self.hooks, "restart"),
+                                    [str(self.session_id), self.job_id, self.user.name, self.group, self.directory, name],
+                                    HOOK_ENVIRONMENT, self.private, [null, null, complaint])
         os.close(null)
         os.close(complaint)
 
@@ -148,11 +148,11 @@ class Job:
         reader, writer = os.pipe()
         null = os.open(os.devnull, os.O_RDWR)
         environment = dict(HOOK_ENVIRONMENT, HOME=self.user.home, PBS_JOBID=self.job_id)
-        pid = spawn(os.path.join(self.hooks, "copy"), ["-rpB", source, target], environment, "/", [null, null, writer], self.user)
+        pid = start_process(os.path.join(self.hooks, "copy"), ["-rpB", source, target], environment, "/", [null, null, writer], self.user)
         os.close(writer)
         os.close(null)
-        status, said = wait_for_child(pid, reader, timeout)
-        if status is None or exit_status(status) != 0:
+        status, said = listen(pid, reader, timeout)
+        if status is None or get_exit_status(status) != 0:
             words = said.decode("utf-8", "replace").strip() or "it said nothing"
             raise MomError("the copy from %s to %s failed: %s" % (source, target, words))
 
@@ -168,7 +168,7 @@ class Job:
         """Wait for the job's end; return its Exit_status (int)."""
         if not wait_until(self.ended, timeout):
             raise MomError("the job did not end within %d seconds" % timeout)
-        return exit_status(self.status)
+        return get_exit_status(self.status)
 
     def last_words(self):
         """Return what the restart hook said on stderr (str)."""

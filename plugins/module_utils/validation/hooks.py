@@ -209,7 +209,7 @@ class HookRoundTrip:
         words = " ".join((self.job.last_words() or self._read_file(self.error)).split())
         if self.job.ended():
             raise RoundTripError("the job ended at counter %d with status %d: %s"
-                                 % (self.read_counter(), roundtrip.exit_status(self.job.status), words or "it said nothing"))
+                                 % (self.read_counter(), roundtrip.get_exit_status(self.job.status), words or "it said nothing"))
         raise RoundTripError("the job made no progress within %d seconds (counter %d): %s; %s" % (
             self.timeout, self.read_counter(), words or "it said nothing", roundtrip.describe_processes(self.job.processes())))
 

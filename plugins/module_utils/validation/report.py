@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Results of round trips as a text table, JUnit XML and a JSON document: pure functions.
 
-A result is what roundtrip.result makes: level, nodes, passed (True, False or
+A result is what roundtrip.build_result makes: level, nodes, passed (True, False or
 None for "not run"), cause, and whatever evidence the level has.
 """
 import re

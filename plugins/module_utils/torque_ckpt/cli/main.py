@@ -368,8 +368,8 @@ def _run_selftest(stores, arguments, _config_path):
     settings = dict(stores.settings, engine_timeout=arguments.timeout)
     stores.problems[:] = []  # it uses neither stores nor keys
     try:
-        result = engine_roundtrip.run(settings, arguments.user, arguments.directory, arguments.timeout)
-    except engine_roundtrip.NoPlace as error:
+        result = engine_roundtrip.run_round_trip(settings, arguments.user, arguments.directory, arguments.timeout)
+    except engine_roundtrip.NoDirectory as error:
         raise HookError(SYSTEM, str(error))
     result = {name: value for name, value in result.items() if name not in ("level", "nodes")}
     engine = " ".join(filter(None, (result.get("engine", {}).get("name"), result.get("engine", {}).get("version")))) or settings["engine"]

@@ -1,4 +1,4 @@
-"""The proof of level L1: the engine freezes and revives a small tree of an ordinary user's on this node."""
+"""The proof of level L1: the engine freezes and revives a small tree of an ordinary user on this node."""
 import os
 import shutil
 import signal
@@ -23,20 +23,20 @@ def reap_children():
     return True
 
 
-class NoPlace(Exception):
-    """There is no place for the image; the text says why and what to do."""
+class NoDirectory(Exception):
+    """There is no directory for the image; the text says why and what to do."""
 
 
 class EngineRoundTrip:
-    """One round trip; .facts is what it found out."""
+    """One round trip; its results are in .facts."""
 
-    def __init__(self, settings, user, place, timeout):
+    def __init__(self, settings, user, directory, timeout):
         self.engine = registry.load_engine(settings)
         self.user = user
-        self.image = os.path.join(place, "image")
-        self.output = os.path.join(place, "output")
-        self.stop_file = os.path.join(place, "stop")
-        self.program = os.path.join(place, "program.py")
+        self.image = os.path.join(directory, "image")
+        self.output = os.path.join(directory, "output")
+        self.stop_file = os.path.join(directory, "stop")
+        self.program = os.path.join(directory, "program.py")
         self.timeout = timeout
         self.phases = roundtrip.Phases()
         self.facts = {"phases": self.phases.done}
@@ -52,8 +52,8 @@ class EngineRoundTrip:
         for path in (self.image, self.output):
             os.chown(path, self.user.uid, self.user.gid)
         command = self.engine.build_command([sys.executable, self.program, self.stop_file, "0.002", str(workload.STATUS)])
-        self.root = roundtrip.spawn(command[0], command[1:], {"PATH": "/bin:/usr/bin"}, "/",
-                                    [descriptors[0], descriptors[1], descriptors[1]], self.user)
+        self.root = roundtrip.start_process(command[0], command[1:], {"PATH": "/bin:/usr/bin"}, "/",
+                                            [descriptors[0], descriptors[1], descriptors[1]], self.user)
         for descriptor in descriptors:
             os.close(descriptor)
         self._await_progress(5, "before the dump")
@@ -70,26 +70,26 @@ class EngineRoundTrip:
             raise roundtrip.RoundTripError("killed processes did not go away within %d seconds" % self.timeout)
 
     def restore(self):
-        """Bring the tree back and wait until it works again."""
+        """Restore the tree and wait until it works again."""
         privilege.as_user(self.user, lambda: self.engine.restore(self.image), self.engine.restore_capabilities)
         self._await_progress(self.facts["counter_before"] + 5, "after the restore")
 
     def finish(self):
-        """Let the tree end by itself and judge its output."""
+        """Let the tree end by itself and check its output."""
         open(self.stop_file, "w").close()
         statuses = []
 
         def has_ended():
             pid, status = os.waitpid(self.root, os.WNOHANG)
             if pid:
-                statuses.append(roundtrip.exit_status(status))
+                statuses.append(roundtrip.get_exit_status(status))
             return bool(pid)
 
         if not wait_until(has_ended, self.timeout):
             raise roundtrip.RoundTripError("the restored tree did not end within %d seconds" % self.timeout)
         evidence = roundtrip.read_evidence(self.output)
         self.facts.update(exit_status=statuses[0], counter_after=evidence.counter)
-        roundtrip.judge(evidence, statuses[0], "the tree")
+        roundtrip.check_evidence(evidence, statuses[0], "the tree")
 
     def kill_tree(self):
         """Leave no process behind."""
@@ -99,7 +99,7 @@ class EngineRoundTrip:
 
     def list_processes(self):
         """Return the processes (list of processes.Process) of the tree."""
-        return [found for found in map(processes.read_process, processes.list_tree(self.root) if self.root else []) if found]
+        return [process for process in map(processes.read_process, processes.list_tree(self.root) if self.root else []) if process]
 
     def _await_progress(self, counter, when):
         if not wait_until(lambda: roundtrip.read_evidence(self.output).counter >= counter, self.timeout):
@@ -108,7 +108,7 @@ class EngineRoundTrip:
                 roundtrip.describe_processes(self.list_processes())))
 
 
-def attempt(trip):
+def try_round_trip(trip):
     """Do the round trip; return its cause of failure (str, empty when it passed)."""
     try:
         trip.facts["engine"] = {"name": trip.engine.name, "version": trip.engine.read_version()}
@@ -121,28 +121,28 @@ def attempt(trip):
         trip.kill_tree()
 
 
-def run(settings, user, directory, timeout):
-    """Do one round trip, as root; return its result (dict, roundtrip.result) with engine, counters, image_bytes, exit_status and phases.
+def run_round_trip(settings, user, directory, timeout):
+    """Do one round trip, as root; return its result (dict, from roundtrip.build_result) with engine, counters, size, exit status, phases.
 
     :param settings: dict with the engine's settings, as from config.load
     :param user: the ordinary user's name (str)
-    :param directory: where a temporary directory for the image is made (str)
+    :param directory: where a temporary directory for the image is created (str)
     :param timeout: seconds that each step may take (int)
-    :raises NoPlace: when that cannot be made
+    :raises NoDirectory: when that cannot be created
     """
     privilege.become_subreaper()  # the restored tree becomes ours
     facts = {"phases": []}
     try:
-        place = tempfile.mkdtemp(prefix="ckpt-torque-", dir=directory)
-        os.chmod(place, 0o755)
+        path = tempfile.mkdtemp(prefix="ckpt-torque-", dir=directory)
+        os.chmod(path, 0o755)
     except OSError as error:
-        raise NoPlace("cannot make a temporary directory in %s: %s; name another directory" % (directory, error.strerror))
+        raise NoDirectory("cannot make a temporary directory in %s: %s; name another directory" % (directory, error.strerror))
     try:
-        trip = EngineRoundTrip(settings, privilege.find_user(user), place, timeout)
+        trip = EngineRoundTrip(settings, privilege.account(user), path, timeout)
         facts = trip.facts
-        cause = attempt(trip)
+        cause = try_round_trip(trip)
     except HookError as error:
         cause = str(error)
     finally:
-        shutil.rmtree(place)
-    return roundtrip.result("L1", [os.uname().nodename], not cause, cause, **facts)
+        shutil.rmtree(path)
+    return roundtrip.build_result("L1", [os.uname().nodename], not cause, cause, **facts)

@@ -1,4 +1,4 @@
-"""What all round trips share: starting the workload, watching it, judging it, and their result's shape."""
+"""What all round trips share: starting the workload, watching it, checking its evidence, and their result's shape."""
 import os
 import stat
 import time
@@ -40,7 +40,7 @@ def parse_evidence(text):
     return Evidence(text) if whole_lines.ended else whole_lines
 
 
-def judge(evidence, status, subject="the job", output=None, least=0):
+def check_evidence(evidence, status, subject="the job", output=None, least=0):
     """Check what the program wrote and how it ended.
 
     :param evidence: workload.Evidence of all it wrote
@@ -62,7 +62,7 @@ def judge(evidence, status, subject="the job", output=None, least=0):
         raise RoundTripError("%s's exit status is %d, expected %d" % (subject, status, STATUS))
 
 
-def result(level, nodes, passed, cause, **facts):
+def build_result(level, nodes, passed, cause, **facts):
     """Return the record (dict) of one round trip, as validation_report takes it.
 
     :param level: "L1", "L2" or "L3"
@@ -79,27 +79,27 @@ def _describe_thread(pid, thread):
     fields = dict(line.split(":", 1) for line in read_text(path + "status").splitlines() if ":" in line)
     if not fields:
         return "over"
-    where, blocked = read_text(path + "wchan").strip("0"), fields["SigBlk"].strip().lstrip("0")
-    return fields["State"].split()[0] + (" in " + where if where else "") + (" without signals " + blocked if blocked else "")
+    function, blocked = read_text(path + "wchan").strip("0"), fields["SigBlk"].strip().lstrip("0")
+    return fields["State"].split()[0] + (" in " + function if function else "") + (" without signals " + blocked if blocked else "")
 
 
 def describe_processes(processes):
-    """Describe where processes (list of processes.Process) wait (str), for a sentence about ones that stand still."""
+    """Describe where processes (list of processes.Process) wait (str), for a sentence about ones that make no progress."""
     sentences = []
     for process in processes:
         try:
             threads = sorted(os.listdir("/proc/%d/task" % process.pid), key=int)
         except OSError:
             continue  # it has just ended
-        where = ", ".join(_describe_thread(process.pid, name) for name in threads)
-        sentences.append("process %d (%s) is %s" % (process.pid, process.name, where))
+        states = ", ".join(_describe_thread(process.pid, name) for name in threads)
+        sentences.append("process %d (%s) is %s" % (process.pid, process.name, states))
     return "; ".join(sentences) or "there is no process of it"
 
 
-def spawn(program, arguments, environment, directory, stdio, user=None, umask=0o022, leaked=()):
+def start_process(program, arguments, environment, directory, stdio, user=None, umask=0o022, leaked=()):
     """Start a program as the leader of a new session; return its pid (int).
 
-    :param stdio: three descriptors (ints), or paths (str) of files that are made as the user
+    :param stdio: three descriptors (ints), or paths (str) of files that are created as the user
     :param user: torque_ckpt.privilege.User or None for root
     :param leaked: descriptor numbers to occupy with a pipe, as pbs_mom does
     """
@@ -135,7 +135,7 @@ def spawn(program, arguments, environment, directory, stdio, user=None, umask=0o
         os._exit(127)
 
 
-def exit_status(status):
+def get_exit_status(status):
     """Return a wait status as TORQUE's Exit_status (int): 256 + signal for a killed job."""
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 256 + os.WTERMSIG(status)
 

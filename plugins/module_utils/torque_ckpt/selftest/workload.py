@@ -1,9 +1,9 @@
-"""The program that is frozen and revived, and how its evidence is judged.
+"""The program that is frozen and revived, and the check of its evidence.
 
 Each line it writes has passed through a pipe, a unix socket, an inet socket (a second pipe instead with an engine that restores none),
 a second process and a thread, and carries a secret that exists in its memory only. A
 gap, a repeat, a changed secret or a counter that starts anew cannot hide. It waits for no point in time: Python's own
-sleep and timeouts go by the time since boot, which is another on the next node.
+sleep and timeouts go by the time since boot, which differs on the next node.
 """
 import re
 

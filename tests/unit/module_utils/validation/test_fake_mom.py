@@ -49,7 +49,7 @@ def sleeper(stdio):
     started = []
 
     def start(environment, directory, **options):
-        pid = roundtrip.spawn(SLEEP, ["600"], environment, directory, stdio, **options)
+        pid = roundtrip.start_process(SLEEP, ["600"], environment, directory, stdio, **options)
         started.append(pid)
         assert wait_until(lambda: proc(pid, "stat").startswith("%d (sleep) S " % pid), 10)
         return pid
@@ -62,7 +62,7 @@ def sleeper(stdio):
 @pytest.mark.parametrize("code", [0, 1, 7, 127, 255])
 def test_exit_status_of_an_exit(code):
     done = subprocess.Popen(["/bin/sh", "-c", "exit %d" % code])
-    assert roundtrip.exit_status(os.waitpid(done.pid, 0)[1]) == code
+    assert roundtrip.get_exit_status(os.waitpid(done.pid, 0)[1]) == code
     done.returncode = code
 
 
@@ -70,12 +70,12 @@ def test_exit_status_of_an_exit(code):
 def test_exit_status_of_a_signal(number):
     done = subprocess.Popen([SLEEP, "600"])
     done.send_signal(number)
-    assert roundtrip.exit_status(os.waitpid(done.pid, 0)[1]) == 256 + number
+    assert roundtrip.get_exit_status(os.waitpid(done.pid, 0)[1]) == 256 + number
     done.returncode = -number
 
 
 def test_exit_status_of_a_core_dump():
-    assert roundtrip.exit_status(signal.SIGSEGV | 0x80) == 256 + 11
+    assert roundtrip.get_exit_status(signal.SIGSEGV | 0x80) == 256 + 11
 
 
 def test_spawn_session_directory_umask_environment(sleeper, tmp_path):
@@ -133,7 +133,7 @@ def test_spawn_stdio_that_is_in_its_own_way(tmp_path):
     try:
         os.dup2(out, 2)
         os.dup2(err, 1)
-        pid = roundtrip.spawn("/bin/sh", ["-c", "echo to-out; echo to-err >&2"], {}, "/", [null, 2, 1])
+        pid = roundtrip.start_process("/bin/sh", ["-c", "echo to-out; echo to-err >&2"], {}, "/", [null, 2, 1])
     finally:
         for number, descriptor in zip((1, 2), kept):
             os.dup2(descriptor, number)
@@ -161,8 +161,8 @@ def test_spawn_signals_are_a_shells(sleeper):
     ("/etc/passwd", "/", "cannot start /etc/passwd: [Errno 13] Permission denied: '/etc/passwd'\n"),
 ], ids=["no program", "no directory", "not executable"])
 def test_spawn_failure(stdio, tmp_path, program, directory, words):
-    pid = roundtrip.spawn(program, ["600"], {}, directory, stdio)
-    assert roundtrip.exit_status(os.waitpid(pid, 0)[1]) == 127
+    pid = roundtrip.start_process(program, ["600"], {}, directory, stdio)
+    assert roundtrip.get_exit_status(os.waitpid(pid, 0)[1]) == 127
     assert (tmp_path / "err").read_text() == words
 
 
@@ -451,7 +451,7 @@ def test_processes_and_kill(job, program, nobody):
         job.kill()
         assert job.processes() == []
         assert job.ended()
-        assert roundtrip.exit_status(job.status) == 256 + signal.SIGKILL
+        assert roundtrip.get_exit_status(job.status) == 256 + signal.SIGKILL
         assert [other.poll() for other in others] == [None] * 3
     finally:
         for other in others:
@@ -492,5 +492,5 @@ def test_ended_keeps_the_status(job, program):
     assert job.ended() is False
     job.run(str(job.place / "work/stdout"), str(job.place / "work/stderr"))
     assert wait_until(job.ended, 10)
-    assert job.ended() and roundtrip.exit_status(job.status) == 3
+    assert job.ended() and roundtrip.get_exit_status(job.status) == 3
     assert job.wait(0) == 3

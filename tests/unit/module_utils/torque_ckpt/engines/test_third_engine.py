@@ -77,7 +77,7 @@ class Counter:
         start = "import sys; sys.path.insert(0, %r); from torque_ckpt.hooks.run import main; sys.exit(main(sys.argv, %r))"
         null, output = os.open(os.devnull, os.O_RDONLY), os.open(self.output, os.O_CREAT | os.O_WRONLY, 0o600)
         os.chown(self.output, site.user.uid, site.user.gid)
-        self.leader = roundtrip.spawn("/usr/bin/python3", ["-IS", "-c", start % (code, site.config), program, self.stop, "0"],
+        self.leader = roundtrip.start_process("/usr/bin/python3", ["-IS", "-c", start % (code, site.config), program, self.stop, "0"],
                                       {"PATH": "/bin:/usr/bin", "PBS_JOBID": "12.head"}, "/", [null, output, output], site.user)
         os.close(null)
         os.close(output)

@@ -79,7 +79,7 @@ WHOLE = "1 1 1 aa\n2 2 2 aa\nend 2\n"
 
 
 def test_judge_of_what_is_as_it_should_be():
-    assert roundtrip.judge(Evidence(WHOLE), 7, least=2) is None
+    assert roundtrip.check_evidence(Evidence(WHOLE), 7, least=2) is None
 
 
 @pytest.mark.parametrize("text, status, least, words", [
@@ -92,17 +92,17 @@ def test_judge_of_what_is_as_it_should_be():
 ], ids=["gap", "no end", "nothing", "older image", "status", "zero"])
 def test_judge_of_what_is_not(text, status, least, words):
     with pytest.raises(roundtrip.RoundTripError) as caught:
-        roundtrip.judge(Evidence(text), status, "the tree", least=least)
+        roundtrip.check_evidence(Evidence(text), status, "the tree", least=least)
     assert str(caught.value) == words
 
 
 def test_judge_calls_the_output_what_it_is_told():
     with pytest.raises(roundtrip.RoundTripError, match="^what was delivered has no end; its last counter is 0$"):
-        roundtrip.judge(Evidence(""), 7, output="what was delivered")
+        roundtrip.check_evidence(Evidence(""), 7, output="what was delivered")
 
 
 def test_result():
-    assert roundtrip.result("L1", ["node1"], False, "broken", exit_status=3, phases=[]) == {
+    assert roundtrip.build_result("L1", ["node1"], False, "broken", exit_status=3, phases=[]) == {
         "level": "L1", "nodes": ["node1"], "passed": False, "cause": "broken", "exit_status": 3, "phases": []}
 
 
