@@ -1,4 +1,4 @@
-"""The hooks' configuration: one JSON file, written by the role checkpoint_hooks. SETTINGS says what is in it.
+"""The hooks' configuration: one JSON file, written by the role checkpoint_hooks. SETTINGS describes its content.
 
 A setting is one row here. Beside it stand the role's variable (defaults, meta/argument_specs.yml, vars), which a test compares with the
 row, and docs/reference/hooks-json.md, which is generated.
@@ -75,7 +75,7 @@ SETTINGS = (
 DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
 
 
-def _wrong(path, why):
+def _make_error(path, why):
     return HookError(CONFIG, "configuration %s %s; run the role checkpoint_hooks on this node" % (path, why))
 
 
@@ -91,23 +91,22 @@ def load(path, owner=0):
         with open(path, "rb") as stream:
             status = os.fstat(stream.fileno())
             if status.st_uid != owner or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise _wrong(path, "must be root's and writable by nobody else")
-            found = json.loads(stream.read().decode("utf-8"))
+                raise _make_error(path, "must be root's and writable by nobody else")
+            content = json.loads(stream.read().decode("utf-8"))
     except OSError as error:
-        raise _wrong(path, "cannot be read (%s)" % error.strerror)
+        raise _make_error(path, "cannot be read (%s)" % error.strerror)
     except ValueError as error:
-        raise _wrong(path, "is not JSON (%s)" % error)
-    unknown = sorted(set(found) - set(DEFAULTS)) if isinstance(found, dict) else ["(not an object)"]
+        raise _make_error(path, "is not JSON (%s)" % error)
+    unknown = sorted(set(content) - set(DEFAULTS)) if isinstance(content, dict) else ["(not an object)"]
     if unknown:
-        raise _wrong(path, "has unknown settings: %s" % ", ".join(unknown))
-    values = dict(DEFAULTS, **found)
+        raise _make_error(path, "has unknown settings: %s" % ", ".join(unknown))
+    values = dict(DEFAULTS, **content)
     for fault in find_faults(SETTINGS, values):
-        raise _wrong(path, fault)
-    values["stores"] = [dict(store, path=store["path"].rstrip("/") or "/") for store in values["stores"]]
-    engine = registry.find_entry(values["engine"])  # of an unknown one registry.load_engine() speaks
+        raise _make_error(path, fault)
+    engine = registry.find_entry(values["engine"])  # registry.load_engine() reports an unknown one
     if engine:
         fault = engine.find_fault(values["engine_options"])
         if fault:
-            raise _wrong(path, fault)
+            raise _make_error(path, fault)
         values["engine_options"] = engine.with_defaults(values["engine_options"])
     return values
