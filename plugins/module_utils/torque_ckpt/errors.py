@@ -45,14 +45,14 @@ LONGEST = 100
 """So much of a text that a job chose is in a sentence at most (characters)."""
 
 
-def shown(text):
-    """Return a text that a job chose (str) as a sentence may hold it: on one line, in ASCII, and cut."""
-    found = plain(text[:LONGEST + 1])  # what is longer is not looked at
-    return found if len(found) <= LONGEST else found[:LONGEST] + "..."
+def quote_text(text):
+    """Return a text that a job chose (str), quoted for a sentence: on one line, in ASCII, and cut."""
+    quoted = quote_name(text[:LONGEST + 1])  # what is longer is not read
+    return quoted if len(quoted) <= LONGEST else quoted[:LONGEST] + "..."
 
 
-def plain(name):
-    """Return a file's name (str) as a sentence may hold it: on one line, in ASCII."""
+def quote_name(name):
+    """Return a file's name (str), quoted for a sentence: on one line, in ASCII."""
     return ascii(name)[1:-1]
 
 

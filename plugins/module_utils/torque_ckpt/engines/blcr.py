@@ -10,7 +10,7 @@ import os
 import re
 import time
 
-from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, REFUSED, TEMPORARY, plain
+from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, REFUSED, TEMPORARY, quote_name
 from ..system import processes, strict_json
 from ..system.command import run
 from .base import Engine
@@ -331,4 +331,4 @@ class Blcr(Engine):
             if _describe_file(path) != recorded:
                 raise HookError(REFUSED, "%s, which the job has mapped, is not on this node as it was where the image was made; give "
                                 "the nodes the same programs and libraries (no prelink), or restart the job elsewhere; image kept"
-                                % plain(path))
+                                % quote_name(path))

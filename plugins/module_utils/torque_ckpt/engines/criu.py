@@ -3,7 +3,7 @@ import mmap
 import os
 import re
 
-from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, plain
+from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, quote_name
 from ..system import processes
 from ..system.command import run
 from ..system.privilege import CAP_CHECKPOINT_RESTORE, CAP_SETPCAP, CAP_SYS_PTRACE
@@ -64,7 +64,7 @@ def find_reason(output):
     """Return CRIU's own first error (str) out of what it printed."""
     errors = [line.strip() for line in _ERROR.findall(output)]
     lines = errors or output.strip().splitlines()[-1:] or ["it printed nothing"]
-    return plain(lines[0].strip())[:LONGEST]  # others may have written to its output
+    return quote_name(lines[0].strip())[:LONGEST]  # others may have written to its output
 
 
 def allows_execmem():

@@ -9,7 +9,7 @@ import os
 import resource
 import stat
 
-from ..errors import HookError, CANNOT_WRITE, plain
+from ..errors import HookError, CANNOT_WRITE, quote_name
 from ..system import mounts, processes, strict_json
 from ..units import format_bytes
 from . import scratch, sparse
@@ -92,7 +92,7 @@ class Load:
     def format_names(self):
         """Return the names of its files and trees (str) for a sentence."""
         names = self.trees + [names[0][0] for _file, names in sorted(self.files, key=lambda pair: -_count_allocated(pair[0].status))]
-        return ", ".join(map(plain, names[:3])) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
+        return ", ".join(map(quote_name, names[:3])) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
 
 # -- into the image -------------------------------------------------------------
@@ -106,10 +106,10 @@ def _copy_file(image, source, name, size, path):
             os.close(target)
             os.close(source)
     except OSError as error:
-        raise HookError(CANNOT_WRITE, "cannot copy %s into the image: %s; the job runs on" % (plain(path), error.strerror))
+        raise HookError(CANNOT_WRITE, "cannot copy %s into the image: %s; the job runs on" % (quote_name(path), error.strerror))
     if done != size:
         raise HookError(CANNOT_WRITE, "%s became shorter while it was copied into the image (%d bytes, had %d); the job runs on"
-                        % (plain(path), done, size))
+                        % (quote_name(path), done, size))
 
 
 def _open_files(files, opened):
@@ -182,7 +182,7 @@ class Capture:
         try:
             _open_files(self._load.files, opened)
         except OSError as error:
-            self._bound_reason = "%s cannot be read (%s)" % (plain(self._load.files[len(opened)][0].names[0]), error.strerror)
+            self._bound_reason = "%s cannot be read (%s)" % (quote_name(self._load.files[len(opened)][0].names[0]), error.strerror)
             for descriptor in opened:
                 os.close(descriptor)
         return opened

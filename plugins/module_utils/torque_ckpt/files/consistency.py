@@ -12,7 +12,7 @@ import os
 import stat
 import time
 
-from ..errors import HookError, CANNOT_WRITE, REFUSED, plain
+from ..errors import HookError, CANNOT_WRITE, REFUSED, quote_name
 from ..system import mounts
 from . import output
 
@@ -90,7 +90,7 @@ def flush_files(files):
             os.fsync(descriptor)
         except OSError as error:
             raise HookError(CANNOT_WRITE, "what the job wrote to %s could not be flushed: %s; the job runs on; see to that file "
-                            "system" % (plain(entry["path"]), error.strerror))
+                            "system" % (quote_name(entry["path"]), error.strerror))
         finally:
             os.close(descriptor)
 
@@ -146,7 +146,7 @@ def _describe_change(entry, status, table):
     if entry["append"] and same or _identify_file_system(entry["path"], os.path.realpath(entry["path"]), table) != entry["filesystem"]:
         return ""
     return "file %s, which the job has open, was %s after the image was made (its time is %s, was %s)" % (
-        plain(entry["path"]), "written to" if same else "replaced", _format_time(status.st_mtime_ns), _format_time(entry["mtime_ns"]))
+        quote_name(entry["path"]), "written to" if same else "replaced", _format_time(status.st_mtime_ns), _format_time(entry["mtime_ns"]))
 
 
 def check_files(files, allowed, rewritten=REFUSE):
@@ -159,7 +159,7 @@ def check_files(files, allowed, rewritten=REFUSE):
     """
     grown, remarks, table = [], [], mounts.read_mounts()
     for entry in files:
-        name, size = plain(entry["path"]), entry["size"]
+        name, size = quote_name(entry["path"]), entry["size"]
         try:
             status = _read_status(entry["path"])
         except OSError as error:
@@ -188,7 +188,7 @@ def check_files(files, allowed, rewritten=REFUSE):
 
 def _quote(path):
     import shlex  # for a sentence only
-    return plain(shlex.quote(path))
+    return quote_name(shlex.quote(path))
 
 
 class Truncation:
@@ -213,7 +213,7 @@ class Truncation:
                     os.close(descriptor)
             except OSError as error:
                 raise HookError(REFUSED, "file %s, which the job has open for appending, cannot be cut back to its %d bytes: %s; image kept"
-                                % (plain(entry["path"]), entry["size"], error.strerror))
+                                % (quote_name(entry["path"]), entry["size"], error.strerror))
 
     def after_thaw(self):
         """There is nothing left to do."""

@@ -6,7 +6,7 @@ Files without a name are the engine's.
 import os
 import stat
 
-from ..errors import HookError, SYSTEM, plain
+from ..errors import HookError, SYSTEM, quote_name
 from ..system import mounts, processes
 
 
@@ -170,7 +170,7 @@ def find_open_files(root, directories):
             process = processes.read_process(pid)
             if process is not None and _has_memory(pid):
                 raise HookError(SYSTEM, "cannot see what process %d (%s) of the job has open: %s; the job runs on"
-                                % (pid, plain(process.name), error.strerror))
+                                % (pid, quote_name(process.name), error.strerror))
         if sockets:
             _add_socket_directories(open_files, pid, sockets)
     return open_files

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from ..errors import HookError, REFUSED, SYSTEM, TEMPORARY, plain
+from ..errors import HookError, REFUSED, SYSTEM, TEMPORARY, quote_name
 from ..image import schema
 from ..system import mounts
 from . import scratch, sparse
@@ -32,12 +32,12 @@ def check_node(manifest, image_path):
 
 def _refused(path, why):
     return HookError(REFUSED, "%s, which the image carries, %s; move it away or restart the job on another node; image kept"
-                     % (plain(path), why))
+                     % (quote_name(path), why))
 
 
 def _unsafe(directory, nature):
     return HookError(REFUSED, "the directory %s, which files of the image belong into, is %s on this node; move it away or restart the "
-                     "job on another node; image kept" % (plain(directory), nature))
+                     "job on another node; image kept" % (quote_name(directory), nature))
 
 
 class SafeDirectories:
@@ -140,7 +140,7 @@ class Restoration(SafeDirectories):
             self.remove_created()
             where = error.filename if str(error.filename).startswith(entry["path"]) else entry["path"]  # in a tree
             raise HookError(TEMPORARY if error.errno in (errno.ENOSPC, errno.EDQUOT) else SYSTEM,
-                            "cannot put back %s: %s; image kept" % (plain(where), error.strerror))
+                            "cannot put back %s: %s; image kept" % (quote_name(where), error.strerror))
         except BaseException:
             self.remove_created()
             raise

@@ -5,7 +5,7 @@ The owner is the job's owner, links stay links, modes, groups and times are kept
 import os
 import stat
 
-from ..errors import HookError, CANNOT_WRITE, plain
+from ..errors import HookError, CANNOT_WRITE, quote_name
 from .open_files import format_state
 
 _PART = ".ckpt-torque-part"
@@ -72,7 +72,7 @@ def save_directory(image, name, path):
         status = os.lstat(path)
     except (OSError, tarfile.TarError) as error:
         raise HookError(CANNOT_WRITE, "cannot copy the directory %s into the image: %s; the job runs on"
-                        % (plain(path), getattr(error, "strerror", None) or error))
+                        % (quote_name(path), getattr(error, "strerror", None) or error))
     return {"mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "state": hash_directory(path)}
 
 
@@ -95,7 +95,7 @@ def unpack_archive(image, name, target):
         for member in archive:
             path = os.path.join(part, member.name)
             if os.path.normpath(path) != path or not path.startswith(part + "/"):
-                raise OSError(0, "the archive holds %s" % plain(member.name))
+                raise OSError(0, "the archive holds %s" % quote_name(member.name))
             if member.isdir():
                 os.mkdir(path, 0o700)
                 directories.append(member)

@@ -8,7 +8,7 @@ import json
 import os
 import time
 
-from ..errors import HookError, CANNOT_WRITE, DATA, REFUSED, SYSTEM, TEMPORARY, plain as plain_name
+from ..errors import HookError, CANNOT_WRITE, DATA, REFUSED, SYSTEM, TEMPORARY, quote_name
 from ..system import strict_json
 from ..system.dirfd import list_directory, open_file
 from . import compatibility, digest, schema
@@ -35,8 +35,8 @@ def _collect_files(private, directory, expected):
     strange = sorted(name for name in present if not expected(name))
     if strange:
         raise HookError(REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job runs on"
-                        % plain_name(strange[0]))
-    for name in list_directory(private):
+                        % quote_name(strange[0]))
+    for name in names_in(private):
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
         try:
             size, file_hash = hash_named_file(private, name, target)

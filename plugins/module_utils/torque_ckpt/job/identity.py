@@ -5,7 +5,7 @@ session, on another node, where the number may belong to anybody. A job's
 root process is verified by uid, start time and PBS_JOBID; after a restart it is
 found by the record that the restart hook, as root, left on this node.
 """
-from ..errors import HookError, GONE, REFUSED, shown
+from ..errors import HookError, GONE, REFUSED, quote_text
 from ..system import processes
 from ..torque import names
 from .records import JOB
@@ -69,9 +69,9 @@ def find_root_process(records, call, uid):
     owner = read_job_id(root.pid)
     if root.uid != uid or owner != call.job_id:
         raise HookError(REFUSED, "process %d is not job %s of %s (its uid is %d, its PBS_JOBID is %s); it was left alone"
-                        % (root.pid, call.job_id, call.user, root.uid, shown(owner) if owner else "not set"))
+                        % (root.pid, call.job_id, call.user, root.uid, quote_text(owner) if owner else "not set"))
     for member in filter(None, map(processes.read_process, processes.list_tree(root.pid))):
         if member.uid != uid or member.alien:
             raise HookError(REFUSED, "process %d (%s) of job %s runs with another user's rights; its memory must not become the user's: "
-                            "checkpoint the job when it has ended" % (member.pid, shown(member.name), call.job_id))
+                            "checkpoint the job when it has ended" % (member.pid, quote_text(member.name), call.job_id))
     return root

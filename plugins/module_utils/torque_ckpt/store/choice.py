@@ -7,7 +7,7 @@ that is named and damaged is refused: it may be only this node that cannot read 
 """
 import os
 
-from ..errors import HookError, TEMPORARY, plain
+from ..errors import HookError, TEMPORARY, quote_name
 from ..image import manifest
 from ..telemetry import syslog
 from . import generations, incarnation, location
@@ -76,8 +76,8 @@ def choose(job, directory, prove):
     return call, ""
 
 
-def _explain_choice(name, image, gone):
-    created = plain(str(image.manifest.get("created")))
+def _reason(name, image, gone):
+    made = quote_name(str(image.manifest.get("created")))
     if not gone:
         return "restarted from image %s of %s, newer than %s, of which the server knew" % (image.name, created, name)
     older = generations.get_epoch(image.name) < generations.get_epoch(name)

@@ -3,7 +3,7 @@ import os
 import sys
 
 from .. import phases
-from ..errors import HookError, SYSTEM, is_temporary, plain
+from ..errors import HookError, SYSTEM, is_temporary, quote_name
 from ..torque import contract
 from . import syslog
 
@@ -59,7 +59,7 @@ class Report:
             self.code = SYSTEM
             sentence = "unexpected %s: %s (line %d of %s)" % ((type(error).__name__, error) + _locate(error))
         # What a job or a program chose may be in it; it becomes the job's comment, which root looks at in a terminal.
-        self.sentence = "".join(char if char.isprintable() else plain(char) for char in " ".join(sentence.split()))
+        self.sentence = "".join(char if char.isprintable() else quote_name(char) for char in " ".join(sentence.split()))
         sys.stderr.write(self.sentence + "\n")
         sys.stderr.flush()
         if not reported:
