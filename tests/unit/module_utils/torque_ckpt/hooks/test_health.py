@@ -159,7 +159,7 @@ def test_records_that_others_could_change(node):
 def test_fault_of_the_hooks_own(node, monkeypatch):
     def fault(_path):
         raise ZeroDivisionError("division\nby zero")
-    monkeypatch.setattr(seal, "load", fault)
+    monkeypatch.setattr(seal, "load_keys", fault)
     assert health.find_complaint(node.config) == "unexpected ZeroDivisionError: division by zero"
 
 
