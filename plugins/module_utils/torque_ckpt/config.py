@@ -79,7 +79,7 @@ def _make_error(path, why):
     return HookError(CONFIG, "configuration %s %s; run the role checkpoint_hooks on this node" % (path, why))
 
 
-def load(path, owner=0):
+def load_settings(path, owner=0):
     """Read the configuration.
 
     :param path: the file (str)
@@ -108,5 +108,5 @@ def load(path, owner=0):
         fault = engine.find_fault(values["engine_options"])
         if fault:
             raise _make_error(path, fault)
-        values["engine_options"] = engine.with_defaults(values["engine_options"])
+        values["engine_options"] = engine.add_defaults(values["engine_options"])
     return values

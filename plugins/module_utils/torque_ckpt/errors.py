@@ -5,24 +5,24 @@ CAUSES = {}
 """What kind of failure an exit code (int) means, in one word (str): the label "cause" of the metrics."""
 
 
-def _code(code, cause):
+def _register_code(code, cause):
     CAUSES[code] = cause
     return code
 
 
 # sysexits(3): the exit code tells pbs_mom's log what kind of failure it was.
-USAGE = _code(os.EX_USAGE, "arguments")         # 64 the arguments are not pbs_mom's
-DATA = _code(os.EX_DATAERR, "image_damaged")    # 65 the image is not whole
-NO_INPUT = _code(os.EX_NOINPUT, "image_missing")  # 66 the image is missing or unreadable
-NO_USER = _code(os.EX_NOUSER, "account")        # 67 no such user or group on this node
-GONE = _code(os.EX_UNAVAILABLE, "job_not_here")  # 69 the job's processes are not here
+USAGE = _register_code(os.EX_USAGE, "arguments")         # 64 the arguments are not pbs_mom's
+DATA = _register_code(os.EX_DATAERR, "image_damaged")    # 65 the image is not whole
+NO_INPUT = _register_code(os.EX_NOINPUT, "image_missing")  # 66 the image is missing or unreadable
+NO_USER = _register_code(os.EX_NOUSER, "account")        # 67 no such user or group on this node
+GONE = _register_code(os.EX_UNAVAILABLE, "job_not_here")  # 69 the job's processes are not here
 NO_SERVER = os.EX_UNAVAILABLE                   # 69 pbs_server does not answer (torque-ckpt, which counts no failures)
-ENGINE = _code(os.EX_SOFTWARE, "engine")        # 70 the engine failed
-SYSTEM = _code(os.EX_OSERR, "system")           # 71 the operating system refused
-CANNOT_WRITE = _code(os.EX_CANTCREAT, "store")  # 73 the image cannot be stored
-TEMPORARY = _code(os.EX_TEMPFAIL, "temporary")  # 75 may work later or on another node
-REFUSED = _code(os.EX_NOPERM, "refused")        # 77 not this user's, not in a store of ours
-CONFIG = _code(os.EX_CONFIG, "configuration")   # 78 this node's hooks are set up wrongly
+ENGINE = _register_code(os.EX_SOFTWARE, "engine")        # 70 the engine failed
+SYSTEM = _register_code(os.EX_OSERR, "system")           # 71 the operating system refused
+CANNOT_WRITE = _register_code(os.EX_CANTCREAT, "store")  # 73 the image cannot be stored
+TEMPORARY = _register_code(os.EX_TEMPFAIL, "temporary")  # 75 may work later or on another node
+REFUSED = _register_code(os.EX_NOPERM, "refused")        # 77 not this user's, not in a store of ours
+CONFIG = _register_code(os.EX_CONFIG, "configuration")   # 78 this node's hooks are set up wrongly
 
 
 class HookError(Exception):

@@ -39,5 +39,5 @@ def test_options_of_the_engine_alone(written, case, tmp_path):
     path = tmp_path / "hooks.json"
     path.write_text(json.dumps(written[case]))
     path.chmod(0o600)
-    loaded = config.load(str(path), owner=os.geteuid())
-    assert loaded["engine_options"] == registry.find_entry(written[case]["engine"]).with_defaults(CASES[case][1])
+    loaded = config.load_settings(str(path), owner=os.geteuid())
+    assert loaded["engine_options"] == registry.find_entry(written[case]["engine"]).add_defaults(CASES[case][1])

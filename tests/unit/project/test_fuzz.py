@@ -96,7 +96,7 @@ def test_configurations_are_right_or_refused(place, found):
     path = place / "hooks.json"
     path.write_text(json.dumps(found))
     try:
-        values = config.load(str(path), owner=os.geteuid())
+        values = config.load_settings(str(path), owner=os.geteuid())
     except HookError as error:
         assert error.code == errors.CONFIG
         assert str(error).endswith("; run the role checkpoint_hooks on this node")

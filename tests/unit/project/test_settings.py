@@ -84,7 +84,7 @@ def test_a_role_of_the_engines_name_installs_it(entry):
 def test_entry_is_whole(entry):
     assert entry.load().name == entry.name
     assert set(inspect.signature(entry.load()).parameters) == {row.name for row in entry.options} | {"timeout"}
-    assert not entry.find_fault(entry.with_defaults({}))
+    assert not entry.find_fault(entry.add_defaults({}))
 
 
 ROWS_OF_ALL = config.SETTINGS + tuple(row for entry in registry.ENGINES for row in entry.options)

@@ -63,7 +63,7 @@ def describe_image(store, user, job_id, entry):
 class Stores:
     """The images in this host's stores, as far as we may see them.
 
-    :param settings: dict from config.load
+    :param settings: dict from config.load_settings
     """
 
     def __init__(self, settings):
@@ -399,7 +399,7 @@ def main(argv, config_path):
         if arguments.command is None:
             raise HookError(USAGE, "name a command; see %s --help" % top.prog)
         digest.load_modules()
-        stores = Stores(config.load(config_path))
+        stores = Stores(config.load_settings(config_path))
         code, data, lines = _WORK[arguments.command](stores, arguments, config_path)
         if arguments.json:
             sys.stdout.write(json.dumps(dict(data, problems=stores.problems), indent=1, sort_keys=True) + "\n")

@@ -150,7 +150,7 @@ def _find_candidates(settings, server, problems):
 def prune_orphans(settings, dry_run, report, problems, now=time.time):
     """Remove the images of jobs that the server no longer knows.
 
-    :param settings: dict from config.load
+    :param settings: dict from config.load_settings
     :param dry_run: only report what would be removed (bool)
     :param report: called with a fact (dict: kind, job, owner, path, bytes, action) for each directory in question; action is one
         of "removed", "would be removed", "waits until ..." and "not removed: ..."

@@ -115,7 +115,7 @@ def _find_sockets(pid):
     return {target for target in targets if target.startswith("socket:")}
 
 
-def _find_lost(pids):
+def _list_lost(pids):
     """Return what processes (pids) have that BLCR does not restore (list of str). BLCR itself reports none of it."""
     states = [getattr(processes.read_process(pid), "state", "") for pid in pids]
     counts = (("socket", len(set().union(*map(_find_sockets, pids)))),
@@ -130,7 +130,7 @@ def _create_file(directory, name):
     return os.open(os.path.join(directory, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _write_error(name, error):
+def _make_write_error(name, error):
     return HookError(CANNOT_WRITE, "cannot write %s of the image: %s; the job runs on" % (name, error.strerror))
 
 
@@ -152,10 +152,10 @@ class Blcr(Engine):
         self.restore_options = list(restore_options)
         self.timeout = timeout
         for command in _COMMANDS:
-            if not os.access(self._command(command), os.X_OK):
+            if not os.access(self._get_command_path(command), os.X_OK):
                 raise HookError(CONFIG, "%s is not in %s on this node; run the role blcr" % (command, path))
 
-    def _command(self, name):
+    def _get_command_path(self, name):
         return os.path.join(self.path, name)
 
     @property
@@ -165,7 +165,7 @@ class Blcr(Engine):
 
     def build_command(self, arguments):
         """See Engine. cr_run preloads the library without which BLCR cannot stop a process."""
-        return [self._command("cr_run"), "--"] + arguments
+        return [self._get_command_path("cr_run"), "--"] + arguments
 
     @staticmethod
     def find_difference(manifest, node):
@@ -186,10 +186,10 @@ class Blcr(Engine):
 
     def read_version(self):
         """See Engine."""
-        status, output = run([self._command("cr_checkpoint"), "--version"], self.timeout)
+        status, output = run([self._get_command_path("cr_checkpoint"), "--version"], self.timeout)
         match = re.search(r"version *(\S+)", output)
         if status != 0 or not match:
-            raise HookError(ENGINE, "%s --version failed: %s" % (self._command("cr_checkpoint"), find_reason(output)))
+            raise HookError(ENGINE, "%s --version failed: %s" % (self._get_command_path("cr_checkpoint"), find_reason(output)))
         return match.group(1)
 
     def check_node(self):
@@ -210,7 +210,7 @@ class Blcr(Engine):
         except BaseException:
             _resume(root, suspended)
             raise
-        threads, paths, lost = _list_threads(pids), _find_mapped_files(pids), _find_lost(pids)
+        threads, paths, lost = _list_threads(pids), _find_mapped_files(pids), _list_lost(pids)
         if not stop:
             _resume(root, suspended)
         mapped = {path: description for path, description in ((path, _describe_file(path)) for path in paths) if description}
@@ -218,16 +218,16 @@ class Blcr(Engine):
             with os.fdopen(_create_file(directory, DESCRIPTION), "w") as stream:
                 json.dump({"pids": threads, "suspended": suspended, "lost": lost, "mapped": mapped}, stream)
         except OSError as error:
-            raise _write_error(DESCRIPTION, error)
+            raise _make_write_error(DESCRIPTION, error)
 
     def _write_context(self, root, directory, meanwhile):
         try:
             context = _create_file(directory, CONTEXT)
         except OSError as error:
-            raise _write_error(CONTEXT, error)
+            raise _make_write_error(CONTEXT, error)
         try:
             # What is written is flushed with the rest of the image, when the job need not wait.
-            status, output = run([self._command("cr_checkpoint"), "--tree", str(root), "--stop", "--nosync", "-F", str(context)]
+            status, output = run([self._get_command_path("cr_checkpoint"), "--tree", str(root), "--stop", "--nosync", "-F", str(context)]
                                  + self.dump_options, self.timeout, meanwhile, [context])
         finally:
             os.close(context)
@@ -293,8 +293,8 @@ class Blcr(Engine):
         try:
             # The job has what cr_restart has open, and is left in its process group, which is the job's alone then: --restore-pgid finds
             # the group of two processes in use.
-            status, output = run([self._command("cr_restart"), "-F", str(context), "--stop", "--run-on-success", "exit %d" % _LEFT]
-                                 + self.restore_options, self.timeout, inherited=[context])
+            status, output = run([self._get_command_path("cr_restart"), "-F", str(context), "--stop", "--run-on-success", "exit %d" % _LEFT]
+                                 + self.restore_options, self.timeout, kept=[context])
         finally:
             os.close(context)
         if status != _LEFT:

@@ -156,15 +156,15 @@ class Criu(Engine):
             except OSError as error:
                 raise HookError(CANNOT_WRITE, "cannot write to the private place of this node: %s; the job runs on; free room there"
                                 % error.strerror)
-        status, output = self._call(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
-                                    action_script, meanwhile, "the job runs on; try again")
+        status, output = self._run_criu(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
+                                        action_script, meanwhile, "the job runs on; try again")
         if status != 0:
             raise HookError(TEMPORARY if _DISTURBED.match(find_reason(output)) else ENGINE,
                             "criu dump failed with status %d: %s; the job runs on" % (status, find_reason(output)))
         for name in links:
             os.unlink(os.path.join(directory, name))
 
-    def _call(self, arguments, action_script, meanwhile, consequence):
+    def _run_criu(self, arguments, action_script, meanwhile, consequence):
         """Run CRIU; consequence: what becomes of the job if CRIU hangs, the end of the sentence (str)."""
         strangers = []
 
@@ -209,8 +209,8 @@ class Criu(Engine):
 
     def restore(self, directory, action_script=None):
         """See Engine."""
-        status, output = self._call(["restore", "-d", "-D", directory], action_script, None,
-                                    "try again later or on another node; image kept")
+        status, output = self._run_criu(["restore", "-d", "-D", directory], action_script, None,
+                                        "try again later or on another node; image kept")
         if status != 0:
             if _PID_IN_USE.search(output):
                 raise HookError(TEMPORARY, "a process id of the image is in use on this node (criu: %s); "

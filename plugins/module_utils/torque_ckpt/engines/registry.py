@@ -31,7 +31,7 @@ class Entry:
         """Whether it runs on a kernel, a (major, minor)."""
         return self.first <= kernel and (self.last is None or kernel <= self.last)
 
-    def with_defaults(self, options):
+    def add_defaults(self, options):
         """Return options (dict) with the defaults of those that it lacks."""
         return dict({option.name: option.default for option in self.options}, **options)
 
@@ -40,7 +40,7 @@ class Entry:
         unknown = sorted(set(options) - {option.name for option in self.options})
         if unknown:
             return "has unknown settings: %s" % ", ".join("engine_options." + name for name in unknown)
-        return next(find_faults(self.options, self.with_defaults(options), "engine_options."), "")
+        return next(find_faults(self.options, self.add_defaults(options), "engine_options."), "")
 
 
 def _load_criu():
@@ -88,12 +88,12 @@ def find_entry(name):
 def load_engine(configuration):
     """Return the configured Engine.
 
-    :param configuration: dict with engine, engine_timeout and maybe engine_options, as from config.load
+    :param configuration: dict with engine, engine_timeout and maybe engine_options, as from config.load_settings
     :raises HookError: CONFIG for an engine that these hooks do not know, or that is not on this node
     """
     entry = find_entry(configuration["engine"])
     if entry is None:
         raise HookError(CONFIG, "engine %s is not known to these hooks (known: %s); set checkpoint_hooks_engine"
                         % (ascii(configuration["engine"]), ", ".join(sorted(list_names()))))
-    options = entry.with_defaults(configuration.get("engine_options", {}))
+    options = entry.add_defaults(configuration.get("engine_options", {}))
     return entry.load()(timeout=configuration["engine_timeout"], **options)

@@ -40,7 +40,7 @@ class NodeLocal:
     """
 
     def __init__(self, settings, root):
-        """:param settings: dict from config.load; root: pid of the job's root process (int)"""
+        """:param settings: dict from config.load_settings; root: pid of the job's root process (int)"""
         self._mounts = mounts.read_mounts()
         directories = _expand_names(settings["node_local_directories"], root)
         self.directories = [path for path in directories

@@ -47,7 +47,7 @@ class SafeDirectories:
     """
 
     def __init__(self, settings, uid, created=()):
-        """:param settings: dict from config.load; uid: the job owner's (int); created: see the class"""
+        """:param settings: dict from config.load_settings; uid: the job owner's (int); created: see the class"""
         self.uid = uid
         self.trusted = [os.path.realpath(name) for name in settings["node_local_directories"] if name.startswith("/")]
         self.created = list(created)
@@ -301,6 +301,6 @@ def _copy_out(image, entry, name, parent):
 def undo_restore(created, settings, uid):
     """Remove what an attempt created (list of dict).
 
-    :param settings: dict from config.load; uid: the job owner's (int)
+    :param settings: dict from config.load_settings; uid: the job owner's (int)
     """
     SafeDirectories(settings, uid, created).remove_created()

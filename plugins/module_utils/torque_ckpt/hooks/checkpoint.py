@@ -209,7 +209,7 @@ def _checkpoint_and_continue(job, target, staging, answer):
         return privilege.as_user(job.user, lambda: _make_image(job, target, staging, channel), job.engine.dump_capabilities, answer)
 
 
-def _checkpoint(job, started):
+def _checkpoint_job(job, started):
     """As root: write an image of the job; or hold one whose restart failed."""
     digest.load_modules()
     answer = seal.build_answer(job.keys, job.call, job.user)
@@ -247,5 +247,5 @@ def main(argv, config_path):
         with phases.measure("admit"):
             job = preflight.prepare_job(call, config_path, argv[0], report)
         with lock.hold_lock(job.records, "checkpoint", job.settings["lock_timeout"], _CONSEQUENCE):
-            _checkpoint(job, started)
+            _checkpoint_job(job, started)
     return report.code

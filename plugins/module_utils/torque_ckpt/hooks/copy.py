@@ -27,7 +27,7 @@ def main(argv, config_path):
     with Report("copy", names.find_job_id(copy.directory)) as report:
         if copy.out == copy.back:
             raise HookError(USAGE, "copy: one of source and target must be on this node; nothing was done")
-        started, settings = time.monotonic(), config.load(config_path)
+        started, settings = time.monotonic(), config.load_settings(config_path)
         server = transfer.find_server(settings["transfer_directory"], settings["transfer_ssh_config"], copy.account)
         if copy.out:
             size = transfer.copy_to_server(server, copy.source, copy.directory, copy.name, settings["depth"])

@@ -26,7 +26,7 @@ _DONE = "."
 def _check_node(config_path, report_step):
     """Check that the hooks can do their work here; report_step is called with what is checked next (str)."""
     environment.check_code(config_path)
-    settings = config.load(config_path)
+    settings = config.load_settings(config_path)
     seal.load_keys(settings["key_path"])
     engine = registry.load_engine(settings)
     engine.read_version()

@@ -11,7 +11,7 @@ class Job:
     """The job that one call of the checkpoint or restart hook is about.
 
     call      contract.Call: what pbs_mom asks for
-    settings  dict from config.load
+    settings  dict from config.load_settings
     user      privilege.User: the job's owner
     store     dict: the entry in the settings of the store where the job's images are
     engine    engines.base.Engine
@@ -48,5 +48,5 @@ def prepare_job(call, config_path, hook, report):
     :raises HookError: CONFIG, NO_USER or REFUSED
     """
     environment.check_code(config_path)
-    report.settings = config.load(config_path)
+    report.settings = config.load_settings(config_path)
     return Job(call, report.settings, hook, report)

@@ -154,7 +154,7 @@ def _restore_job(job):
     return restored, root
 
 
-def _restart(job, started):
+def _restart_job(job, started):
     """As root: restore the job, supervise it, end as it ends. Returns only by an exception; nothing of the job is left then."""
     with contextlib.ExitStack() as undo:
         undo.callback(_end_descendants)
@@ -175,7 +175,7 @@ def _restart(job, started):
         supervisor.end_as(status)
 
 
-def _prepare(call, config_path, hook, report):
+def _prepare_job(call, config_path, hook, report):
     """Return the Job, when this process can be its leader."""
     with phases.measure("admit"):
         job = failed_restart.wait_until_ready(lambda: preflight.prepare_job(call, config_path, hook, report))
@@ -189,12 +189,12 @@ def _prepare(call, config_path, hook, report):
 def _load_settings(config_path):
     """Return the configuration (dict), its defaults when it is wrong: that may be what failed."""
     try:
-        return config.load(config_path)
+        return config.load_settings(config_path)
     except HookError:
         return config.DEFAULTS
 
 
-def _assess(call, config_path, error, report):
+def _assess_failure(call, config_path, error, report):
     """Return the HookError by which the restart fails: a temporary one after a pause, or the lasting one after too many.
 
     Without the patch restart-status the job is held or queued again here, and the hook is killed.
@@ -221,8 +221,8 @@ def main(argv, config_path):
         environment.isolate_hook(contract.STATUS)
         privilege.avoid_oom_kill()
         try:
-            _restart(_prepare(call, config_path, argv[0], report), started)
+            _restart_job(_prepare_job(call, config_path, argv[0], report), started)
         except HookError as error:
-            raise _assess(call, config_path, error, report)
-    report_restart_failure(report.code, report.sentence)
+            raise _assess_failure(call, config_path, error, report)
+    restart_failed(report.code, report.sentence)
     return report.code

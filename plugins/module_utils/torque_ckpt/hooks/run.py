@@ -16,7 +16,7 @@ from ..telemetry.report import Report
 from ..torque import contract, names
 
 
-def _start(command):
+def _start_job(command):
     pid = os.fork()
     if pid:
         return pid
@@ -32,7 +32,7 @@ def _start(command):
         os._exit(127 if not os.path.exists(command[0]) else 126)
 
 
-def _under_engine(command, settings):
+def _wrap_command(command, settings):
     """Return the command (list of str) as the engine wants it; as it is where the engine is missing: a checkpoint will say so."""
     try:
         return registry.load_engine(settings).build_command(command)
@@ -51,12 +51,12 @@ def main(argv, config_path):
     with Report("run", job_id) as report:
         command = contract.parse_run(argv[1:])
         environment.check_code(config_path)
-        settings = config.load(config_path)
+        settings = config.load_settings(config_path)
         if os.getsid(0) != os.getpid():
             raise HookError(USAGE, "run: must be started by pbs_mom as the leader of a session; the job was not started")
         environment.close_descriptors()  # in an image they would be fatal
         supervisor.block_signals()
-        job = _start(_under_engine(command, settings))
-        environment.disable_core_dumps()  # the job has its own limit by now
+        job = _start_job(_wrap_command(command, settings))
+        environment.no_core_dumps()  # the job has its own limit by now
         supervisor.end_as(supervisor.supervise_job(job, Records(settings["run_directory"], job_id or "")))
     return report.code

@@ -22,7 +22,7 @@ _SEARCHES = 600
 """How often it searches at most: a process that waits for a file system cannot be ended."""
 
 
-def _came_back(member, uid, job_id, session, since):
+def _is_restored(member, uid, job_id, session, since):
     """Whether a Process came back with the hook: it is its user's, of this session or this job, and started since then (clock ticks)."""
     if member.uid != uid or member.start < since or member.state in "ZX":
         return False
@@ -37,7 +37,7 @@ def _end_restored_processes(uid, job_id, session, since):
     empty = 0
     for _attempt in range(_SEARCHES):
         members = [member for member in map(processes.read_process, map(int, filter(str.isdigit, os.listdir("/proc"))))
-                   if member and _came_back(member, uid, job_id, session, since)]
+                   if member and _is_restored(member, uid, job_id, session, since)]
         for member in members:
             processes.send_signal(processes.get_mark(member), signal.SIGKILL)
         empty = 0 if members else empty + 1

@@ -30,7 +30,7 @@ def write_record(records, leader, root, output=(), left=(), incarnation=None):
                         "incarnation": incarnation})
 
 
-def _find_recorded(records):
+def _find_recorded_root(records):
     record = records.read(JOB)
     if record is None:
         return None
@@ -44,7 +44,7 @@ def read_recorded(records, root, key):
     return record.get(key) or [] if record is not None and record["root"] == processes.get_mark(root) else []
 
 
-def _find_hinted(session_id):
+def _find_hinted_root(session_id):
     leader = processes.read_process(session_id) if session_id else None
     if leader is None or leader.session != leader.pid:
         return None
@@ -62,7 +62,7 @@ def find_root_process(records, call, uid):
     :param uid: the job owner's uid (int)
     :raises HookError: GONE when it is not on this node, REFUSED when that process is not this job's
     """
-    root = _find_recorded(records) or _find_hinted(call.session_id)
+    root = _find_recorded_root(records) or _find_hinted_root(call.session_id)
     if root is None or root.state in "ZX":
         raise HookError(GONE, "job %s has no running process started by the run or restart hook on this node "
                         "(session %s); was $checkpoint_run_exe set when it started?" % (call.job_id, call.session_id))

@@ -60,7 +60,7 @@ def hold_lock(records, activity, timeout, consequence):
     :raises HookError: TEMPORARY then; CONFIG or SYSTEM when there can be no lock
     """
     records.make_directory()
-    path = records.path(LOCK)
+    path = records.get_path(LOCK)
     deadline = time.monotonic() + timeout
     try:
         descriptor = _take_lock(path)

@@ -43,7 +43,7 @@ class Records:
         rootfiles.create_directory(self._run_directory)
         rootfiles.create_directory(self.directory)
 
-    def path(self, kind):
+    def get_path(self, kind):
         """Return where a record of this kind is kept (str)."""
         return "%s.%s" % (self.stem, kind)
 
@@ -54,7 +54,7 @@ class Records:
         :raises HookError: as make_directory()
         """
         self.make_directory()
-        path = self.path(kind)
+        path = self.get_path(kind)
         with open(path + ".new", "w") as stream:
             os.fchmod(stream.fileno(), 0o644 if kind == HOLDING else 0o600)  # whatever the umask
             json.dump(content, stream)
@@ -63,7 +63,7 @@ class Records:
     def read(self, kind):
         """Return the content of a record, or None when there is none that can be read."""
         try:
-            with open(self.path(kind)) as stream:
+            with open(self.get_path(kind)) as stream:
                 return json.load(stream)
         except (OSError, ValueError):
             return None
@@ -71,6 +71,6 @@ class Records:
     def drop(self, kind):
         """Remove a record, if there is one."""
         try:
-            os.unlink(self.path(kind))
+            os.unlink(self.get_path(kind))
         except OSError:
             pass

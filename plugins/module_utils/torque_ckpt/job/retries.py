@@ -35,7 +35,7 @@ def assess_failure(records, settings, error, sleep=time.sleep):
     so that the job is held.
 
     :param records: records.Records of the job
-    :param settings: dict from config.load
+    :param settings: dict from config.load_settings
     :param error: why the restart failed (HookError)
     :param sleep: called with the pause in seconds
     """

@@ -27,7 +27,7 @@ def write_note(records, suspended):
         records.write(HOLDING, {"hook": processes.get_mark(), "suspended": suspended})
     except OSError as error:
         raise HookError(SYSTEM, "cannot write %s: %s; the job runs on"
-                        % (records.path(HOLDING), error.strerror))
+                        % (records.get_path(HOLDING), error.strerror))
 
 
 def remove_note(records):

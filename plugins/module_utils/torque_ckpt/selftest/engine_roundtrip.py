@@ -124,7 +124,7 @@ def try_round_trip(trip):
 def run_round_trip(settings, user, directory, timeout):
     """Do one round trip, as root; return its result (dict, from roundtrip.build_result) with engine, counters, size, exit status, phases.
 
-    :param settings: dict with the engine's settings, as from config.load
+    :param settings: dict with the engine's settings, as from config.load_settings
     :param user: the ordinary user's name (str)
     :param directory: where a temporary directory for the image is created (str)
     :param timeout: seconds that each step may take (int)

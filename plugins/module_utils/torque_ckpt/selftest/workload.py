@@ -82,24 +82,24 @@ class Evidence:
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split()
             if self.ended:
-                self._problem("line %d comes after the end: %s" % (number, line))
+                self._add_problem("line %d comes after the end: %s" % (number, line))
             elif len(words) == 2 and words[0] == "end" and words[1] == str(self.counter):
                 self.ended = True
             elif len(words) != 4 or not re.fullmatch("[0-9]+", words[0]):
-                self._problem("line %d is damaged: %s" % (number, line[:80]))
+                self._add_problem("line %d is damaged: %s" % (number, line[:80]))
             else:
                 counter = int(words[0])
                 if counter != self.counter + 1:
-                    self._problem("counter %d follows %d (%s)" % (counter, self.counter, "gap" if counter > self.counter else "repeat"))
+                    self._add_problem("counter %d follows %d (%s)" % (counter, self.counter, "gap" if counter > self.counter else "repeat"))
                 if words[1] != words[0] or words[2] != words[0]:
-                    self._problem("line %d: pipe and sockets say %s, the thread says %s" % (number, words[1], words[2]))
+                    self._add_problem("line %d: pipe and sockets say %s, the thread says %s" % (number, words[1], words[2]))
                 if secret not in (None, words[3]):
-                    self._problem("line %d comes from another process: its secret is %s, was %s" % (number, words[3], secret))
+                    self._add_problem("line %d comes from another process: its secret is %s, was %s" % (number, words[3], secret))
                 secret = words[3]
                 self.counter = counter
         if text and not text.endswith("\n"):
-            self._problem("the last line is cut off")
+            self._add_problem("the last line is cut off")
 
-    def _problem(self, sentence):
+    def _add_problem(self, sentence):
         if len(self.problems) < 10:
             self.problems.append(sentence)

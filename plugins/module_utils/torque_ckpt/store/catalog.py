@@ -309,7 +309,7 @@ def examine_job_directory(path, descriptor, settings, thorough=False, wanted=Non
 
     :param path: the directory (str)
     :param descriptor: its descriptor
-    :param settings: dict from config.load
+    :param settings: dict from config.load_settings
     :param thorough: read every byte (bool)
     :param wanted: names of images (set of str), default all
     :param prove: called with a manifest and its image's path; raises HookError when root did not seal it; None if that cannot be checked

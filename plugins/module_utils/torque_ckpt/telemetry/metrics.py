@@ -121,7 +121,7 @@ def update_counters(settings, change):
 def count_call(settings, hook, facts):
     """Count one call of the checkpoint or restart hook.
 
-    :param settings: dict from config.load
+    :param settings: dict from config.load_settings
     :param hook: "checkpoint" or "restart"
     :param facts: outcome (str), bytes, seconds, frozen_seconds, phases (dict of float), and of a failure job, code, sentence (dict)
     """

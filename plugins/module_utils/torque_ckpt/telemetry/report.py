@@ -13,7 +13,7 @@ class Report:
 
     code      int: the hook's exit code, 0 until the body has failed
     sentence  str: why it failed
-    settings  dict from config.load, or None: before the configuration is read nothing can be counted
+    settings  dict from config.load_settings, or None: before the configuration is read nothing can be counted
 
     :param hook: the hook's name (str)
     :param job_id: the job's id (str), or None when the arguments hold none

@@ -177,7 +177,7 @@ class Job(fake_mom.Job):
         descriptor = os.open(shown, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             found = manifest.read_manifest(descriptor, shown)
-            seal.check_seal(seal.load_keys(config.load(self.lab.config)["key_path"]), found, shown)
+            seal.check_seal(seal.load_keys(config.load_settings(self.lab.config)["key_path"]), found, shown)
             if found["job_id"] != self.job_id or found["name"] != name:
                 raise Lost("image %s speaks of job %s, image %s" % (name, found["job_id"], found["name"]))
             manifest.check_files(descriptor, found, shown)

@@ -22,7 +22,7 @@ def write(tmp_path):
 
 def refusal(path, owner=None):
     with pytest.raises(HookError) as caught:
-        config.load(path, owner=os.geteuid() if owner is None else owner)
+        config.load_settings(path, owner=os.geteuid() if owner is None else owner)
     assert caught.value.code == errors.CONFIG
     beginning, end = "configuration %s " % path, "; run the role checkpoint_hooks on this node"
     assert str(caught.value).startswith(beginning) and str(caught.value).endswith(end)
@@ -30,7 +30,7 @@ def refusal(path, owner=None):
 
 
 def test_what_is_not_set_has_its_default(write):
-    assert config.load(write({"stores": STORES}), owner=os.geteuid()) == {
+    assert config.load_settings(write({"stores": STORES}), owner=os.geteuid()) == {
         "engine": "criu", "stores": STORES, "engine_options": {"path": "/usr/sbin/criu", "options": [], "stall": 30},
         "engine_timeout": 3600, "compression": "none", "compression_level": 0,
         "run_directory": "/run/ckpt-torque", "private_directory": "", "key_path": "/etc/ckpt-torque/manifest.key",
@@ -57,29 +57,29 @@ def test_what_is_set_counts(write):
               "changed_files": "report",
               "user_limit": 5, "transfer_directory": "/srv/copies", "transfer_ssh_config": "/etc/other",
               "copy_memory": True}
-    assert config.load(write(wanted), owner=os.geteuid()) == wanted
+    assert config.load_settings(write(wanted), owner=os.geteuid()) == wanted
 
 
 def test_loading_leaves_the_defaults_alone(write):
     before = json.dumps(config.DEFAULTS, sort_keys=True)
-    config.load(write({"stores": STORES, "engine": "blcr", "engine_options": {"dump_options": ["-v4"]}}), owner=os.geteuid())
+    config.load_settings(write({"stores": STORES, "engine": "blcr", "engine_options": {"dump_options": ["-v4"]}}), owner=os.geteuid())
     assert json.dumps(config.DEFAULTS, sort_keys=True) == before
 
 
 def test_options_of_an_unknown_engine_are_left_alone(write):
     """registry.load_engine() says which engines there are."""
     wanted = {"stores": STORES, "engine": "dmtcp", "engine_options": {"any": 1}}
-    assert config.load(write(wanted), owner=os.geteuid())["engine_options"] == {"any": 1}
+    assert config.load_settings(write(wanted), owner=os.geteuid())["engine_options"] == {"any": 1}
 
 
 def test_text_is_utf8_whatever_the_locale(write):
     path = write('{"stores": [{"path": "/ck\u00fc", "id": "main"}]}'.encode("utf-8"))
-    assert config.load(path, owner=os.geteuid())["stores"][0]["path"] == "/ck\u00fc"
+    assert config.load_settings(path, owner=os.geteuid())["stores"][0]["path"] == "/ck\u00fc"
 
 
 @pytest.mark.parametrize("mode", [0o400, 0o600, 0o640, 0o644, 0o444, 0o755])
 def test_a_file_that_only_its_owner_may_write_is_taken(write, mode):
-    assert config.load(write({"stores": STORES}, mode), owner=os.geteuid())["stores"] == STORES
+    assert config.load_settings(write({"stores": STORES}, mode), owner=os.geteuid())["stores"] == STORES
 
 
 @pytest.mark.parametrize("mode", [0o664, 0o646, 0o666, 0o620, 0o602])
@@ -95,7 +95,7 @@ def test_the_owner_is_root_when_nobody_says_otherwise(write, somebody):
     path = write({"stores": STORES})
     os.chown(path, somebody.uid, -1)
     with pytest.raises(HookError) as caught:
-        config.load(path)
+        config.load_settings(path)
     assert str(caught.value) == ("configuration %s must be root's and writable by nobody else; run the role checkpoint_hooks on this node"
                                  % path)
     assert caught.value.code == errors.CONFIG
@@ -189,7 +189,7 @@ def test_elements(tmp_path, change, why):
     path.write_text(json.dumps(dict({"stores": [{"path": "/x", "id": "a"}]}, **change)))
     path.chmod(0o644)
     with pytest.raises(HookError) as caught:
-        config.load(str(path), owner=os.geteuid())
+        config.load_settings(str(path), owner=os.geteuid())
     assert (caught.value.code, str(caught.value)) == (
         errors.CONFIG, "configuration %s %s; run the role checkpoint_hooks on this node" % (path, why))
 

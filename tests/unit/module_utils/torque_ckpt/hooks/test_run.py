@@ -44,7 +44,7 @@ def started(in_child):
         def work():
             before()
             supervisor.block_signals()
-            return supervisor.supervise_job(run._start(command), Records("/nonexistent", "12.head"))
+            return supervisor.supervise_job(run._start_job(command), Records("/nonexistent", "12.head"))
         return in_child(work)
     return start
 
@@ -94,7 +94,7 @@ def test_daemons_stay_beneath_the_shell(in_child, wait_until):
     """The root process keeps its descendants, whoever of them made them and ended."""
     def work():
         supervisor.block_signals()
-        root = run._start(["/bin/sh", "-c", "exec 3<&0; (cat <&3 & :); read line"])
+        root = run._start_job(["/bin/sh", "-c", "exec 3<&0; (cat <&3 & :); read line"])
         return len(wait_until(lambda: [pid for pid in processes.list_children(root) if processes.read_process(pid).name == "cat"]))
     reader, writer = os.pipe()
     kept = os.dup(0)

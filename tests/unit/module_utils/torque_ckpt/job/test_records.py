@@ -26,7 +26,7 @@ def test_record_is_written_read_and_dropped(tmp_path):
 
 def test_record_is_where_path_says(tmp_path):
     Records(str(tmp_path), "12[3].head").write(records.ATTEMPTS, {"failed": 1})
-    path = Records(str(tmp_path), "12[3].head").path(records.ATTEMPTS)
+    path = Records(str(tmp_path), "12[3].head").get_path(records.ATTEMPTS)
     assert path == str(tmp_path / "jobs" / "12[3].head.attempts")
 
 
@@ -37,7 +37,7 @@ def test_who_may_read_a_record(tmp_path, in_child, umask, kind, mode):
     def work():
         os.umask(umask)
         Records(str(tmp_path), "12.head").write(kind, {})
-        return os.stat(Records(str(tmp_path), "12.head").path(kind)).st_mode & 0o777
+        return os.stat(Records(str(tmp_path), "12.head").get_path(kind)).st_mode & 0o777
     assert in_child(work).result == mode
 
 
