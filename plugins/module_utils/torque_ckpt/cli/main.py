@@ -318,7 +318,7 @@ def _list_restarted_jobs(settings):
 
 
 def _is_node(config_path):
-    """Whether this host is one of the compute nodes, and not only one from which images are looked at."""
+    """Whether this host is one of the compute nodes, and not only one from which users inspect images."""
     nodes = node_records.read_records(config_path)
     return not nodes or any(record and record["node"] == os.uname().nodename for _name, record in nodes)
 

@@ -1,8 +1,8 @@
 """Images of jobs that the server no longer knows.
 
-With $remote_checkpoint_dirs TORQUE never removes an image. What is removed here: the directory of a job whose id is this
-server's, when the server itself says that it does not know the job, and that for longer than the grace time. Without an
-answer of the server nothing is removed. The first time that a job was seen unknown is kept in a file of root's.
+With $remote_checkpoint_dirs TORQUE never removes an image. This module removes the directory of a job whose id is this
+server's, if the server has answered for longer than the grace time that it does not know the job. Without an
+answer of the server nothing is removed. When a job was first seen unknown is kept in a file of root's.
 """
 import json
 import os
@@ -126,7 +126,7 @@ def remove_job_directory(store, path, user):
         finally:
             os.close(descriptor)
 
-    # Where the directory above is root's, the owner may empty his own but not remove it.
+    # If the directory above is root's, the owner may empty his own but not remove it.
     reason = catalog.run_as_owner(user, empty_and_remove) and _remove_empty_directory(store, path, by_root=True)
     if reason:
         raise HookError(SYSTEM, "%s is empty now, but cannot be removed: %s" % (path, reason))
@@ -155,7 +155,7 @@ def prune_orphans(settings, dry_run, report, problems, now=time.time):
     :param report: called with a fact (dict: kind, job, owner, path, bytes, action) for each directory in question; action is one
         of "removed", "would be removed", "waits until ..." and "not removed: ..."
     :param problems: list to which sentences are added
-    :raises HookError: NO_SERVER when the server does not answer, CONFIG when a store is not there; nothing was removed then
+    :raises HookError: NO_SERVER when the server does not answer, CONFIG when a store is missing; nothing was removed then
     """
     server = Server(settings["torque_directory"])
     remembered, unknown, grace = _read_state(settings), {}, settings["orphan_grace_days"] * DAY

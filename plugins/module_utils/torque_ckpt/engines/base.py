@@ -9,7 +9,7 @@ class Engine:
     dump_capabilities = ()
     """Capabilities (ints) that dump needs."""
     restore_capabilities = ()
-    """Capabilities (ints) that restore needs. An image says what the engine does with them, so as few as can be."""
+    """Capabilities (ints) that restore needs. An image decides what the engine does with them, so as few as can be."""
 
     stops = False
     """bool: whether a job that is to continue is stopped by signals for its image, so that somebody has to resume it."""

@@ -31,7 +31,7 @@ _MEMORY = re.compile(r"pages-[0-9]+\.img")
 _ERROR = re.compile(r"Error \([^)]*\): (.*)")
 _RIGHTS = re.compile(r"(core|creds)-[0-9]+\.img")
 _SPARE = 16
-"""How many more files of memory are made ready than the tree seems to need, beside as many again: it may fork until it is frozen."""
+"""How many more files of memory are prepared than twice what the tree seems to need: it may fork until it is frozen."""
 
 
 def _read_last_capability():

@@ -1,6 +1,6 @@
-"""Reading of CRIU's images what rights they would give to processes.
+"""Reads from CRIU's images which rights they would give to processes.
 
-CRIU gives each restored thread what its core image says, as far as CRIU itself may, and CRIU has capabilities that the job's
+CRIU gives each restored thread what its core image names, as far as CRIU itself may, and CRIU has capabilities that the job's
 owner does not have. So an image is read first, strictly: what is not as CRIU writes it is refused.
 
 A core image is two magic numbers, the length of an entry, and the entry, in the wire format of Protocol Buffers (images/core.proto

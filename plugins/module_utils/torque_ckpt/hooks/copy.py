@@ -1,7 +1,7 @@
 """$rcpcmd: what pbs_mom copies.
 
-pbs_mom calls it as the job's user with scp's arguments: an image goes to the server when it has been made, and comes from there before
-a restart (transfer.py). What is no image, the job's output, is scp's.
+pbs_mom calls it as the job's user with scp's arguments: an image goes to the server when it has been written, and comes from there
+before a restart (transfer.py). What is no image, the job's output, is left to scp.
 """
 import os
 import time

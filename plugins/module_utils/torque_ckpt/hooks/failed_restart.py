@@ -2,7 +2,7 @@
 
 There the end of the restart hook is the end of the job, and an empty file replaces the job's output. So the hook does not
 end: it leaves a note, has its own job held and waits. pbs_mom calls the checkpoint hook, which finds the note, publishes
-the image that could not be restarted, if it is there, under the new name, too, and ends the restart hook: the job is held.
+the image that could not be restarted, if it exists, also under the new name, and ends the restart hook: the job is held.
 For this, root on the nodes must be a manager or operator of the server. The checkpoint hook can do nothing where its own
 preconditions do not hold (store not mounted, say); there the restart hook waits until they do.
 """
@@ -63,7 +63,7 @@ def _set_comment(commands, job_id, sentence):
 
 
 def _comment_held_job(commands, job_id, sentence, temporary):
-    """When the job is held: put the sentence into its comment, in the place of pbs_mom's own; queue it again if temporary."""
+    """When the job is held: put the sentence into its comment, instead of pbs_mom's own; queue it again if temporary."""
     status, attributes = 0, ""
     while status == 0 and "job_state = C" not in attributes:
         time.sleep(0.5)
@@ -86,7 +86,7 @@ def _run_detached(work):
 
 
 def comment_job(job_id, sentence):
-    """Have the sentence (str) in the comment of a restarted job, in the place of pbs_mom's own; as far as the server lets root here."""
+    """Put the sentence (str) into the comment of a restarted job, instead of pbs_mom's own; as far as the server lets root of this node."""
     directory = find_commands()
     if directory:
         _run_detached(lambda: _set_comment(Commands(directory, _CONSEQUENCE), job_id, sentence))
@@ -116,7 +116,7 @@ def hold_job(records, call, error, report):
 
 
 def _publish_under_name(directory, image, image_path, described, name):
-    """Publish an image (descriptor) with this manifest (dict) under another name, too."""
+    """Publish an image (descriptor) with this manifest (dict) also under another name."""
     draft = Draft(directory, name)
     try:
         try:
@@ -136,7 +136,7 @@ def _publish_under_name(directory, image, image_path, described, name):
 
 
 def _present_image(job, name):
-    """As the user: publish the image name (str) under the name that pbs_mom now asks for, too."""
+    """As the user: publish the image name (str) also under the name that pbs_mom now asks for."""
     call = job.call
     image_path = os.path.join(call.directory, name)
     if call.signal == contract.CONTINUE:
@@ -156,7 +156,7 @@ def _present_image(job, name):
 
 
 def take_over_job(job, note, answer):
-    """As root, in the checkpoint hook: have the job held that a restart hook could not bring back, and end that hook.
+    """As root, in the checkpoint hook: have the job held that a restart hook could not restore, and end that hook.
 
     :param job: preflight.Job
     :param note: from read_note (dict)

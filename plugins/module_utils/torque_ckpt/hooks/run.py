@@ -33,7 +33,7 @@ def _start_job(command):
 
 
 def _wrap_command(command, settings):
-    """Return the command (list of str) as the engine wants it; as it is where the engine is missing: a checkpoint will say so."""
+    """Return the command (list of str) as the engine wants it; unchanged if the engine is missing: a checkpoint will report that."""
     try:
         return registry.load_engine(settings).build_command(command)
     except HookError as error:

@@ -1,4 +1,4 @@
-"""Work of the hook that must be done while the job stands still.
+"""Work of the hook that must be done while the job is frozen.
 
 The engine runs a program at that moment, the action script. To start Python there would cost more than all the work, so a
 child of the hook waits already: the program only wakes it, and the job stays frozen until it answers.
@@ -37,7 +37,7 @@ def open_channel(hook, records, user, consequence):
     """Give a Channel to the body of the with statement. To be used by root, who has the job's lock.
 
     :param hook: the hook's path (str); the action script is beside it
-    :param records: records.Records of the job; the pipes are there, since a store's file system may know no named pipes
+    :param records: records.Records of the job; the pipes lie beside them, since a store's file system may know no named pipes
     :param user: privilege.User whose part of the hook and engine use it
     :param consequence: what becomes of the job if there can be none, the end of the sentence (str)
     :raises HookError: SYSTEM then
@@ -103,7 +103,7 @@ class Worker:
             json.dump({"code": error.code, "sentence": error.sentence}, stream)
         except Exception as error:  # pylint: disable=broad-except
             json.dump({"code": SYSTEM, "sentence": "%s: %s" % (type(error).__name__, error)}, stream)
-        stream.flush()  # before the engine fails, which has the hook look for the reason
+        stream.flush()  # before the engine fails, after which the hook reads the reason
         os.write(answer, b"n\n")
 
     def _read_report(self):

@@ -106,7 +106,7 @@ def resume_abandoned_job(records, root, handled=None):
     """Resume a job that a dead hook has left stopped.
 
     :param root: pid of its root process (int)
-    :param handled: what an earlier call returned; that hook's work is not looked at again
+    :param handled: what an earlier call returned; that hook's note is not handled again
     :returns: the dead hook ([pid, start]) or what was given
     """
     note = records.read(HOLDING)

@@ -55,7 +55,7 @@ def check_evidence(evidence, status, subject="the job", output=None, least=0):
         raise RoundTripError("%s is not whole: %s" % (output, "; ".join(evidence.problems)))
     if not evidence.ended:
         raise RoundTripError("%s has no end; its last counter is %d" % (output, evidence.counter))
-    if evidence.counter < least:  # what made progress was another one, which a hold had not ended
+    if evidence.counter < least:  # the progress was that of an older process, which a hold had not ended
         raise RoundTripError("%s ended at %d, but its last image was made at %d: it is not from that image"
                              % (subject, evidence.counter, least))
     if status != STATUS:
