@@ -194,7 +194,7 @@ def main():
         arch=machine.machine,
         libc=os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else "",
         engines={entry.name: entry.load().probe(entry.add_defaults(options.get(entry.name, {}))) for entry in registry.ENGINES},
-        compressors=compressors.found(),
+        compressors=compressors.list_available(),
         key_ids=key_ids(module.params["key_path"]),
         node=compatibility.describe_node(),
         cpu_flags=sorted(field(read("/proc/cpuinfo"), "flags").split()),

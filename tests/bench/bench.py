@@ -205,7 +205,7 @@ def line(what, value, unit, wanted=""):
 
 
 def main():
-    user, engine = privilege.account(USER), registry.load_engine(config.load_settings(CONFIG))
+    user, engine = privilege.find_user(USER), registry.load_engine(config.load_settings(CONFIG))
     for what, turns, rest, program in (SMALL, LARGE):
         found = measure(engine, user, turns, rest, program)
         print("checkpoint of a %s (%s %s, image %.1f MB, median of %s, signal 0)" % (

@@ -245,15 +245,15 @@ def inspect_store(path, directory, user, made):
     """Return what can be seen without making anything (dict)."""
     found = {"store": path, "real_path": os.path.realpath(path), "id": "", "directory": directory, "mode": "", "exposed": "", "mount": {},
              "room": {}, "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
-    real, table = found["real_path"], mounts.table()
+    real, table = found["real_path"], mounts.read_mounts()
     if os.path.isdir(real):
         found.update(id=read_store_name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=find_exposed_part(real),
-                     mount=mounts.of(real, table)._asdict(), room=measure_free_space(real))
+                     mount=mounts.find_mount(real, table)._asdict(), room=measure_free_space(real))
         if user and os.geteuid() == 0:
             place = os.path.realpath(find_nearest_directory(directory))
-            found["quota"] = read_quota(mounts.of(place, table), place, user.uid)
+            found["quota"] = read_quota(mounts.find_mount(place, table), place, user.uid)
     elif not made:
-        found.update(exposed=find_exposed_part(real), mount=mounts.of(find_nearest_directory(real), table)._asdict())
+        found.update(exposed=find_exposed_part(real), mount=mounts.find_mount(find_nearest_directory(real), table)._asdict())
     return found
 
 

@@ -151,7 +151,7 @@ class Job:
         pid = start_process(os.path.join(self.hooks, "copy"), ["-rpB", source, target], environment, "/", [null, null, writer], self.user)
         os.close(writer)
         os.close(null)
-        status, said = listen(pid, reader, timeout)
+        status, said = wait_for_child(pid, reader, timeout)
         if status is None or get_exit_status(status) != 0:
             words = said.decode("utf-8", "replace").strip() or "it said nothing"
             raise MomError("the copy from %s to %s failed: %s" % (source, target, words))

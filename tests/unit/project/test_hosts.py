@@ -9,6 +9,8 @@ import tempfile
 import pytest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "molecule/shared/hosts.py"
+
+
 @pytest.fixture
 def machine():
     """A directory (pathlib.Path) that everybody can read, with the script and a bin directory of its own."""

@@ -294,7 +294,7 @@ class Blcr(Engine):
             # The job has what cr_restart has open, and is left in its process group, which is the job's alone then: --restore-pgid finds
             # the group of two processes in use.
             status, output = run([self._get_command_path("cr_restart"), "-F", str(context), "--stop", "--run-on-success", "exit %d" % _LEFT]
-                                 + self.restore_options, self.timeout, kept=[context])
+                                 + self.restore_options, self.timeout, inherited=[context])
         finally:
             os.close(context)
         if status != _LEFT:

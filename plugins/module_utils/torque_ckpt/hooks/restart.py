@@ -224,5 +224,5 @@ def main(argv, config_path):
             _restart_job(_prepare_job(call, config_path, argv[0], report), started)
         except HookError as error:
             raise _assess_failure(call, config_path, error, report)
-    restart_failed(report.code, report.sentence)
+    report_restart_failure(report.code, report.sentence)
     return report.code

@@ -57,6 +57,6 @@ def main(argv, config_path):
         environment.close_descriptors()  # in an image they would be fatal
         supervisor.block_signals()
         job = _start_job(_wrap_command(command, settings))
-        environment.no_core_dumps()  # the job has its own limit by now
+        environment.disable_core_dumps()  # the job has its own limit by now
         supervisor.end_as(supervisor.supervise_job(job, Records(settings["run_directory"], job_id or "")))
     return report.code

@@ -36,7 +36,7 @@ def _collect_files(private, directory, expected):
     if strange:
         raise HookError(REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job runs on"
                         % quote_name(strange[0]))
-    for name in names_in(private):
+    for name in list_directory(private):
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
         try:
             size, file_hash = hash_named_file(private, name, target)

@@ -138,7 +138,7 @@ def run_round_trip(settings, user, directory, timeout):
     except OSError as error:
         raise NoDirectory("cannot make a temporary directory in %s: %s; name another directory" % (directory, error.strerror))
     try:
-        trip = EngineRoundTrip(settings, privilege.account(user), path, timeout)
+        trip = EngineRoundTrip(settings, privilege.find_user(user), path, timeout)
         facts = trip.facts
         cause = try_round_trip(trip)
     except HookError as error:

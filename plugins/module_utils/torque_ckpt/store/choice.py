@@ -76,8 +76,8 @@ def choose(job, directory, prove):
     return call, ""
 
 
-def _reason(name, image, gone):
-    made = quote_name(str(image.manifest.get("created")))
+def _explain_choice(name, image, gone):
+    created = quote_name(str(image.manifest.get("created")))
     if not gone:
         return "restarted from image %s of %s, newer than %s, of which the server knew" % (image.name, created, name)
     older = generations.get_epoch(image.name) < generations.get_epoch(name)

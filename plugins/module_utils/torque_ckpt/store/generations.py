@@ -43,7 +43,7 @@ def list_images(job_directory, job_id=None):
     :param job_directory: descriptor from open_job_directory
     :param job_id: only this job's (str); pbs_mom 2.4 keeps the images of several in one directory
     """
-    found = []
+    images = []
     for name in list_directory(job_directory):
         if name.startswith("."):
             continue

@@ -108,7 +108,7 @@ class OwnIncarnation:
     def __init__(self, directory, job_id, generation):
         self.directory, self.job_id = directory, job_id
         self.before = _read_text(directory, job_id)
-        self.incarnation = privilege.ask(["incarnation", self.before, generation])
+        self.incarnation = privilege.ask_root(["incarnation", self.before, generation])
 
     def publish(self, draft):
         """Publish the image (Draft) that this life has made, the file first.
@@ -138,7 +138,7 @@ def begin_incarnation(directory, job_id, generation):
     :param generation: of the image that the job is restarted from (int)
     """
     before = _read_text(directory, job_id)
-    restore_text(directory, job_id, json.dumps(privilege.ask(["incarnation", None, generation])))
+    restore_text(directory, job_id, json.dumps(privilege.ask_root(["incarnation", None, generation])))
     return before
 
 

@@ -148,7 +148,7 @@ def test_settings_of_another_type(write, key, value, wanted):
 @pytest.mark.parametrize("path, wanted", [("/fast", "/fast"), ("/fast/", "/fast"), ("/fast//", "/fast"), ("/a/b/", "/a/b"), ("/", "/")])
 def test_path_of_a_store_ends_without_a_slash(write, path, wanted):
     stores = [{"path": path, "id": "fast"}, {"path": "/shared/ckpt", "id": "main"}]
-    assert config.load(write({"stores": stores}), owner=os.geteuid())["stores"] == [dict(stores[0], path=wanted), stores[1]]
+    assert config.load_settings(write({"stores": stores}), owner=os.geteuid())["stores"] == [dict(stores[0], path=wanted), stores[1]]
 
 
 @pytest.mark.parametrize("content", [{}, {"stores": []}, {"engine": "criu"}])

@@ -78,7 +78,7 @@ class Counter:
         null, output = os.open(os.devnull, os.O_RDONLY), os.open(self.output, os.O_CREAT | os.O_WRONLY, 0o600)
         os.chown(self.output, site.user.uid, site.user.gid)
         self.leader = roundtrip.start_process("/usr/bin/python3", ["-IS", "-c", start % (code, site.config), program, self.stop, "0"],
-                                      {"PATH": "/bin:/usr/bin", "PBS_JOBID": "12.head"}, "/", [null, output, output], site.user)
+                                              {"PATH": "/bin:/usr/bin", "PBS_JOBID": "12.head"}, "/", [null, output, output], site.user)
         os.close(null)
         os.close(output)
         self.status = None

@@ -14,6 +14,7 @@ from torque_ckpt.system import processes
 
 # Refusals
 
+
 def test_without_a_shell(hook):
     assert hook("run", []) == (errors.USAGE, "", "run: expected a shell and its arguments, got none; the job was not started\n")
 

@@ -13,6 +13,7 @@ from torque_ckpt.job.records import Records
 from torque_ckpt.system import privilege, processes
 from torque_ckpt.torque import contract
 
+
 def call_of(session_id, job_id="12.head", user="alice"):
     return contract.Call(session_id, job_id, user, None, "/shared/ckpt/12.head.CK", "ckpt.12.head.1", 15, None)
 
