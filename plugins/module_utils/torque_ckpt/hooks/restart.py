@@ -144,7 +144,7 @@ def _restore_job(job):
     digest.load_modules()
     incarnations = []
     with job.create_private_directory(_CONSEQUENCE) as staging:
-        answer = incarnation.answer_restart(job, incarnations, staging.answer(seal.build_answer(job.keys, job.call, job.user)))
+        answer = incarnation.answer_restart(job, incarnations, staging.build_answer(seal.build_answer(job.keys, job.call, job.user)))
         with frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE) as channel:
             restored = privilege.as_user(job.user, lambda: _restore_image(job, staging, channel), job.engine.restore_capabilities, answer)
     with contextlib.ExitStack() as undo:
