@@ -273,7 +273,7 @@ class Blcr(Engine):
         return self._read_description(directory)["lost"]
 
     def _read_description(self, directory):
-        return strict_json.read(DESCRIPTION, directory)
+        return strict_json.read_json(DESCRIPTION, directory)
 
     def is_memory(self, name):
         """See Engine. What the kernel restores by and what it restores is one file."""

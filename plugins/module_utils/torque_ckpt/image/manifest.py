@@ -94,7 +94,7 @@ def write_sealed(directory, manifest, name, seal):
     manifest = seal(dict(manifest, name=name))
     text = json.dumps(manifest, indent=1, sort_keys=True).encode("ascii") + b"\n"
     try:
-        strict_json.parse(text)  # otherwise no hook would read it
+        strict_json.parse_json(text)  # otherwise no hook would read it
         with open(os.open(schema.FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory), "wb") as stream:
             stream.write(text)
     except strict_json.Wrong as error:
@@ -110,7 +110,7 @@ def read_unchecked(directory):
 
     :raises OSError, ValueError: if there is none, or it is not a JSON object
     """
-    manifest = strict_json.read(schema.FILE, directory)
+    manifest = strict_json.read_json(schema.FILE, directory)
     if not isinstance(manifest, dict) or len(manifest) > schema.MOST:
         raise strict_json.Wrong("it is not an object of at most %d fields" % schema.MOST)
     return manifest

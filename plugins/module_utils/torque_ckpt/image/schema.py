@@ -212,5 +212,5 @@ def check_fields(manifest, *names):
 
 def check_manifest(manifest):
     """Raise KeyError, TypeError, ValueError or AttributeError if a manifest (dict) lacks a field or has one of another kind."""
-    strict_json.check(manifest, _KINDS[manifest["format"]])
+    strict_json.check_kind(manifest, _KINDS[manifest["format"]])
     check_fields(manifest, *[field.name for field in FIELDS if field.check])

@@ -87,7 +87,7 @@ def read_incarnation(directory, job_id):
 
 def _parse(text):
     try:
-        incarnation = strict_json.parse((text or "").encode("ascii", "replace"))
+        incarnation = strict_json.parse_json((text or "").encode("ascii", "replace"))
         good = isinstance(incarnation, dict) and set(incarnation) == set(_KINDS) and all(
             isinstance(incarnation[name], kind) and not isinstance(incarnation[name], bool) for name, kind in _KINDS.items())
         return incarnation if good else None

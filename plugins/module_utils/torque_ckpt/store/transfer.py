@@ -254,8 +254,8 @@ class SftpServer:
             try:
                 for number, name in enumerate(images):
                     try:
-                        numbers[name] = strict_json.read(str(number), directory)["generation"]
-                        strict_json.check(numbers[name], strict_json.number())
+                        numbers[name] = strict_json.read_json(str(number), directory)["generation"]
+                        strict_json.check_kind(numbers[name], strict_json.number())
                     except (OSError, ValueError, KeyError, TypeError):
                         numbers.pop(name, None)
             finally:

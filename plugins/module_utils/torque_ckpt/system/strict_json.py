@@ -62,7 +62,7 @@ def _check(value, depth):
                 _check(inner, depth - 1)
 
 
-def parse(text):
+def parse_json(text):
     """Return the value of a JSON text (bytes).
 
     :raises Wrong: if it is not JSON, or exceeds the limits
@@ -83,14 +83,14 @@ def parse(text):
     return value
 
 
-def read(name, directory):
+def read_json(name, directory):
     """Return the value of a JSON file in a directory (descriptor).
 
     :raises OSError: if it is not a file, or cannot be read
-    :raises Wrong: as parse() does
+    :raises Wrong: as parse_json() does
     """
     with open(open_file(directory, name), "rb") as stream:
-        return parse(stream.read(LARGEST + 1))
+        return parse_json(stream.read(LARGEST + 1))
 
 
 # -- as fields -------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ SECONDS = "a number of seconds", lambda value: type(value) in (int, float) and 0
 FLAG = "true or false", lambda value: isinstance(value, bool)
 
 
-def check(value, kind, where=""):
+def check_kind(value, kind, where=""):
     """Compare a value with the kind that it should be of.
 
     :param kind: one of the above; [kind] is a list of such; {name: kind} holds these and maybe others, name? being one that may be missing
@@ -123,13 +123,13 @@ def check(value, kind, where=""):
         for name, inner in kind.items():
             field = name.rstrip("?")
             if field in value:
-                check(value[field], inner, where + "." + field if where else field)
+                check_kind(value[field], inner, where + "." + field if where else field)
             elif name == field:
                 raise Wrong("%s is missing" % (where + "." + field if where else field))
     elif isinstance(kind, list):
         if not isinstance(value, list):
             raise Wrong("%s is not a list" % where)
         for index, inner in enumerate(value):
-            check(inner, kind[0], "%s[%d]" % (where, index))
+            check_kind(inner, kind[0], "%s[%d]" % (where, index))
     elif not kind[1](value):
         raise Wrong("%s is not %s" % (where, kind[0]))
