@@ -259,9 +259,9 @@ def inspect_store(path, directory, user, made):
 
 def try_transfer(user, copies, directory):
     """Return what came of copying an image to the server and back (dict as the module returns it)."""
-    server = transfer.place(copies["directory"], copies["ssh_config"], "%s@%s" % (user.name, copies["server"]))
+    server = transfer.find_server(copies["directory"], copies["ssh_config"], "%s@%s" % (user.name, copies["server"]))
     try:
-        return dict(privilege.as_user(user, lambda: transfer.attempt(server, directory, copies["job"])), refusal="")
+        return dict(privilege.as_user(user, lambda: transfer.try_transfer(server, directory, copies["job"])), refusal="")
     except HookError as error:
         return {"refusal": error.sentence}
 
