@@ -103,6 +103,7 @@ def load_settings(path, owner=0):
     values = dict(DEFAULTS, **content)
     for fault in find_faults(SETTINGS, values):
         raise _make_error(path, fault)
+    values["stores"] = [dict(store, path=store["path"].rstrip("/") or "/") for store in values["stores"]]
     engine = registry.find_entry(values["engine"])  # registry.load_engine() reports an unknown one
     if engine:
         fault = engine.find_fault(values["engine_options"])
