@@ -55,7 +55,7 @@ def write_manifest(directory, call, user, facts, seal, plain=None, private=None,
         pids            every process and thread id in the image (list of int)
         frozen_seconds  how long the engine held the job (float, seconds)
         spool           which of the files are the job's output, from output.save_output_files (list of dict)
-        and the fields from capture.save, capture.list_left_files and consistency.record_open_files
+        and the fields from Capture.after_thaw, capture.list_left_files and consistency.record_open_files
     :param seal: called with the manifest (dict), returns it with its seal (seal.ask_to_seal)
     :param plain: result of compression.compress_files (dict)
     :param private: directory in which the engine wrote its control files (descriptor); they are copied into the image. None if it

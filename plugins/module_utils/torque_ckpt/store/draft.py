@@ -84,7 +84,7 @@ class Draft:
         try:
             self._wait()
             if self._failure:
-                raise self._failure  # the kernel says it once only
+                raise self._failure  # the kernel reports it only once
             self._flush(list_directory(self.descriptor))
             os.fsync(self.descriptor)
             superseded = self._rename()
