@@ -110,5 +110,4 @@ def load_settings(path, owner=0):
         if fault:
             raise _make_error(path, fault)
         values["engine_options"] = engine.add_defaults(values["engine_options"])
-    values["stores"] = [dict(store, path=store["path"].rstrip("/") or "/") for store in values["stores"]]
     return values
