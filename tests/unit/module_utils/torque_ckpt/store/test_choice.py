@@ -1,5 +1,6 @@
 """Which image a job is restarted from, when pbs_mom names one that is gone, or not the newest."""
 import json
+import mmap  # noqa: F401 pylint: disable=unused-import; by root: users may not be able to read this interpreter
 import os
 import re
 from collections import namedtuple
