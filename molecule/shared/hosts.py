@@ -39,6 +39,8 @@ UPSTREAM = "https://github.com/adaptivecomputing/torque/archive/refs/heads/%s.ta
 SUITE = os.environ.get("CKPT_TORQUE_SUITE", "trixie")
 PACKAGES = ["systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "python3-apt", "iproute2", "procps", "ca-certificates"]
 USERS = {"alice": 1500, "bob": 1501}
+REMOVAL_PAUSES = (5, 15, 30)
+"""How long to wait before a container is removed once more whose processes have not ended yet (seconds)."""
 NEEDED = {"podman": "podman", "mmdebstrap": "mmdebstrap", "ssh-keygen": "openssh-client", "nsenter": "util-linux"}
 ROOM = 3 << 30  # bytes: image, its archive and what the roles install
 NAMESPACE = pathlib.Path("/run/ckpt-torque-hosts/mnt")
@@ -247,7 +249,7 @@ def start(group, host, tag):
         if done.returncode == 0:
             return True
     if found:
-        podman("rm", "--force", "--time=0", name)
+        remove_container(name)
     # A pids limit of 0 is none, as -1 is, and does not insist on the pids controller, which a mixed machine keeps in v1.
     for where in places_in_network(group, host):
         try:
@@ -260,7 +262,7 @@ def start(group, host, tag):
             # podman never gives back the address of a host that ended without its monitor, not even with the network's removal.
             if "is already allocated to container" not in str(failure):
                 raise
-            podman("rm", "--force", "--time=0", name)
+            remove_container(name)
     raise Failure("podman says that all addresses of network ckpt-%s are taken; end all hosts and reboot" % group)
 
 
@@ -366,9 +368,22 @@ def up(group):
     say("%s %s" % (", ".join("%s (%s)" % pair for pair in addresses.items()), "are up" if not all(there) else "were up"))
 
 
+def remove_container(name):
+    """Remove a container (name, str), if it exists. A process that waits for a disk ends later than podman waits for it."""
+    for pause in REMOVAL_PAUSES:
+        try:
+            podman("rm", "--force", "--time=0", "--ignore", name)
+            return
+        except Failure as failure:
+            if "could not be stopped" not in str(failure):
+                raise
+        time.sleep(pause)
+    podman("rm", "--force", "--time=0", "--ignore", name)
+
+
 def down(group):
     for host in HOSTS:
-        podman("rm", "--force", "--time=0", "--ignore", container(group, host))
+        remove_container(container(group, host))
     if subprocess.run(podman_command() + ["network", "exists", "ckpt-" + group], check=False).returncode == 0:
         podman("network", "rm", "--force", "ckpt-" + group)
     shutil.rmtree(place(group), ignore_errors=True)

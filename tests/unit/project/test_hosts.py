@@ -1,4 +1,5 @@
 """The test hosts say in one sentence what is missing on a machine, before they do anything."""
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -9,6 +10,38 @@ import tempfile
 import pytest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "molecule/shared/hosts.py"
+
+
+@pytest.fixture
+def script():
+    """The script as a module."""
+    spec = importlib.util.spec_from_file_location("hosts", str(SCRIPT))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("failures, reason, removed", [
+    (0, "", True), (2, "cannot remove container a as it could not be stopped: given PIDs did not die within timeout", True),
+    (9, "cannot remove container a as it could not be stopped: given PIDs did not die within timeout", False),
+    (1, "permission denied", False)])
+def test_container_whose_processes_end_late(script, monkeypatch, failures, reason, removed):
+    """It is removed when they have ended; what fails for another reason fails at once."""
+    calls = []
+
+    def podman(*arguments):
+        calls.append(arguments)
+        if len(calls) <= failures:
+            raise script.Failure(reason)
+    monkeypatch.setattr(script, "podman", podman)
+    monkeypatch.setattr(script, "REMOVAL_PAUSES", (0, 0, 0))
+    if removed:
+        script.remove_container("a")
+        assert len(calls) == failures + 1
+    else:
+        with pytest.raises(script.Failure, match=reason):
+            script.remove_container("a")
+        assert len(calls) == (4 if "stopped" in reason else 1)
 
 
 @pytest.fixture
