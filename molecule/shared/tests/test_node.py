@@ -10,8 +10,8 @@ FILES = sorted(str(path.relative_to(PACKAGE.parent)) for path in PACKAGE.rglob("
 PLAIN = ["stores", "engine_timeout", "compression", "compression_level", "run_directory",
          "private_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
          "lock_timeout", "state_directory", "metrics_directory", "torque_directory", "orphan_grace_days",
-         "node_down_action", "node_down_seconds", "node_down_share", "node_local_directories", "node_local_trees", "changed_files",
-         "truncate_append_only"]
+         "node_down_action", "node_down_seconds", "node_down_share", "node_local_directories", "node_local_trees", "changed_files"]
+SWITCHES = ["copy_memory", "truncate_append_only"]
 BYTES = {"0": 0, "1G": 1 << 30, "10G": 10 << 30, "64M": 64 << 20, "100M": 100 << 20}
 
 
@@ -80,7 +80,7 @@ def test_configuration(host, settings):
     wanted.update(engine="criu", engine_options=dict({"path": settings["criu_path"]},
                                                      **settings["checkpoint_hooks_engine_options"].get("criu", {})),
                   **{name: BYTES[settings["checkpoint_hooks_" + name]] for name in ("reserve", "user_limit", "node_local_bytes")},
-                  transfer_directory="", copy_memory=settings["checkpoint_hooks_copy_memory_enabled"])
+                  **{name: settings["checkpoint_hooks_%s_enabled" % name] for name in SWITCHES}, transfer_directory="")
     assert json.loads(file.content_string) == wanted
 
 
