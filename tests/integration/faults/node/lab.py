@@ -35,10 +35,13 @@ OWN = (PLACE, "/shared", "/var/lib/ckpt-torque", "/run", "/proc", "/sys", "/dev"
 """Where something may change while the hooks work: the lab itself, the shared directory, what the system writes."""
 
 ENTRY = """#!/usr/bin/python3 -IS
+import os
 import sys
 sys.path.insert(0, %r)
 from torque_ckpt.hooks.%s import main
-sys.exit(main(sys.argv, %r))
+code = main(sys.argv, %r)
+sys.stdout.flush()
+os._exit(code)
 """
 
 
