@@ -131,6 +131,46 @@ def test_record_follows_the_restarted_job(job, node1, node2):
     node2.ask("pkill -u bob; for i in $(seq 50); do [ -e /run/ckpt-torque/jobs/%s.json ] || exit 0; sleep 0.1; done; exit 1" % moved.id)
 
 
+BEGIN = r"""
+import os, signal, sys
+begun, program = sys.argv[1], sys.argv[2:]
+pid = os.fork()
+if pid == 0:
+    os.setsid()
+    for descriptor in (0, 1, 2):
+        os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+    if begun == "forked":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    os.execv(program[0], program)
+if begun == "started":
+    while open("/proc/%d/cmdline" % pid, "rb").read().split(b"\0")[2:3] != [program[0].encode()]:  # python3 -IS PROGRAM
+        pass
+    os.kill(pid, signal.SIGSTOP)
+print(pid)
+"""
+"""Begins a hook in a session of its own; it stands still before its execve, or right after."""
+
+
+@pytest.mark.parametrize("begun", ["forked", "started"])
+def test_hold_that_comes_before_the_job_is_back(job, node1, node2, begun):
+    """pbs_mom takes the job for running when it has started the restart hook."""
+    moved = job(node1)
+    moved.hold()
+    line = " ".join(map(str, moved.arguments()))
+    node2.ask("cat > /tmp/begin.py <<'X'\n%s\nX" % BEGIN)
+    hook = node2.ask("cd /; env -i PATH=/bin:/usr/bin python3 /tmp/begin.py %s %s/restart %s" % (begun, HOOKS, line))
+    assert node2.run("pgrep -u alice").out == ""
+    moved.node, moved.images = node2, moved.images + 1
+    node2.ask("(sleep 1.5; kill -CONT %s) > /dev/null 2>&1 < /dev/null &" % hook)
+    done = node2.hook("checkpoint", *(moved.arguments() + [15, "-"]))
+    assert (done.code, done.err) == (0, "")
+    assert node2.run("pgrep -u alice").out == ""
+    moved.move(node1)
+    assert moved.end() == 5
+    lines = moved.lines()
+    assert lines == [str(number) for number in range(1, len(lines) + 1)]
+
+
 # -- failures ---------------------------------------------------------------
 
 def unharmed(running, done, code, sentence):

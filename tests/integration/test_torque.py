@@ -450,6 +450,18 @@ def test_restart_hook_that_is_killed_with_the_job_back_leaves_nothing_of_it(qsub
     assert node2.run("pgrep -u alice").code == 1
 
 
+def test_hold_that_comes_before_the_job_is_back(qsub, node2):
+    """pbs_mom takes the job for running as soon as it has started the restart hook."""
+    job = qsub.counts()
+    job.hold()
+    node2.ask("cat > /tmp/stand_still.py <<'X'\n%s\nX\npython3 /tmp/stand_still.py > /dev/null 2>&1 < /dev/null &" % attackers.STAND_STILL)
+    job.release("node2")
+    job.hold()
+    assert node2.run("pgrep -u alice").code == 1
+    job.release("node1")
+    job.finish()
+
+
 # -- no user becomes root through TORQUE (D1, D2, D7); make torque-matrix shows that without our patches he does -----
 
 @pytest.mark.parametrize("name", sorted(proofs.ATTACKS))

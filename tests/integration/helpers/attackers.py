@@ -61,6 +61,24 @@ for attempt in range(2000):
 print(pid)
 """
 
+STAND_STILL = r"""
+# As root, in the place of a busy node: the restart hook stands still for three seconds as soon as pbs_mom has started it.
+import os, signal, time
+late = time.time() + %d
+hook = None
+while hook is None and time.time() < late:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%%s/comm" %% pid) as stream:
+                if stream.read() == "restart\n":
+                    hook = int(pid)
+        except OSError:
+            continue
+os.kill(hook, signal.SIGSTOP)
+time.sleep(3)
+os.kill(hook, signal.SIGCONT)
+""" % LASTING
+
 KILL_LATE = r"""
 # As root, in the place of what kills a hook: the restart hook, once the engine has brought the job back, before root's record is written.
 import os, signal, time

@@ -48,12 +48,12 @@ class Qjob:
 
     def until(self, reached, what, seconds=60):
         """Wait until reached(attributes) is true; return the attributes."""
-        deadline = time.time() + seconds
+        deadline = time.monotonic() + seconds
         while True:
             found = self.facts()
             if reached(found):
                 return found
-            assert time.time() < deadline, "job %s: %s within %d seconds; its state is %s, its comment: %s" % (
+            assert time.monotonic() < deadline, "job %s: %s within %d seconds; its state is %s, its comment: %s" % (
                 self.id, what, seconds, found.get("job_state", "unknown"), found.get("comment", "none"))
             time.sleep(0.2)
 
@@ -127,8 +127,8 @@ class Qjob:
 
     def clean(self):
         if self.id:
-            deadline = time.time() + 30
-            while self.facts().get("job_state", "C") != "C" and time.time() < deadline:
+            deadline = time.monotonic() + 30
+            while self.facts().get("job_state", "C") != "C" and time.monotonic() < deadline:
                 self.head.run("%s/qdel %s" % (BIN, self.id))  # one that reaches a job while it is queued again does nothing
                 time.sleep(0.5)
         self.head.run("rm -rf %s %s/%s.CK" % (self.place, STORE, self.id))

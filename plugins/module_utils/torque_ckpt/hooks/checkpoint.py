@@ -18,7 +18,7 @@ from ..system import environment, privilege, processes
 from ..telemetry import syslog
 from ..telemetry.report import Report, describe_image
 from ..torque import contract
-from . import failed_restart, preflight, unheard_hold
+from . import failed_restart, ongoing_restart, preflight, unheard_hold
 
 _CONSEQUENCE = "the job runs on"
 """The end of the sentence when something fails before the job is touched."""
@@ -246,6 +246,7 @@ def main(argv, config_path):
         privilege.avoid_oom_kill()
         with phases.measure("admit"):
             job = preflight.prepare_job(call, config_path, argv[0], report)
+            ongoing_restart.wait_until_back(job)
         with lock.hold_lock(job.records, "checkpoint", job.settings["lock_timeout"], _CONSEQUENCE):
             _checkpoint_job(job, started)
     return report.code

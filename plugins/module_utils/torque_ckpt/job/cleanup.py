@@ -36,7 +36,7 @@ def _end_restored_processes(uid, job_id, session, since):
     """End what came back, until two searches find nothing."""
     empty = 0
     for _attempt in range(_SEARCHES):
-        members = [member for member in map(processes.read_process, map(int, filter(str.isdigit, os.listdir("/proc"))))
+        members = [member for member in map(processes.read_process, processes.list_pids())
                    if member and _is_restored(member, uid, job_id, session, since)]
         for member in members:
             processes.send_signal(processes.get_mark(member), signal.SIGKILL)

@@ -54,6 +54,15 @@ def _find_hinted_root(session_id):
     return members[0] if len(members) == 1 and members[0].group == members[0].pid else None
 
 
+def find_candidate(records, session_id):
+    """Return the Process that should be the job's root, from root's record or beneath the leader of this session, or None. Not verified.
+
+    :param records: records.Records of the job
+    :param session_id: what pbs_mom passes (int or None)
+    """
+    return _find_recorded_root(records) or _find_hinted_root(session_id)
+
+
 def find_root_process(records, call, uid):
     """Return the job's root Process, verified to be the job's.
 
@@ -62,7 +71,7 @@ def find_root_process(records, call, uid):
     :param uid: the job owner's uid (int)
     :raises HookError: GONE when it is not on this node, REFUSED when that process is not this job's
     """
-    root = _find_recorded_root(records) or _find_hinted_root(call.session_id)
+    root = find_candidate(records, call.session_id)
     if root is None or root.state in "ZX":
         raise HookError(GONE, "job %s has no running process started by the run or restart hook on this node "
                         "(session %s); was $checkpoint_run_exe set when it started?" % (call.job_id, call.session_id))

@@ -35,6 +35,20 @@ def read_process(pid):
                    int(uids[0]), name, len(set(uids)) > 1)
 
 
+def list_pids():
+    """Return the pids (list of int) of all processes of this node."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def read_arguments(pid):
+    """Return what pid was started with (list of bytes), its program first; at most 8 KiB of it, [] when there is no such process."""
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as stream:
+            return stream.read(8192).split(b"\0")
+    except OSError:
+        return []
+
+
 def get_mark(process=None):
     """Return the mark of a Process (default: this one), which no other has on this node: [pid, start]."""
     process = process or read_process(os.getpid())

@@ -1,0 +1,58 @@
+"""Waits for a restart of the same job: pbs_mom takes a job for running as soon as it has started the restart hook.
+
+A checkpoint that is asked for before the job is back would find no process of it; a hold would be refused and forgotten.
+"""
+import os
+import time
+
+from ..errors import HookError, TEMPORARY
+from ..job import identity
+from ..system import processes
+from . import failed_restart
+
+PATIENCE = 2
+"""How long a hook that pbs_mom has just started may go unseen: it has no name before its execve (seconds)."""
+
+_PAUSE = 0.05
+
+_PROGRAM = "restart"
+
+
+def find_restart_hook(program, job_id):
+    """Return the Process of a restart hook of this job on this node, or None. One of another user's is none.
+
+    :param program: its path (str)
+    :param job_id: the job's (str)
+    """
+    program, job_id = os.fsencode(program), os.fsencode(job_id)
+    for pid in processes.list_pids():
+        arguments = processes.read_arguments(pid)
+        if program in arguments and arguments[arguments.index(program) + 2:][:1] == [job_id]:
+            process = processes.read_process(pid)
+            if process and process.uid == os.getuid() and process.state not in "ZX":
+                return process
+    return None
+
+
+def _is_back(job):
+    """Whether the job's root process can be found, or its restart has failed and waits for this hook."""
+    root = identity.find_candidate(job.records, job.call.session_id)
+    return bool(root and identity.read_job_id(root.pid) == job.call.job_id or failed_restart.read_note(job.records))
+
+
+def wait_until_back(job):
+    """Wait until the job is back, or no restart hook is at work on it. Not to be called with the job's lock: that hook needs it.
+
+    :param job: preflight.Job
+    :raises HookError: TEMPORARY when that takes longer than the setting lock_timeout
+    """
+    program = os.path.join(os.path.dirname(job.hook), _PROGRAM)
+    started = time.monotonic()
+    while not _is_back(job):
+        hook, waited = find_restart_hook(program, job.call.job_id), time.monotonic() - started
+        if hook is None and waited > PATIENCE:
+            return
+        if hook is not None and waited > job.settings["lock_timeout"]:
+            raise HookError(TEMPORARY, "a restart (process %d) is at work on job %s; waited %d seconds; try again when it has ended; "
+                            "nothing was done" % (hook.pid, job.call.job_id, job.settings["lock_timeout"]))
+        time.sleep(_PAUSE)
