@@ -14,6 +14,7 @@ OWN = {
     "modules/torque_artifact.py": "BLCR is one of the two products that are built once",
     "modules/torque_artifact_info.py": "the same",
     "action/torque_artifact.py": "the same",
+    "filter/blcr.py": "sentences of its role",
     "filter/plan.py": "what blcr_info reports, and the sentence on a node without CRIU",
 }
 """Files beside the room engines that name one, and why."""

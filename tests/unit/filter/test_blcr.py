@@ -1,0 +1,22 @@
+"""In what nodes with the same kernel differ for BLCR."""
+import pytest
+from ansible_collections.ckpt.torque.plugins.filter import blcr
+
+LIBC = ("libc is not the same on all nodes with kernel 3.10.0 (node1, node3 2.17; node2 2.19), and an image restarts only where it is")
+LOCALE = ("locale is not the same on all nodes with kernel 3.10.0 (node3 C; node1, node2 de_DE), and an image restarts only where it is")
+PRELINK = ("prelink changes the programs of node1, and an image restarts only where they are the same; set blcr_undo_prelink_enabled")
+
+
+def report(libc, locale, prelinks=False):
+    return {"kernel": "3.10.0", "common": {"locale": locale, "libc": libc}, "prelinks": prelinks}
+
+
+@pytest.mark.parametrize("libc, locale, prelinks, undo_prelink, sentences", [
+    (("2.17", "2.17", "2.17"), ("C", "C", "C"), False, False, []),
+    (("2.17", "2.19", "2.17"), ("C", "C", "C"), False, False, [LIBC]),
+    (("2.17", "2.19", "2.17"), ("de_DE", "de_DE", "C"), True, False, [LIBC, LOCALE, PRELINK]),
+    (("2.17", "2.17", "2.17"), ("C", "C", "C"), True, True, []),
+])
+def test_differences(libc, locale, prelinks, undo_prelink, sentences):
+    peers = {"node%d" % number: report(*values) for number, values in enumerate(zip(libc, locale), 1)}
+    assert blcr.blcr_differences(dict(peers["node1"], prelinks=prelinks), peers, undo_prelink, "node1") == sentences

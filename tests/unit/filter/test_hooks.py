@@ -1,0 +1,41 @@
+"""Where the hooks of a host look for images, and when a key may seal them; test_key_rotation.py asks the role."""
+import pytest
+from ansible_collections.ckpt.torque.plugins.filter import hooks
+
+SHARED, OWN = {"path": "/shared/ckpt", "id": "default", "shared": True}, {"path": "/scratch/ckpt", "id": "local", "shared": False}
+SERVER = "/var/spool/torque/checkpoint"
+
+
+@pytest.mark.parametrize("stores, is_node, expected", [
+    ([SHARED, OWN], True, [("/shared/ckpt", "default"), ("/scratch/ckpt", "local")]),
+    ([SHARED, OWN], False, [("/shared/ckpt", "default"), (SERVER, "local")]),
+    ([OWN, dict(OWN, id="other")], False, [(SERVER, "local")]),
+    ([dict(OWN, shared="no")], False, [(SERVER, "local")]),
+    ([{"path": "/x", "id": "x"}], False, [("/x", "x")]),
+    ([SHARED, dict(SHARED, id="again")], True, [("/shared/ckpt", "default")]),
+])
+def test_stores(stores, is_node, expected):
+    assert hooks.hook_stores(stores, SERVER, is_node) == [{"path": path, "id": store_id} for path, store_id in expected]
+
+
+def ask(own, nodes, missing=()):
+    variables = {name: {} if ids is None else {"checkpoint_hooks_engine_info": {"key_ids": ids}} for name, ids in nodes.items()}
+    return hooks.early_key_reason("2026", own, variables, list(missing))
+
+
+@pytest.mark.parametrize("own, nodes, missing, reason", [
+    ([], {"node1": [], "node2": ["2025"]}, [], ""),
+    (["2026", "2025"], {"node1": ["2025"]}, ["node2"], ""),
+    (["2025"], {"node1": ["2025"], "node2": ["2025"]}, ["node3"], "node1, node2 do not have it yet"),
+    (["2025", "2026"], {"node1": ["2025", "2026"], "node2": ["2025"]}, [], "node2 does not have it yet"),
+    (["2025", "2026"], {"node1": ["2025"], "node2": ["2026", "2025"]}, [], ""),
+    (["2025", "2026"], {"node1": ["2025", "2026"], "node2": None}, [], ""),
+    (["2025", "2026"], {"node1": ["2025", "2026"]}, ["node2"], "nobody knows whether node2 has it: run site.yml without --limit"),
+    (["2025", "2026"], {}, ["node1", "node2"], "nobody knows whether node1, node2 have it: run site.yml without --limit"),
+])
+def test_key_that_is_to_seal(own, nodes, missing, reason):
+    assert ask(own, nodes, missing) == reason
+
+
+def test_node_that_reported_nothing():
+    assert hooks.early_key_reason("2026", ["2025"], {"node1": {"checkpoint_hooks_engine_info": {"failed": True}}}, []) == ""
