@@ -10,15 +10,15 @@ PATIENCE = 60
 class Commands:
     """TORQUE's commands on this host.
 
-    :param path: their directory (str)
-    :param consequence: what was not done when one of them fails, for the sentence (str), such as "nothing was removed"
+    :param path: their directory
+    :param consequence: what was not done when one of them fails, for the sentence, such as "nothing was removed"
     """
 
-    def __init__(self, path, consequence):
+    def __init__(self, path: str, consequence: str) -> None:
         self.path, self.consequence = path, consequence
 
-    def run(self, command, *arguments):
-        """Run a command; return its exit status (int), stdout and stderr (str).
+    def run(self, command: str, *arguments: str) -> "tuple[int, str, str]":
+        """Run a command; return its exit status, stdout and stderr.
 
         :raises HookError: NO_SERVER when it cannot be started or takes longer than PATIENCE
         """
@@ -28,13 +28,14 @@ class Commands:
             process = subprocess.run([path] + list(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                      env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"}, cwd="/", timeout=PATIENCE, check=False)
         except OSError as error:
+            reason = os.strerror(error.errno)  # type: ignore[arg-type]  # all that subprocess raises have a number
             raise HookError(NO_SERVER, "%s cannot be started: %s; set checkpoint_hooks_torque_directory to the directory of TORQUE's "
-                            "commands; %s" % (path, os.strerror(error.errno), self.consequence))
+                            "commands; %s" % (path, reason, self.consequence))
         except subprocess.TimeoutExpired:
             raise HookError(NO_SERVER, "%s did not answer within %d seconds; %s" % (path, PATIENCE, self.consequence))
         return process.returncode, process.stdout.decode("utf-8", "replace"), process.stderr.decode("utf-8", "replace")
 
-    def make_error(self, command, status, error):
-        """Return the HookError for a command (str) that ended with this status (int) and stderr (str)."""
+    def make_error(self, command: str, status: int, error: str) -> HookError:
+        """Return the HookError for a command that ended with this status and stderr."""
         return HookError(NO_SERVER, "pbs_server does not answer (%s exited %d: %s); %s"
                          % (command, status, " ".join(error.split()) or "it said nothing", self.consequence))

@@ -53,24 +53,24 @@ _IMAGE = re.compile(r"(?:.*/)?([A-Za-z0-9_.\[\]-]+\.CK)/+(ckpt\.[A-Za-z0-9_.\[\]
 _DIRECTORY = re.compile(r"(/[A-Za-z0-9_.,:@+=\[\]-]+)+")
 
 
-def _refuse(hook, argument, value, expected):
+def _refuse(hook: str, argument: str, value: str, expected: str) -> None:
     quoted = ascii(value if len(value) <= 80 else value[:77] + "...")
     raise HookError(USAGE, "%s: %s %s is not %s; nothing was done" % (hook, argument, quoted, expected))
 
 
-def _parse_number(hook, argument, value, expected):
+def _parse_number(hook: str, argument: str, value: str, expected: str) -> "int | None":
     if value == "-":
         return None
     return int(_check_match(hook, argument, value, _NUMBER, expected))
 
 
-def _check_match(hook, argument, value, pattern, expected, limit=255):
+def _check_match(hook: str, argument: str, value: str, pattern: "re.Pattern[str]", expected: str, limit: int = 255) -> str:
     if len(value) > limit or not pattern.fullmatch(value):
         _refuse(hook, argument, value, expected)
     return value
 
 
-def _parse_common(hook, argv):
+def _parse_common(hook: str, argv: "list[str]") -> dict:
     session, job, user, group, directory, name = argv
     _check_match(hook, "directory", directory, _DIRECTORY, "an absolute path of plain characters", 4095)
     if any(part in (".", "..") for part in directory.split("/")):
@@ -85,14 +85,14 @@ def _parse_common(hook, argv):
     }
 
 
-def _check_count(hook, argv, expected, meaning):
+def _check_count(hook: str, argv: "list[str]", expected: int, meaning: str) -> None:
     if len(argv) != expected:
         raise HookError(USAGE, "%s: expected %d arguments (%s), got %d; pbs_mom cuts lines over 1024 bytes, "
                         "so look for an overlong checkpoint directory; nothing was done" % (hook, expected, meaning, len(argv)))
 
 
-def parse_checkpoint(argv):
-    """Read the checkpoint hook's arguments (list of str, without the program) into a Call."""
+def parse_checkpoint(argv: "list[str]") -> Call:
+    """Read the checkpoint hook's arguments (without the program) into a Call."""
     _check_count("checkpoint", argv, 8, "session_id job_id user group directory name signal depth")
     values = _parse_common("checkpoint", argv[:6])
     signal = _parse_number("checkpoint", "signal", argv[6], "0 (continue) or 15 (hold)")
@@ -101,30 +101,31 @@ def parse_checkpoint(argv):
     return Call(signal=signal, depth=_parse_number("checkpoint", "depth", argv[7], "a number"), **values)
 
 
-def parse_restart(argv):
-    """Read the restart hook's arguments (list of str, without the program) into a Call."""
+def parse_restart(argv: "list[str]") -> Call:
+    """Read the restart hook's arguments (without the program) into a Call."""
     _check_count("restart", argv, 6, "session_id job_id user group directory name")
     return Call(signal=None, depth=None, **_parse_common("restart", argv))
 
 
-def find_job_id(argv):
-    """Return the job id (str) in a root hook's arguments (list of str, with the program), as it is, or None: for the report of a call
-    that may be wrong in everything."""
+def find_job_id(argv: "list[str]") -> "str | None":
+    """Return the job id in a root hook's arguments (with the program), as it is, or None: for the report of a call that may be wrong
+    in everything."""
     return argv[2] if len(argv) > 2 else None
 
 
-def parse_copy(argv):
-    """Read the copy hook's arguments (list of str, with the program) into a Copy; None when no image is to be copied."""
+def parse_copy(argv: "list[str]") -> "Copy | None":
+    """Read the copy hook's arguments (with the program) into a Copy; None when no image is to be copied."""
     source, target = argv[-2:] if len(argv) > 2 else ("", "")
     to_host, from_host = _REMOTE.fullmatch(target), _REMOTE.fullmatch(source)
-    image = _IMAGE.fullmatch((to_host or from_host).group(3)) if to_host or from_host else None
-    if image is None:
+    remote = to_host or from_host
+    image = _IMAGE.fullmatch(remote.group(3)) if remote else None
+    if not (remote and image):
         return None
-    return Copy(bool(to_host), bool(from_host), "%s@%s" % (to_host or from_host).group(1, 2), source, target, *image.groups())
+    return Copy(bool(to_host), bool(from_host), "%s@%s" % remote.group(1, 2), source, target, *image.groups())
 
 
-def parse_run(argv):
-    """Return the command (list of str) that the run hook starts: the shell and its arguments."""
+def parse_run(argv: "list[str]") -> "list[str]":
+    """Return the command that the run hook starts: the shell and its arguments."""
     if not argv:
         raise HookError(USAGE, "run: expected a shell and its arguments, got none; the job was not started")
     if not os.path.isabs(argv[0]):

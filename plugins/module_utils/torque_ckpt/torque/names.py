@@ -13,28 +13,28 @@ _DIRECTORY_SUFFIX = ".CK"
 _IMAGE = re.compile(r"(ckpt\..+)\.([0-9]+)")
 
 
-def is_job_id(text):
-    """Whether a text (str) has the form of a job id."""
+def is_job_id(text: str) -> bool:
+    """Whether a text has the form of a job id."""
     return JOB_ID_PATTERN.fullmatch(text) is not None
 
 
-def get_job_number(job_id):
-    """Return the number (str) of a job id such as "12.head" or "12[3].head"; elements of an array share it."""
-    return re.match("[0-9]*", job_id).group()
+def get_job_number(job_id: str) -> str:
+    """Return the number of a job id such as "12.head" or "12[3].head"; elements of an array share it."""
+    return re.split("[^0-9]", job_id, maxsplit=1)[0]
 
 
-def get_directory_name(job_id):
-    """Return the name (str) that pbs_mom gives to the directory of a job's images, "12.head.CK"."""
+def get_directory_name(job_id: str) -> str:
+    """Return the name that pbs_mom gives to the directory of a job's images, "12.head.CK"."""
     return job_id + _DIRECTORY_SUFFIX
 
 
-def find_job_id(directory_name):
-    """Return the job id (str) whose images a directory of this name (str) holds, None for any other name."""
+def find_job_id(directory_name: str) -> "str | None":
+    """Return the job id whose images a directory of this name holds, None for any other name."""
     job_id = directory_name[:-len(_DIRECTORY_SUFFIX)]
     return job_id if directory_name.endswith(_DIRECTORY_SUFFIX) and is_job_id(job_id) else None
 
 
-def split_image_name(name):
-    """Return what an image's name (str), "ckpt.12.head.1290000000", begins with (str) and its seconds since the epoch (int); or None."""
+def split_image_name(name: str) -> "tuple[str, int] | None":
+    """Return what an image's name, "ckpt.12.head.1290000000", begins with and its seconds since the epoch; None for any other name."""
     parts = _IMAGE.fullmatch(name)
     return (parts.group(1), int(parts.group(2))) if parts else None
