@@ -8,8 +8,12 @@ from ..errors import HookError, CONFIG, ENGINE, TEMPORARY
 from . import processes, progress
 from .privilege import reset_signals
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable
 
-def _pipe():
+
+def _pipe() -> "tuple[int, int]":
     """Return (reader, writer) of a pipe that has a reader as long as a process has the writer.
 
     CRIU lets the job's own processes write to it. If CRIU is killed, they may write once more, and without a reader SIGPIPE would
@@ -26,14 +30,13 @@ _AFTER_END = 16
 """How many more pieces (64 KiB) of output are read after the program has ended: a pipe holds one, but others may continue to write."""
 
 
-def wait_for_child(pid, reader, timeout, watch=None):
+def wait_for_child(pid: int, reader: int, timeout: float, watch: "progress.Watch | None" = None) -> "tuple[int | None, bytes]":
     """Wait for a child that leads a process group; kill its group when the time is over, or when watch finds a fault.
 
-    :param pid: the child (int)
-    :param reader: descriptor of what it writes; closed here (int)
-    :param timeout: seconds (float)
-    :param watch: progress.Watch, or None
-    :returns: (wait status, or None if it was killed, its output's last 64 kB as bytes)
+    :param pid: the child
+    :param reader: descriptor of what it writes; closed here
+    :param timeout: seconds
+    :returns: (wait status, or None if it was killed, its output's last 64 kB)
     """
     output, deadline, ended, status = b"", time.monotonic() + timeout, 0, None
     open_end, remaining = True, _AFTER_END
@@ -62,8 +65,8 @@ def wait_for_child(pid, reader, timeout, watch=None):
                 time.sleep(0.001)
 
 
-def _close_all_but(inherited):
-    """Close every descriptor from 3 on except inherited (ints), which the program is to have."""
+def _close_all_but(inherited: "list[int]") -> None:
+    """Close every descriptor from 3 on except inherited, which the program is to have."""
     for name in os.listdir("/proc/self/fd"):
         number = int(name)
         if number > 2 and number not in inherited:
@@ -75,19 +78,21 @@ def _close_all_but(inherited):
         os.set_inheritable(number, True)
 
 
-def run(arguments, timeout, meanwhile=None, inherited=None, streams=None, confine=None, stall=None, find_reason=None):
-    """Run a program; return (exit status, its output as str, last 64 kB).
+def run(arguments: "list[str]", timeout: float, meanwhile: "Callable[[], object] | None" = None, inherited: "list[int] | None" = None,
+        streams: "tuple[int, int] | None" = None, confine: "Callable[[], object] | None" = None, stall: "float | None" = None,
+        find_reason: "Callable[[], str | None] | None" = None) -> "tuple[int, str]":
+    """Run a program; return (exit status, its output, last 64 kB).
 
     subprocess is not used: importing it takes as long as the whole dump of a small job.
 
-    :param arguments: list of str, the program by absolute path
-    :param timeout: seconds until it is killed (float)
+    :param arguments: the program by absolute path, and its arguments
+    :param timeout: seconds until it is killed
     :param meanwhile: called while it works, or None; a HookError or OSError that it raises is raised when the program has ended well
-    :param inherited: the descriptors that it is to have (list of int), or None for all that are inheritable
+    :param inherited: the descriptors that it is to have, or None for all that are inheritable
     :param streams: descriptors of its stdin and stdout; else these are /dev/null and, as stderr is, its output
     :param confine: called in the program's process before it starts, or None
     :param stall: how long it may do nothing (seconds), or None for as long as timeout
-    :param find_reason: called now and then for a reason to kill it (str) or None; or None
+    :param find_reason: called now and then for a reason to kill it, which may be None; or None
     :raises HookError: CONFIG if it cannot be started, ENGINE if it took too long, TEMPORARY if it was killed for another reason
     """
     reader, writer = _pipe()

@@ -6,8 +6,8 @@ DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags that open a directory, but not a link."""
 
 
-def list_directory(directory):
-    """Return the names (list of str) in a directory (descriptor), in no order.
+def list_directory(directory: int) -> "list[str]":
+    """Return the names in a directory (descriptor), in no order.
 
     btrfs (from Linux 6.5 on) lists those that existed when the descriptor was opened, or was last at its beginning.
 
@@ -17,8 +17,8 @@ def list_directory(directory):
     return os.listdir(directory)
 
 
-def open_file(directory, name):
-    """Open a file in directory (descriptor) for reading; return its descriptor (int).
+def open_file(directory: int, name: str) -> int:
+    """Open a file in directory (descriptor) for reading; return its descriptor.
 
     :raises OSError: if it is missing or not a regular file
     """

@@ -6,24 +6,28 @@ import stat
 from .. import __file__ as _PACKAGE
 from ..errors import HookError, CONFIG
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Iterator
+
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 """The whole environment of the root hooks and of what they start, except the variables that are addressed to them."""
 
 
-def _list_beneath(directory):
+def _list_beneath(directory: str) -> "Iterator[str]":
     for entry in os.scandir(directory):
         yield entry.path
         if entry.is_dir(follow_symlinks=False):
             yield from _list_beneath(entry.path)
 
 
-def _list_parents(path):
+def _list_parents(path: str) -> "Iterator[str]":
     while path != "/":
         path = os.path.dirname(path)
         yield path
 
 
-def check_code(config_path):
+def check_code(config_path: str) -> None:
     """Check that nobody but root (or the user of this process) can change the hooks or their configuration.
 
     This finds a wrongly configured node; it cannot find changes that somebody has already made to the hooks.
@@ -51,12 +55,12 @@ def check_code(config_path):
             raise _wrong(path)
 
 
-def _wrong(path):
+def _wrong(path: str) -> HookError:
     return HookError(CONFIG, "%s must be root's and writable by nobody else, or others could change the hooks; "
                      "run the role checkpoint_hooks on this node; nothing was done" % path)
 
 
-def close_descriptors():
+def close_descriptors() -> None:
     """Close the descriptors that pbs_mom leaks; open those that it should have provided."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         if descriptor > 2:
@@ -71,7 +75,7 @@ def close_descriptors():
             return
 
 
-def disable_core_dumps():
+def disable_core_dumps() -> None:
     """Have this process, and those it starts from now on, write no core dump; a restored job has the limit of its image."""
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     # With 0 a dump would still go to the program in core_pattern; to the kernel 1 means none at all.
@@ -79,17 +83,17 @@ def disable_core_dumps():
     resource.setrlimit(resource.RLIMIT_CORE, (1 if hard else 0, hard))
 
 
-def clear_environment(*names):
-    """Reduce the environment to ENVIRONMENT and the variables of these names (str), if they are set."""
+def clear_environment(*names: str) -> None:
+    """Reduce the environment to ENVIRONMENT and the variables of these names, if they are set."""
     kept = {name: os.environ[name] for name in names if name in os.environ}
     os.environ.clear()
     os.environ.update(ENVIRONMENT, **kept)
 
 
-def isolate_hook(*names):
+def isolate_hook(*names: str) -> None:
     """Give a root hook its own environment, umask, limits and descriptors, whatever it inherited.
 
-    :param names: the variables that are addressed to this hook (str)
+    :param names: the variables that are addressed to this hook
     """
     clear_environment(*names)
     os.umask(0o077)

@@ -10,11 +10,14 @@ from ..errors import HookError, SYSTEM
 from . import privilege, processes, rootfiles
 from .dirfd import DIRECTORY, list_directory
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable
 
 _TAKE_OVER = ["take over", None, None]
 
 
-def _remove(parent, name):
+def _remove(parent: int, name: str) -> None:
     try:
         inner = os.open(name, DIRECTORY, dir_fd=parent)
         try:
@@ -27,7 +30,7 @@ def _remove(parent, name):
         pass  # the next hook tries again
 
 
-def _remove_abandoned(parent):
+def _remove_abandoned(parent: int) -> None:
     for name in list_directory(parent):
         pid, _dot, start = name.partition(".")
         process = processes.read_process(int(pid)) if pid.isdigit() else None
@@ -35,8 +38,8 @@ def _remove_abandoned(parent):
             _remove(parent, name)
 
 
-def remove_abandoned(directory):
-    """Remove the private directories in a directory (str) that killed hooks have left: they hold memory of jobs. As root."""
+def remove_abandoned(directory: str) -> None:
+    """Remove the private directories in a directory that killed hooks have left: they hold memory of jobs. As root."""
     try:
         parent = os.open(os.path.join(directory, "private"), DIRECTORY)
     except OSError:
@@ -55,13 +58,12 @@ class PrivateDirectory:
     descriptor  int
     path        str: its parent directory
 
-    :param directory: root's, on this node (str)
-    :param user: privilege.User
-    :param consequence: what becomes of the job if it cannot be created, the end of the sentence (str)
+    :param directory: root's, on this node
+    :param consequence: what becomes of the job if it cannot be created, the end of the sentence
     :raises HookError: SYSTEM if it cannot be created
     """
 
-    def __init__(self, directory, user, consequence="image kept"):
+    def __init__(self, directory: str, user: privilege.User, consequence: str = "image kept") -> None:
         self.path = parent = os.path.join(directory, "private")
         try:
             rootfiles.create_directory(directory)
@@ -75,7 +77,7 @@ class PrivateDirectory:
                 raise HookError(SYSTEM, "%s must be root's and closed to everybody else; remove it and try again; %s"
                                 % (parent, consequence))
             _remove_abandoned(self._parent)
-            self._name = "%d.%d" % (os.getpid(), processes.read_process(os.getpid()).start)
+            self._name = "%d.%d" % tuple(processes.get_mark())
             os.mkdir(self._name, 0o700, dir_fd=self._parent)
             self.descriptor = os.open(self._name, DIRECTORY, dir_fd=self._parent)
             if os.geteuid() == 0:
@@ -83,22 +85,22 @@ class PrivateDirectory:
         except OSError as error:
             raise HookError(SYSTEM, "cannot make a private place in %s: %s; %s" % (parent, error.strerror, consequence))
 
-    def __enter__(self):
+    def __enter__(self) -> "PrivateDirectory":
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.remove()
 
-    def get_free_space(self):
-        """Return how much can be written here (int, bytes), None if the file system does not know it."""
+    def get_free_space(self) -> "int | None":
+        """Return how much can be written here (bytes), None if the file system does not know it."""
         status = os.fstatvfs(self.descriptor)
         return status.f_bavail * status.f_frsize if status.f_blocks else None
 
-    def build_answer(self, fallback):
+    def build_answer(self, fallback: "Callable[[Any], Any]") -> "Callable[[Any], Any]":
         """Return root's answer function (for privilege.as_user) to ask_to_take_over(); fallback(question) answers all other questions."""
         return lambda question: self._take_over() if question == _TAKE_OVER else fallback(question)
 
-    def _take_over(self):
+    def _take_over(self) -> None:
         """Make root the owner of all files here: whoever may read one of them, by whatever descriptor, cannot open it for writing."""
         try:
             for name in list_directory(self.descriptor):
@@ -110,13 +112,13 @@ class PrivateDirectory:
         except OSError as error:
             raise HookError(SYSTEM, "cannot take over the private place in %s: %s; image kept" % (self.path, error.strerror))
 
-    def remove(self):
+    def remove(self) -> None:
         """Remove the directory and its files."""
         os.close(self.descriptor)
         _remove(self._parent, self._name)
         os.close(self._parent)
 
 
-def ask_to_take_over():
+def ask_to_take_over() -> None:
     """As the user, in privilege.as_user: make root the owner of a private directory and its files, so that they cannot be changed."""
     privilege.ask_root(_TAKE_OVER)

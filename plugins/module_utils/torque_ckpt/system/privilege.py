@@ -17,6 +17,10 @@ from .. import phases
 from ..errors import HookError, NO_USER, SYSTEM, TEMPORARY
 from . import processes, progress
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable, Iterator, Sequence, TextIO
+
 User = namedtuple("User", "name uid gid home")
 
 CAP_SETPCAP, CAP_SYS_PTRACE, CAP_CHECKPOINT_RESTORE = 8, 19, 40
@@ -25,8 +29,8 @@ _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_SET_CHILD_SUBREAPER, _PR_CAP_AMBIENT, _
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
-def find_user(user, group=None):
-    """Return the User for a job's user and group names (str; group may be None: the user's own).
+def find_user(user: str, group: "str | None" = None) -> User:
+    """Return the User for a job's user and group names (None: the user's own group).
 
     :raises HookError: NO_USER if this node does not know one of them
     """
@@ -45,7 +49,7 @@ def find_user(user, group=None):
     return User(user, entry.pw_uid, gid, entry.pw_dir)
 
 
-def _prctl(*arguments):
+def _prctl(*arguments: int) -> None:
     import ctypes  # only where it is needed: it takes a few milliseconds
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(*[ctypes.c_ulong(value) for value in arguments + (0,) * (5 - len(arguments))]) != 0:
@@ -53,12 +57,12 @@ def _prctl(*arguments):
         raise HookError(SYSTEM, "prctl(%d) failed: %s" % (arguments[0], os.strerror(number)))
 
 
-def become_subreaper():
+def become_subreaper() -> None:
     """Let orphaned descendants become this process's children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _keep_capabilities(capabilities):
+def _keep_capabilities(capabilities: "Sequence[int]") -> None:
     import ctypes
     libc = ctypes.CDLL(None, use_errno=True)
     mask = sum(1 << capability for capability in capabilities)
@@ -74,7 +78,7 @@ def _keep_capabilities(capabilities):
 _OOM_SCORE = "/proc/self/oom_score_adj"
 
 
-def avoid_oom_kill():
+def avoid_oom_kill() -> None:
     """Have the kernel kill other processes when memory runs out: a killed hook ends its job. A process that becomes a user's loses this."""
     try:
         with open(_OOM_SCORE, "w") as stream:
@@ -83,7 +87,7 @@ def avoid_oom_kill():
         pass  # root of a container may not
 
 
-def _allow_oom_kill():
+def _allow_oom_kill() -> None:
     """Undo avoid_oom_kill() while still root, so that the user cannot have it back."""
     try:
         with open(_OOM_SCORE, "r+") as stream:
@@ -94,8 +98,8 @@ def _allow_oom_kill():
         raise HookError(SYSTEM, "cannot write %s: %s" % (_OOM_SCORE, error.strerror))
 
 
-def become_user(user, capabilities=()):
-    """Make this process the user's for good; keep only these capabilities (ints), also across exec.
+def become_user(user: User, capabilities: "Sequence[int]" = ()) -> None:
+    """Make this process the user's for good; keep only these capabilities, also across exec.
 
     :raises HookError: SYSTEM if the kernel refuses
     """
@@ -116,28 +120,28 @@ def become_user(user, capabilities=()):
     os.umask(0o077)
 
 
-def drop_capabilities():
+def drop_capabilities() -> None:
     """Have no capabilities from now on, whatever is executed."""
     _keep_capabilities(())
 
 
-def die_with_parent():
+def die_with_parent() -> None:
     """Have this process killed when its parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def reset_signals():
+def reset_signals() -> None:
     """Give a child the signal dispositions and mask that a shell expects."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these from its start
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
-_parent = {}
+_parent: "dict[str, TextIO]" = {}
 """In a child of as_user: the files "questions" and "answers" (pipes)."""
 
 
-def ask_root(question):
+def ask_root(question: "Any") -> "Any":
     """In the work of as_user: send a question to its answer function, which runs as root; return the answer.
 
     :param question: must fit into JSON, as the answer does
@@ -154,7 +158,7 @@ def ask_root(question):
     return _unpack_outcome(json.loads(reply))
 
 
-def _pack_outcome(work):
+def _pack_outcome(work: "Callable[[], Any]") -> dict:
     """Return the result of work(), or its error, as a dict that fits into JSON."""
     try:
         return {"result": work()}
@@ -164,13 +168,13 @@ def _pack_outcome(work):
         return {"code": SYSTEM, "sentence": "%s: %s" % (type(error).__name__, error)}
 
 
-def _unpack_outcome(outcome):
+def _unpack_outcome(outcome: dict) -> "Any":
     if "sentence" in outcome:
         raise HookError(outcome["code"], outcome["sentence"])
     return outcome["result"]
 
 
-def run_in_child(work):
+def run_in_child(work: "Callable[[], Any]") -> "Any":
     """Run work() in a child with this process's rights; return its result (must fit into JSON). Nothing else of it is in our memory.
 
     :raises HookError: the error that work raised, or SYSTEM if the child died
@@ -204,27 +208,26 @@ _ENDING = 5
 class _Part:
     """A child that has become a user, seen from root: its user may stop it at any time, and must not keep root waiting.
 
-    :param pid: the child (int)
-    :param reader, writer: descriptors of the pipes from it and to it (int); closed by end()
-    :param user: User; patience, deadline: see as_user
+    :param pid: the child
+    :param reader, writer: descriptors of the pipes from it and to it; closed by end()
+    :param patience, deadline: see as_user
     """
 
-    def __init__(self, pid, reader, writer, user, patience, deadline):
+    def __init__(self, pid: int, reader: int, writer: int, user: User, patience: "float | None", deadline: "float | None") -> None:
         self._pid, self._reader, self._writer, self._user = pid, reader, writer, user
         self._watch = progress.Watch(pid, patience)
-        self._late = deadline and time.monotonic() + deadline
-        self._deadline = deadline
+        self._started, self._deadline = time.monotonic(), deadline
         os.set_blocking(writer, False)
 
-    def _wait(self, reading, writing):
+    def _wait(self, reading: "list[int]", writing: "list[int]") -> None:
         """Wait until a descriptor can be used.
 
         :raises HookError: TEMPORARY if the child was killed
         """
         while True:
             ready = any(select.select(reading, writing, [], progress.PAUSE)[:2])
-            if self._late and time.monotonic() > self._late:
-                fault = "took longer than %d seconds" % self._deadline
+            if self._deadline and time.monotonic() > self._started + self._deadline:
+                fault: "str | None" = "took longer than %d seconds" % self._deadline
             elif ready:
                 return
             else:
@@ -233,14 +236,15 @@ class _Part:
                 self._kill()
                 raise HookError(TEMPORARY, "the part of the hook that runs as %s %s and was killed; try again" % (self._user.name, fault))
 
-    def _kill(self):
+    def _kill(self) -> None:
         """Kill the child and what it has started."""
-        for process in reversed(processes.list_family(processes.read_process(self._pid))):
+        child = processes.read_process(self._pid)
+        for process in reversed(processes.list_family(child) if child else []):
             processes.send_signal(processes.get_mark(process), signal.SIGKILL)
 
-    def read_lines(self):
-        """Yield each line (bytes) that it writes."""
-        pieces = []
+    def read_lines(self) -> "Iterator[bytes]":
+        """Yield each line that it writes."""
+        pieces: "list[bytes]" = []
         while True:
             self._wait([self._reader], [])
             chunk = os.read(self._reader, 1 << 16)
@@ -253,7 +257,7 @@ class _Part:
                 yield b"".join(pieces)
                 return
 
-    def write_bytes(self, text):
+    def write_bytes(self, text: bytes) -> None:
         """Write bytes to it; read_lines() finds out whether it reads them."""
         try:
             while text:
@@ -262,8 +266,8 @@ class _Part:
         except BrokenPipeError:
             pass
 
-    def end(self):
-        """Close the pipes; return the child's wait status (int), None when not even SIGKILL ends it."""
+    def end(self) -> "int | None":
+        """Close the pipes; return the child's wait status, None when not even SIGKILL ends it."""
         os.close(self._reader)
         os.close(self._writer)
         for last in (False, True):
@@ -278,13 +282,14 @@ class _Part:
         return None
 
 
-def as_user(user, work, capabilities=(), answer=None, patience=PATIENCE, deadline=None):
+def as_user(user: User, work: "Callable[[], Any]", capabilities: "Sequence[int]" = (), answer: "Callable[[Any], Any] | None" = None,
+            patience: "float | None" = PATIENCE, deadline: "float | None" = None) -> "Any":
     """Run work() in a child that is the user's; return its result.
 
     Its user can stop the child or make it wait: it is killed, with all that it has started, when it has been stopped for progress.STOPPED
     seconds.
 
-    :param work: callable without arguments; its result must fit into JSON
+    :param work: its result must fit into JSON
     :param answer: called here with the question that work passes to ask_root(), for what only root can know
     :param patience: how long it may neither use a processor nor read or write (seconds); then it is killed, too
     :param deadline: how long it may take in all (seconds), None for as long as it makes progress; then it is killed, too
@@ -295,23 +300,24 @@ def as_user(user, work, capabilities=(), answer=None, patience=PATIENCE, deadlin
     from_parent, to_child = os.pipe()
     pid = os.fork()
     if pid == 0:
-        status = 1
+        exit_status = 1
         try:
             os.close(from_child)
             os.close(to_child)
             with os.fdopen(to_parent, "w") as questions, os.fdopen(from_parent) as answers:
                 _parent.update(questions=questions, answers=answers)
 
-                def become_and_work():
+                def become_and_work() -> "Any":
                     become_user(user, capabilities)
                     return work()
                 questions.write(json.dumps(dict(_pack_outcome(become_and_work), phases=phases.dump())))
-            status = 0
+            exit_status = 0
         finally:
-            os._exit(status)
+            os._exit(exit_status)
     os.close(to_parent)
     os.close(from_parent)
-    part, message, status = _Part(pid, from_child, to_child, user, patience, deadline), {}, None
+    part = _Part(pid, from_child, to_child, user, patience, deadline)
+    message: dict = {}
     try:
         for line in part.read_lines():
             try:
@@ -320,7 +326,8 @@ def as_user(user, work, capabilities=(), answer=None, patience=PATIENCE, deadlin
                 break
             if "question" in message:
                 phases.load(message["phases"])
-                part.write_bytes((json.dumps(_pack_outcome(lambda asked=message["question"]: answer(asked))) + "\n").encode("ascii"))
+                outcome = _pack_outcome(lambda asked=message["question"]: answer(asked))  # type: ignore[misc]  # work that asks has one
+                part.write_bytes((json.dumps(outcome) + "\n").encode("ascii"))
     finally:
         status = part.end()
     if "result" not in message and "sentence" not in message:

@@ -7,7 +7,11 @@ import signal
 import time
 from collections import namedtuple
 
-from ..errors import HookError, REFUSED
+from ..errors import HookError, REFUSED, SYSTEM
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Iterable
 
 EXECVE_SECONDS = 1
 """How long an execve may take before the process's environment is taken as it is."""
@@ -20,8 +24,8 @@ Process = namedtuple("Process", "pid ppid group session start state uid name ali
 uid is the real one; alien: whether the effective, saved or file system uid differs from it (a setuid program)."""
 
 
-def read_process(pid):
-    """Return the Process with that pid (int), None if there is none."""
+def read_process(pid: int) -> "Process | None":
+    """Return the Process with that pid, None if there is none."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:
             text = stream.read()
@@ -35,13 +39,24 @@ def read_process(pid):
                    int(uids[0]), name, len(set(uids)) > 1)
 
 
-def list_pids():
-    """Return the pids (list of int) of all processes of this node."""
+def read_self() -> Process:
+    """Return this very process.
+
+    :raises HookError: SYSTEM if /proc does not have it
+    """
+    process = read_process(os.getpid())
+    if process is None:
+        raise HookError(SYSTEM, "this process cannot be read in /proc; mount /proc on this node and try again")
+    return process
+
+
+def list_pids() -> "list[int]":
+    """Return the pids of all processes of this node."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def read_arguments(pid):
-    """Return what pid was started with (list of bytes), its program first; at most 8 KiB of it, [] when there is no such process."""
+def read_arguments(pid: int) -> "list[bytes]":
+    """Return what pid was started with, its program first; at most 8 KiB of it, [] when there is no such process."""
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as stream:
             return stream.read(8192).split(b"\0")
@@ -49,21 +64,21 @@ def read_arguments(pid):
         return []
 
 
-def get_mark(process=None):
+def get_mark(process: "Process | None" = None) -> "list[int]":
     """Return the mark of a Process (default: this one), which no other has on this node: [pid, start]."""
-    process = process or read_process(os.getpid())
+    process = process or read_self()
     return [process.pid, process.start]
 
 
-def find_marked(mark):
+def find_marked(mark: "list[int]") -> "Process | None":
     """Return the Process that get_mark() names, None when it is gone."""
     process = read_process(mark[0])
     return process if process is not None and process.start == mark[1] else None
 
 
-def list_children(pid):
-    """Return the pids (list of int) of the children of all threads of pid."""
-    children = []
+def list_children(pid: int) -> "list[int]":
+    """Return the pids of the children of all threads of pid."""
+    children: "list[int]" = []
     try:
         threads_now = os.listdir("/proc/%d/task" % pid)
     except OSError:
@@ -77,16 +92,16 @@ def list_children(pid):
     return children
 
 
-def list_tree(root):
-    """Return the pids (list of int) of root and all its descendants, parents first."""
+def list_tree(root: int) -> "list[int]":
+    """Return the pids of root and all its descendants, parents first."""
     pids = [root]
     for pid in pids:
         pids.extend(list_children(pid))
     return pids
 
 
-def list_family(root):
-    """Return root (Process) and all its descendants (list of Process), parents first; no other process, although pids are used again."""
+def list_family(root: Process) -> "list[Process]":
+    """Return root and all its descendants, parents first; no other process, although pids are used again."""
     members = [root]
     for parent in members:
         children = [child for child in map(read_process, list_children(parent.pid)) if child and child.ppid == parent.pid]
@@ -98,7 +113,7 @@ def list_family(root):
 _PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # the same on every architecture
 
 
-def _system_call(*arguments):
+def _system_call(*arguments: int) -> int:
     import ctypes  # Python before 3.9 knows none of them
     libc = ctypes.CDLL(None, use_errno=True)
     result = libc.syscall(*[ctypes.c_long(value) for value in arguments])
@@ -107,8 +122,8 @@ def _system_call(*arguments):
     return result
 
 
-def _open_pidfd(pid):
-    """Return a descriptor (int) that refers to this process for good, None if the kernel has none (before 5.3)."""
+def _open_pidfd(pid: int) -> "int | None":
+    """Return a descriptor that refers to this process for good, None if the kernel has none (before 5.3)."""
     try:
         return getattr(os, "pidfd_open", lambda pid: _system_call(_PIDFD_OPEN, pid, 0))(pid)
     except ProcessLookupError:
@@ -117,16 +132,16 @@ def _open_pidfd(pid):
         return None
 
 
-def has_pidfds():
-    """Return whether send_signal() cannot hit another process, not even one that has just got the same pid (bool)."""
+def has_pidfds() -> bool:
+    """Return whether send_signal() cannot hit another process, not even one that has just got the same pid."""
     handle = _open_pidfd(os.getpid())
     if handle is not None:
         os.close(handle)
     return handle is not None
 
 
-def send_signal(mark, number):
-    """Send a signal (int) to the process that get_mark() names; to none if it is gone, whichever process has its pid now."""
+def send_signal(mark: "list[int]", number: int) -> None:
+    """Send a signal to the process that get_mark() names; to none if it is gone, whichever process has its pid now."""
     handle = None
     try:
         handle = _open_pidfd(mark[0])
@@ -143,7 +158,7 @@ def send_signal(mark, number):
             os.close(handle)
 
 
-def _has_environment(pid):
+def _has_environment(pid: int) -> bool:
     """Whether a process has an environment, or will have one: during an execve its code (proc(5), stat) has no address yet."""
     with open("/proc/%d/stat" % pid, "rb") as stream:
         fields = stream.read().rpartition(b")")[2].split()
@@ -151,7 +166,7 @@ def _has_environment(pid):
     return memory != b"0" and (code == b"0" or start != end)
 
 
-def _read_environment(pid):
+def _read_environment(pid: int) -> bytes:
     deadline = time.monotonic() + EXECVE_SECONDS
     while True:
         with open("/proc/%d/environ" % pid, "rb") as stream:
@@ -161,8 +176,8 @@ def _read_environment(pid):
         time.sleep(0.001)
 
 
-def read_variable(pid, name):
-    """Return a variable (bytes) from the environment pid was started with, or None.
+def read_variable(pid: int, name: str) -> "bytes | None":
+    """Return a variable from the environment pid was started with, or None.
 
     :raises HookError: REFUSED if it is not in the first LONGEST_ENVIRONMENT bytes and there are more
     """
@@ -178,28 +193,28 @@ def read_variable(pid, name):
     return value if assignment else None
 
 
-def get_start_time(process):
-    """Return when a Process started (float, seconds since the epoch by this node's clock)."""
+def get_start_time(process: Process) -> float:
+    """Return when a Process started (seconds since the epoch by this node's clock)."""
     boottime = 7  # CLOCK_BOOTTIME has no name before Python 3.7
     return time.time() - time.clock_gettime(boottime) + process.start / os.sysconf("SC_CLK_TCK")
 
 
-def signal_processes(processes, number):
-    """Send a signal to those of processes (iterable of Process) that still exist."""
+def signal_processes(processes: "Iterable[Process]", number: int) -> None:
+    """Send a signal to those of processes that still exist."""
     for process in processes:
         send_signal(get_mark(process), number)
 
 
-def list_owned(root):
-    """Return those processes of the tree under root (Process) that run as its user (list of Process), parents first."""
+def list_owned(root: Process) -> "list[Process]":
+    """Return those processes of the tree under root that run as its user, parents first."""
     return [process for process in list_family(root) if process.uid == root.uid]
 
 
-def list_stopped(root):
-    """Return the pids (list of int) of the tree under root (pid) that are stopped."""
+def list_stopped(root: int) -> "list[int]":
+    """Return the pids of the tree under root (pid) that are stopped."""
     return [pid for pid in list_tree(root) if getattr(read_process(pid), "state", "") == "T"]
 
 
-def resume_tree(root, suspended):
-    """Continue the tree under root (Process), except what had been suspended (pids)."""
+def resume_tree(root: Process, suspended: "list[int]") -> None:
+    """Continue the tree under root, except what had been suspended (pids)."""
     signal_processes([process for process in list_owned(root) if process.pid not in suspended], signal.SIGCONT)

@@ -7,6 +7,10 @@ import time
 
 from . import processes
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable, Iterable
+
 STOPPED = 30
 """How long a process may be stopped by a signal, in all (seconds)."""
 
@@ -14,7 +18,7 @@ PAUSE = 1
 """How often to check (seconds)."""
 
 
-def _read_progress(pid):
+def _read_progress(pid: int) -> "tuple[bytes, list[bytes], bytes] | None":
     """Return the state and the work of a process so far: its processor times, and what it has read and written if we may know it."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as stream:
@@ -32,21 +36,23 @@ def _read_progress(pid):
 class Watch:
     """Watches a child, and what that has started.
 
-    :param pid: the child (int), not yet waited for
+    :param pid: the child, not yet waited for
     :param patience: how long none of them may use a processor, read or write (seconds); None for ever
-    :param list_more: called for more pids (iterable of int) whose work counts, or None
-    :param find_reason: called each time for another reason to give it up (str) or None; or None
-    :param store: whether waiting for a disk or a file server counts as work (bool)
+    :param list_more: called for more pids whose work counts, or None
+    :param find_reason: called each time for another reason to give it up, which may be None; or None
+    :param store: whether waiting for a disk or a file server counts as work
     """
 
-    def __init__(self, pid, patience=None, list_more=None, find_reason=None, store=False):
+    def __init__(self, pid: int, patience: "float | None" = None, list_more: "Callable[[], Iterable[int]] | None" = None,
+                 find_reason: "Callable[[], str | None] | None" = None, store: bool = False) -> None:
         self._pid, self._patience, self._list_more, self._find_reason, self._store = pid, patience, list_more, find_reason, store
         self._checked = time.monotonic()
-        self._stopped = self._idle = 0
-        self._before = self._fault = None
+        self._stopped = self._idle = 0.0
+        self._before: "dict | None" = None
+        self._fault: "str | None" = None
 
-    def find_fault(self):
-        """Return why it is to be given up (str, as in "was stopped for 30 seconds"), or None. The first fault stays."""
+    def find_fault(self) -> "str | None":
+        """Return why it is to be given up (as in "was stopped for 30 seconds"), or None. The first fault stays."""
         now = time.monotonic()
         if self._fault or now - self._checked < PAUSE:
             return self._fault

@@ -6,8 +6,8 @@ import time
 from ..errors import HookError, CONFIG
 
 
-def create_directory(path):
-    """Create a directory (str) of root's if it is missing, and check that nobody else can write to it.
+def create_directory(path: str) -> None:
+    """Create a directory of root's if it is missing, and check that nobody else can write to it.
 
     :raises HookError: CONFIG if somebody else can
     """
@@ -25,7 +25,7 @@ def create_directory(path):
                         "in it; remove it, the next hook makes it anew; nothing was done" % path)
 
 
-def open_directory(path):
+def open_directory(path: str) -> int:
     """Open a directory of root's that nobody else can write, and create it if it is missing; raise OSError if others can write it."""
     mask = os.umask(0o022)
     try:
@@ -40,7 +40,7 @@ def open_directory(path):
     return descriptor
 
 
-def replace_file(directory, name, text, mode):
+def replace_file(directory: int, name: str, text: str, mode: int) -> None:
     """Write or replace a file in a directory (descriptor) atomically."""
     draft = ".%s.%d" % (name, os.getpid())  # a name that node_exporter does not read
     try:
@@ -57,7 +57,7 @@ def replace_file(directory, name, text, mode):
         raise
 
 
-def lock_file(directory, name, patience):
+def lock_file(directory: int, name: str, patience: float) -> "int | None":
     """Return a descriptor that holds the lock name in a directory (descriptor) until it is closed; None if it is taken for too long.
 
     :param patience: seconds

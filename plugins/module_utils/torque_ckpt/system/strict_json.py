@@ -6,6 +6,10 @@ import json
 
 from .dirfd import open_file
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable
+
 LARGEST = 16 << 20
 """How long such a text may be (bytes). A manifest has about 150 bytes for each file, CRIU has 7 files for each process and one for each
 further thread: that is enough for 15,000 processes, or for 90,000 threads."""
@@ -26,30 +30,30 @@ _DIGITS = 20
 
 
 class Wrong(ValueError):
-    """What is wrong with it (str)."""
+    """What is wrong with the JSON, the end of a sentence."""
 
 
 # -- as text ---------------------------------------------------------------------------------------------------------
 
-def _integer(digits):
+def _integer(digits: str) -> int:
     if len(digits) > _DIGITS or not -2 ** 63 <= int(digits) < 2 ** 64:  # as the kernel's: an inode's number may have 64 bits
         raise Wrong("it holds a number of more than 64 bits")
     return int(digits)
 
 
-def _float(digits):
+def _float(digits: str) -> float:
     number = float(digits) if len(digits) <= 2 * _DIGITS else float("inf")
     if abs(number) == float("inf"):
         raise Wrong("it holds a number of more than 64 bits")
     return number
 
 
-def _no_number(name):
+def _no_number(name: str) -> None:
     raise Wrong("it holds %s" % name)
 
 
-def _check(value, depth):
-    """Raise Wrong when a value is nested deeper than depth (int), or holds a text that is too long."""
+def _check(value: object, depth: int) -> None:
+    """Raise Wrong when a value is nested deeper than depth, or holds a text that is too long."""
     if isinstance(value, str) and len(value) > TEXT:
         raise Wrong("it holds a text of more than %d characters" % TEXT)
     if isinstance(value, (dict, list)):
@@ -62,8 +66,8 @@ def _check(value, depth):
                 _check(inner, depth - 1)
 
 
-def parse_json(text):
-    """Return the value of a JSON text (bytes).
+def parse_json(text: bytes) -> "Any":
+    """Return the value of a JSON text.
 
     :raises Wrong: if it is not JSON, or exceeds the limits
     """
@@ -83,7 +87,7 @@ def parse_json(text):
     return value
 
 
-def read_json(name, directory):
+def read_json(name: str, directory: int) -> "Any":
     """Return the value of a JSON file in a directory (descriptor).
 
     :raises OSError: if it is not a file, or cannot be read
@@ -95,13 +99,13 @@ def read_json(name, directory):
 
 # -- as fields -------------------------------------------------------------------------------------------------------
 
-def number(least=0, most=2 ** 63 - 1):
+def number(least: int = 0, most: int = 2 ** 63 - 1) -> "tuple[str, Callable[[Any], bool]]":
     """Return the kind of whole numbers from least to most."""
     return "a whole number from %d to %d" % (least, most), lambda value: (
         isinstance(value, int) and not isinstance(value, bool) and least <= value <= most)
 
 
-def text(most=TEXT):
+def text(most: int = TEXT) -> "tuple[str, Callable[[Any], bool]]":
     """Return the kind of texts of at most so many characters."""
     return "a text of at most %d characters" % most, lambda value: isinstance(value, str) and len(value) <= most
 
@@ -110,11 +114,11 @@ SECONDS = "a number of seconds", lambda value: type(value) in (int, float) and 0
 FLAG = "true or false", lambda value: isinstance(value, bool)
 
 
-def check_kind(value, kind, where=""):
+def check_kind(value: object, kind: "tuple | list | dict", where: str = "") -> None:
     """Compare a value with the kind that it should be of.
 
     :param kind: one of the above; [kind] is a list of such; {name: kind} holds these and maybe others, name? being one that may be missing
-    :param where: the value's name, for the sentence (str)
+    :param where: the value's name, for the sentence
     :raises Wrong: if it is of another
     """
     if isinstance(kind, dict):
