@@ -9,6 +9,10 @@ import os
 from ..errors import HookError, CANNOT_WRITE
 from ..units import format_bytes
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from ..system.private_dir import PrivateDirectory
+
 # What an image holds beside memory. CRIU 4.2.1, trees of 1 to 101 processes: 37 KiB and 7 files for each process, 4.5 KiB and a file for
 # each thread; a fiftieth is for what the job does until it stops.
 _BASE, _PER_PROCESS, _PER_THREAD, _SHARE = 1 << 20, 48 << 10, 8 << 10, 50
@@ -18,8 +22,8 @@ _PER_FILE = 8 << 10  # of those that do not hold memory
 _CANNOT_TRY = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EFBIG, errno.EINVAL)
 
 
-def _read_kilobytes(path):
-    """Return the numbers of a file of /proc with lines "Name: number kB" (dict of int, bytes)."""
+def _read_kilobytes(path: str) -> "dict[str, int]":
+    """Return the numbers (bytes) of a file of /proc with lines "Name: number kB"."""
     sizes = {}
     with open(path, "rb") as stream:
         for line in stream:
@@ -29,8 +33,8 @@ def _read_kilobytes(path):
     return sizes
 
 
-def measure_memory(pid):
-    """Return how much memory (int, bytes) of a process an image holds: what is not in a file, swapped out or not.
+def measure_memory(pid: int) -> int:
+    """Return how much memory (bytes) of a process an image holds: what is not in a file, swapped out or not.
 
     Engines write private memory for each process, also what parent and child still share; memory that is shared on purpose
     once, so of that the process's part counts. Older kernels report less, and the estimate is higher there.
@@ -49,26 +53,26 @@ def measure_memory(pid):
     return sizes["Anonymous"] + shared + sizes.get("Swap", 0) + sizes.get("Private_Hugetlb", 0) + sizes.get("Shared_Hugetlb", 0)
 
 
-def _count_threads(pid):
+def _count_threads(pid: int) -> int:
     try:
         return len(os.listdir("/proc/%d/task" % pid))
     except (FileNotFoundError, ProcessLookupError):
         return 0
 
 
-def estimate_need(pids, extra=0):
-    """Return what an image of these processes takes in a store: [bytes, files] (ints). To be called as root.
+def estimate_need(pids: "list[int]", extra: int = 0) -> "list[int]":
+    """Return what an image of these processes takes in a store: [bytes, files]. To be called as root.
 
-    :param pids: the job's processes (list of int)
-    :param extra: what else goes into the image (int, bytes)
+    :param pids: the job's processes
+    :param extra: what else goes into the image (bytes)
     """
     held, threads = sum(map(measure_memory, pids)) + extra, sum(map(_count_threads, pids))
     return [held + held // _SHARE + _BASE + len(pids) * _PER_PROCESS + threads * _PER_THREAD,
             _FILES + len(pids) * _FILES_PER_PROCESS + threads]
 
 
-def _try_allocation(directory, size):
-    """Try to reserve the space for a file of this size (int, bytes) in a directory (descriptor), and give it back.
+def _try_allocation(directory: int, size: int) -> None:
+    """Try to reserve the space for a file of this size (bytes) in a directory (descriptor), and give it back.
 
     :raises OSError: as fallocate(2) failed
     """
@@ -86,13 +90,13 @@ def _try_allocation(directory, size):
         os.close(descriptor)
 
 
-def check_store(directory, needed, store, reserve, user):
+def check_store(directory: int, needed: "list[int]", store: str, reserve: int, user: str) -> None:
     """As the user: check that the store has enough free space for what estimate_need() returned.
 
     :param directory: where the image will be (descriptor)
-    :param store: its path, for the sentence (str)
-    :param reserve: what must be left free (int, bytes)
-    :param user: the user's name, for the sentence (str)
+    :param store: its path, for the sentence
+    :param reserve: what must be left free (bytes)
+    :param user: the user's name, for the sentence
     :raises HookError: CANNOT_WRITE when it has not; nothing is left in the directory
     """
     size, files = needed
@@ -115,11 +119,10 @@ def check_store(directory, needed, store, reserve, user):
                             % (format_bytes(size), store, error.strerror))
 
 
-def check_private(private, files):
+def check_private(private: "PrivateDirectory", files: int) -> None:
     """As the user: check that this node has enough free space for what the engine writes beside memory.
 
-    :param private: the private directory (private_dir.PrivateDirectory)
-    :param files: how many files that may be, from estimate_need() (int)
+    :param files: how many files that may be, from estimate_need()
     :raises HookError: CANNOT_WRITE when it has not
     """
     size, available = files * _PER_FILE, private.get_free_space()
@@ -129,14 +132,14 @@ def check_private(private, files):
                         % (format_bytes(size), private.path, format_bytes(available)))
 
 
-def check_limit(size, used, limit, store, user):
+def check_limit(size: int, used: int, limit: int, store: str, user: str) -> None:
     """Check that an image leaves its user within what the site allows him in a store.
 
-    For file systems without quotas: it counts the images present before this one is made, and keeps nobody from writing by other means.
+    For file systems without quotas: it counts the images present before this one is created, and keeps nobody from writing by other means.
 
-    :param size, used, limit: of the image, of the user's images, and what he may have (int, bytes)
-    :param store: its path, for the sentence (str)
-    :param user: the user's name, for the sentence (str)
+    :param size, used, limit: of the image, of the user's images, and what he may have (bytes)
+    :param store: its path, for the sentence
+    :param user: the user's name, for the sentence
     :raises HookError: CANNOT_WRITE when it does not
     """
     if used + size > limit:

@@ -17,6 +17,10 @@ from ..system.dirfd import DIRECTORY, list_directory
 from ..torque.names import find_job_id
 from . import generations, incarnation, location
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable, Iterable, Iterator
+
 DEPTH = 4
 """A job's directory is found if there are fewer directories than this between it and its store."""
 
@@ -33,8 +37,8 @@ WHOLE, DAMAGED, REFUSED_HERE, WRITING, LEFTOVER = "whole", "damaged", "refused",
 """States of an image; parser.STATES explains them."""
 
 
-def find_account(uid, gid):
-    """Return the User with this uid (int); if the account is gone but its files are not, a nameless one with this gid (int)."""
+def find_account(uid: int, gid: int) -> privilege.User:
+    """Return the User with this uid; if the account is gone but its files are not, a nameless one with this gid."""
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:
@@ -42,14 +46,15 @@ def find_account(uid, gid):
     return privilege.User(entry.pw_name, uid, entry.pw_gid, entry.pw_dir)
 
 
-def run_as_owner(user, work, answer=None, deadline=DEADLINE):
+def run_as_owner(user: privilege.User, work: "Callable[[], Any]", answer: "Callable[[Any], Any] | None" = None,
+                 deadline: "float | None" = DEADLINE) -> "Any":
     """Run work() as the user: in a child when we are root, here when we are the user; return what it returns.
 
     :param answer, deadline: see privilege.as_user
     :raises HookError: REFUSED when we are somebody else, SYSTEM when it takes more memory than it may, TEMPORARY when it takes too long or
         its user has stopped it
     """
-    def limited():
+    def limited() -> "Any":
         hard_limit = resource.getrlimit(resource.RLIMIT_DATA)[1]
         limit = MEMORY if hard_limit == resource.RLIM_INFINITY else min(hard_limit, MEMORY)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -65,7 +70,7 @@ def run_as_owner(user, work, answer=None, deadline=DEADLINE):
     raise HookError(REFUSED, "images of %s are shown to root and to their owner only" % user.name)
 
 
-def _list_subdirectories(descriptor):
+def _list_subdirectories(descriptor: int) -> "list[tuple[str, os.stat_result]]":
     """Return name and status of each directory in a directory (descriptor), sorted; what vanishes meanwhile is left out."""
     directories = []
     for name in sorted(list_directory(descriptor)):
@@ -78,14 +83,15 @@ def _list_subdirectories(descriptor):
     return directories
 
 
-def _find_user_directories(store):
-    """Return the topmost directories of users in a store (dict): {(uid, gid): [path (str), ...]}.
+def _find_user_directories(store: "dict[str, str]") -> "dict[tuple[int, int], list[str]]":
+    """Return the topmost directories of users in a store: {(uid, gid): [path, ...]}.
 
     :raises HookError: NO_INPUT when the store cannot be read
     """
-    owners, own_uid = {}, os.geteuid()
+    owners: "dict[tuple[int, int], list[str]]" = {}
+    own_uid = os.geteuid()
 
-    def walk(descriptor, path, depth):
+    def walk(descriptor: int, path: str, depth: int) -> None:
         for name, status in _list_subdirectories(descriptor):
             inner = os.path.join(path, name)
             if status.st_uid != 0:
@@ -112,8 +118,8 @@ def _find_user_directories(store):
     return owners
 
 
-def _walk_job_directories(store, path, uid, depth=DEPTH):
-    """As the user: yield path and descriptor of each job's directory at and beneath path (str) that is the user's; closed afterwards."""
+def _walk_job_directories(store: "dict[str, str]", path: str, uid: int, depth: int = DEPTH) -> "Iterator[tuple[str, int]]":
+    """As the user: yield path and descriptor of each job's directory at and beneath path that is the user's; closed afterwards."""
     try:
         descriptor = location.open_job_directory(store, path)
     except HookError:
@@ -131,14 +137,16 @@ def _walk_job_directories(store, path, uid, depth=DEPTH):
         os.close(descriptor)
 
 
-def map_job_directories(store, work, problems, only=None, also=(), answer=None, deadline=DEADLINE):
+def map_job_directories(store: "dict[str, str]", work: "Callable[[str, int], Any]", problems: "list[str]",
+                        only: "Callable[[str], object] | None" = None, also: "Iterable[str]" = (),
+                        answer: "Callable[[Any], Any] | None" = None,
+                        deadline: "float | None" = DEADLINE) -> "list[tuple[privilege.User, Any]]":
     """Call work(path, descriptor) as its owner for every job's directory in a store; return [(User, what it returned), ...].
 
-    :param store: the store (dict)
-    :param work: called with the directory's path (str) and descriptor; its result must fit into JSON
-    :param problems: list to which a sentence is added for each user whose images cannot be examined
-    :param only: called with a path (str), returns whether work is wanted for it; default: for all
-    :param also: names in the store (list of str) to look for if a user cannot list it
+    :param work: called with the directory's path and descriptor; its result must fit into JSON
+    :param problems: a sentence is added to it for each user whose images cannot be examined
+    :param only: called with a path, returns whether work is wanted for it; default: for all
+    :param also: names in the store to try if a user cannot list it
     :param answer, deadline: see privilege.as_user
     """
     if os.geteuid() and not os.access(store["path"], os.R_OK):  # a user may know his own directory in a store that he cannot list
@@ -150,7 +158,7 @@ def map_job_directories(store, work, problems, only=None, also=(), answer=None, 
     for (uid, gid), paths in sorted(owners.items()):
         user = find_account(uid, gid)
 
-        def visit(paths=paths, uid=uid):
+        def visit(paths: "list[str]" = paths, uid: int = uid) -> "list[list]":
             results, faults = [], []
             for path, descriptor in (pair for top in paths for pair in _walk_job_directories(store, top, uid)):
                 if only is None or only(path):
@@ -170,14 +178,13 @@ def map_job_directories(store, work, problems, only=None, also=(), answer=None, 
     return collected
 
 
-def count_used_bytes(store, user):
-    """As the user: return how much space his images take in a store (dict).
+def count_used_bytes(store: "dict[str, str]", user: str) -> int:
+    """As the user: return how much space (bytes) his images take in a store.
 
-    :param user: the user's name, for the sentence (str)
-    :returns: bytes (int)
+    :param user: the user's name, for the sentence
     :raises HookError: CANNOT_WRITE when they cannot be counted
     """
-    problems = []
+    problems: "list[str]" = []
     used = sum(size for _user, size in map_job_directories(store, lambda _path, directory: measure_size(directory), problems))
     if problems:
         raise HookError(CANNOT_WRITE, "what the images of %s take in store %s cannot be counted (checkpoint_hooks_user_limit): %s; the "
@@ -185,8 +192,8 @@ def count_used_bytes(store, user):
     return used
 
 
-def measure_size(descriptor):
-    """Return how many bytes are in a directory (descriptor) and beneath it (int)."""
+def measure_size(descriptor: int) -> int:
+    """Return how many bytes are in a directory (descriptor) and beneath it."""
     total = 0
     for name in list_directory(descriptor):
         try:
@@ -204,8 +211,8 @@ def measure_size(descriptor):
     return total
 
 
-def find_last_change(descriptor):
-    """Return when something in a directory (descriptor) or beneath it was last changed (float, seconds since the epoch)."""
+def find_last_change(descriptor: int) -> float:
+    """Return when something in a directory (descriptor) or beneath it was last changed (seconds since the epoch)."""
     latest = os.fstat(descriptor).st_mtime
     for name in list_directory(descriptor):
         try:
@@ -222,8 +229,8 @@ def find_last_change(descriptor):
     return latest
 
 
-def _check_sizes(image, described, image_path):
-    """Check quickly, without reading them, that all files of an image (descriptor) are there, each in its size."""
+def _check_sizes(image: int, described: dict, image_path: str) -> None:
+    """Check quickly, without reading them, that all files of an image (descriptor) exist, each in its size."""
     for entry in described["files"]:
         try:
             size = os.stat(entry["name"], dir_fd=image, follow_symlinks=False).st_size
@@ -237,16 +244,17 @@ def _check_sizes(image, described, image_path):
 _BRIEF = {"generation": None, "created": None, "node": None, "bound": False, "compression": None, "plain_bytes": None}
 
 
-def _add_manifest(entry, described):
-    """Add to the entry of an image (dict) what its manifest (described, dict) holds."""
+def _add_manifest(entry: dict, described: dict) -> None:
+    """Add to the entry of an image what its manifest (described) holds."""
     entry.update({name: described.get(name, default) for name, default in _BRIEF.items()}, engine=described["engine"]["name"],
                  engine_version=described["engine"].get("version"))
     if described["format"] != schema.COMPRESSED:
         entry.update(compression=None, plain_bytes=None)
 
 
-def _examine(image, entry, path, descriptor, settings, thorough, prove, full):
-    """Add to the entry of an image (dict, see examine_job_directory) what is in it (image, descriptor).
+def _examine(image: int, entry: dict, path: str, descriptor: int, settings: dict, thorough: bool,
+             prove: "Callable[[dict, str], None] | None", full: bool) -> None:
+    """Add to the entry of an image (see examine_job_directory) what is in it (image, descriptor).
 
     :raises HookError: with what is wrong with it
     """
@@ -267,7 +275,7 @@ def _examine(image, entry, path, descriptor, settings, thorough, prove, full):
         except HookError as error:
             entry["authentic"], refusal = False, (REFUSED, error.sentence)  # itself it would keep the manifest in memory
     status = os.fstat(descriptor)
-    owner, job_id = find_account(status.st_uid, status.st_gid), find_job_id(os.path.basename(path))
+    owner, job_id = find_account(status.st_uid, status.st_gid), find_job_id(os.path.basename(path)) or ""
     manifest.check_identity(described, job_id, owner, name, image_path)
     _check_sizes(image, described, image_path)
     if thorough:
@@ -276,8 +284,9 @@ def _examine(image, entry, path, descriptor, settings, thorough, prove, full):
         raise HookError(*refusal)
 
 
-def _describe_image(path, descriptor, name, changed, settings, thorough, prove, full):
-    """Return the entry of one image (dict, see examine_job_directory)."""
+def _describe_image(path: str, descriptor: int, name: str, changed: float, settings: dict, thorough: bool,
+                    prove: "Callable[[dict, str], None] | None", full: bool) -> dict:
+    """Return the entry of one image (see examine_job_directory)."""
     image_path = os.path.join(path, name)
     entry = dict(_BRIEF, name=name, path=image_path, state=WHOLE, code=0, problem="", bytes=0, engine=None, engine_version=None,
                  authentic=None, changed=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(changed)))
@@ -299,21 +308,22 @@ def _describe_image(path, descriptor, name, changed, settings, thorough, prove, 
     return entry
 
 
-def get_patience(settings):
-    """Return how old a hidden directory of another node must be to be left over (int, seconds); the engine has that long to write."""
+def get_patience(settings: dict) -> int:
+    """Return how old a hidden directory of another node must be to be left over (seconds); the engine has that long to write."""
     return 2 * settings["engine_timeout"]
 
 
-def examine_job_directory(path, descriptor, settings, thorough=False, wanted=None, prove=None, full=False):
+def examine_job_directory(path: str, descriptor: int, settings: dict, thorough: bool = False, wanted: "set[str] | None" = None,
+                          prove: "Callable[[dict, str], None] | None" = None, full: bool = False) -> dict:
     """As the owner: return what is in a job's directory.
 
-    :param path: the directory (str)
+    :param path: the directory
     :param descriptor: its descriptor
-    :param settings: dict from config.load_settings
-    :param thorough: read every byte (bool)
-    :param wanted: names of images (set of str), default all
+    :param settings: from config.load_settings
+    :param thorough: read every byte
+    :param wanted: names of images, default all
     :param prove: called with a manifest and its image's path; raises HookError when root did not seal it; None if that cannot be checked
-    :param full: with the manifests, for few images (bool)
+    :param full: with the manifests, for few images
     :returns: {"job": str, "path": str, "images": list of {"name", "path", "state", "code", "problem", "bytes", "changed", "authentic",
         and of the manifest, or None: "generation", "created", "node", "bound", "compression", "plain_bytes", "engine", "engine_version";
         with full "manifest", if it can be read}}
@@ -325,15 +335,15 @@ def examine_job_directory(path, descriptor, settings, thorough=False, wanted=Non
             "images": [_describe_image(path, descriptor, name, status.st_mtime, settings, thorough, prove, full) for name, status in names]}
 
 
-def prune_job_directory(path, descriptor, settings, dry_run):
+def prune_job_directory(path: str, descriptor: int, settings: dict, dry_run: bool) -> "list[dict]":
     """As the owner: remove from a job's directory what crashed hooks have left, and the images beyond the number to be kept.
 
     :param path, descriptor, settings: see examine_job_directory
-    :param dry_run: only report what would be removed (bool)
+    :param dry_run: only report what would be removed
     :returns: list of {"kind", "job", "path", "bytes", "action"}
     """
-    job_id = find_job_id(os.path.basename(path))
-    entries = examine_job_directory(path, descriptor, settings)["images"]
+    examined = examine_job_directory(path, descriptor, settings)
+    job_id, entries = examined["job"], examined["images"]
     images = generations.list_images(descriptor, job_id)
     # As many as the job itself asked for with qsub -c depth=N.
     wanted = images[0].manifest.get("depth") if images else None

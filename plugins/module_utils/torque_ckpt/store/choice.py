@@ -12,8 +12,12 @@ from ..image import manifest
 from ..telemetry import syslog
 from . import generations, incarnation, location
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable
 
-def _is_good(job, call, directory, prove):
+
+def _is_good(job: "Any", call: "Any", directory: int, prove: "Callable[[dict, str], None]") -> bool:
     """Whether the image that a Call of a Job names is whole, each byte of it, root's, and for this node."""
     image_path = os.path.join(call.directory, call.name)
     try:
@@ -30,7 +34,7 @@ def _is_good(job, call, directory, prove):
     return True
 
 
-def _is_gone(directory, name):
+def _is_gone(directory: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -40,8 +44,8 @@ def _is_gone(directory, name):
     return False
 
 
-def _follows(image, named, life):
-    """Whether an Image was made after another by the same life, or by one (incarnation, dict or None) that continues from that very one.
+def _follows(image: generations.Image, named: generations.Image, life: "dict | None") -> bool:
+    """Whether an image was created after another by the same life, or by one (incarnation) that continues from that very one.
 
     In a store of the node's own the incarnation may be one that was on this node before and continued elsewhere.
     """
@@ -50,8 +54,8 @@ def _follows(image, named, life):
                                                     life is not None and (maker, named.generation) == (life["id"], life["generation"]))
 
 
-def choose(job, directory, prove):
-    """As the user: return the Call with the name of the image to take, and why it is not the one that it named (str, empty if it is).
+def choose(job: "Any", directory: int, prove: "Callable[[dict, str], None]") -> "tuple[Any, str]":
+    """As the user: return the contract.Call with the name of the image to take, and why it is not the one that it named (empty if it is).
 
     :param job: preflight.Job
     :param directory: descriptor of the job's directory
@@ -76,7 +80,7 @@ def choose(job, directory, prove):
     return call, ""
 
 
-def _explain_choice(name, image, gone):
+def _explain_choice(name: str, image: generations.Image, gone: bool) -> str:
     created = quote_name(str(image.manifest.get("created")))
     if not gone:
         return "restarted from image %s of %s, newer than %s, of which the server knew" % (image.name, created, name)

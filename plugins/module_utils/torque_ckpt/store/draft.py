@@ -1,4 +1,4 @@
-"""An image in the making.
+"""An image that is being written.
 
 It is written under a hidden name and renamed when it is whole, in one step. Everything here runs as the job's owner.
 """
@@ -11,6 +11,10 @@ from ..system.dirfd import DIRECTORY, list_directory
 from . import generations
 from .location import get_engine_path
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from threading import Thread
+
 _MUCH = 32 << 20
 """From so many bytes on a draft is flushed while it is hashed."""
 
@@ -18,35 +22,36 @@ _RENAME_EXCHANGE = 2
 
 
 class Draft:
-    """An image in the making: a hidden directory that becomes the image, or goes.
+    """An image that is being written: a hidden directory that becomes the image, or is removed.
 
     descriptor  int: the hidden directory
     """
 
-    def __init__(self, job_directory, name):
+    def __init__(self, job_directory: int, name: str) -> None:
         self.job_directory = job_directory
         self.name = name
         self.hidden = generations.hide_name(name)
-        self._flushing, self._failure = None, None
+        self._flushing: "Thread | None" = None
+        self._failure: "OSError | None" = None
         try:
             os.mkdir(self.hidden, 0o700, dir_fd=job_directory)
             self.descriptor = os.open(self.hidden, DIRECTORY, dir_fd=job_directory)
         except OSError as error:
             raise HookError(CANNOT_WRITE, "cannot create image %s: %s" % (name, error.strerror))
 
-    def __enter__(self):
+    def __enter__(self) -> "Draft":
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Discard the draft when the body of the with statement failed."""
         if kind is not None:
             self.discard()
 
-    def path(self):
-        """Return the draft's path (str) for the engine."""
+    def path(self) -> str:
+        """Return the draft's path for the engine."""
         return get_engine_path(self.descriptor)
 
-    def flush(self):
+    def flush(self) -> None:
         """Start to flush what is in the draft, if that is much, while the caller reads it; publish() raises what went wrong."""
         try:
             entries = list_directory(self.descriptor)  # not in the thread: the caller lists the same open directory
@@ -56,7 +61,7 @@ class Draft:
             return  # the caller will meet the error
         import threading  # small images do without
 
-        def work():
+        def work() -> None:
             try:
                 self._flush(entries)
             except OSError as error:
@@ -64,11 +69,11 @@ class Draft:
         self._flushing = threading.Thread(target=work)
         self._flushing.start()
 
-    def _wait(self):
+    def _wait(self) -> None:
         if self._flushing:
             self._flushing.join()
 
-    def _flush(self, entries):
+    def _flush(self, entries: "list[str]") -> None:
         for entry in sorted(entries, key=lambda entry: entry == schema.FILE):
             flushed = os.open(entry, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.descriptor)
             try:
@@ -76,8 +81,8 @@ class Draft:
             finally:
                 os.close(flushed)
 
-    def publish(self):
-        """Make the draft the image: flush it, then rename it in one step. An image of the same name is superseded.
+    def publish(self) -> None:
+        """Publish the draft as the image: flush it, then rename it in one step. An image of the same name is superseded.
 
         :raises HookError: CANNOT_WRITE; the draft and the other image still exist then
         """
@@ -105,8 +110,8 @@ class Draft:
                 pass  # the next sweep's
         os.close(self.descriptor)
 
-    def _rename(self):
-        """Give the draft its name; return whether an image had it before, which has the hidden name then (bool)."""
+    def _rename(self) -> bool:
+        """Give the draft its name; return whether an image had it before, which has the hidden name then."""
         try:
             os.rename(self.hidden, self.name, src_dir_fd=self.job_directory, dst_dir_fd=self.job_directory)
             return False
@@ -123,7 +128,7 @@ class Draft:
                             "exchange the two (%s); that one is kept, try again a second later" % (self.name, error.strerror))
         return True
 
-    def _exchange(self):
+    def _exchange(self) -> None:
         """Exchange the draft and what has its name, in one step."""
         import ctypes  # rarely needed, and it costs a few milliseconds
         libc = ctypes.CDLL(None, use_errno=True)
@@ -132,7 +137,7 @@ class Draft:
         if libc.renameat2(self.job_directory, os.fsencode(self.hidden), self.job_directory, os.fsencode(self.name), _RENAME_EXCHANGE) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
-    def discard(self):
+    def discard(self) -> None:
         """Remove the draft; a leftover is harmless, so failures are not raised."""
         self._wait()
         try:

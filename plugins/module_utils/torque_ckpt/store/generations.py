@@ -15,16 +15,20 @@ from ..system import processes
 from ..system.dirfd import DIRECTORY, list_directory
 from .location import open_image
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable
+
 HIDDEN = re.compile(r"\..+@([^:/]+):([0-9]+):([0-9]+)")  # neither an image's nor a node's name holds @ or :
 
 
 Image = namedtuple("Image", "name generation epoch whole manifest")
 """A published image. generation: int from 1, 0 for images that are older than generations; epoch: the number at the name's end (int);
-whole: whether all files are there with their sizes (bool); manifest: its manifest, not verified, without lists (dict)."""
+whole: whether all files exist with their sizes (bool); manifest: its manifest, not verified, without lists (dict)."""
 
 
-def _is_whole(image, files):
-    """Whether the files (list of {"name", "size"}) are in the image (descriptor)."""
+def _is_whole(image: int, files: "list[dict]") -> bool:
+    """Whether the files ({"name", "size"}) are in the image (descriptor)."""
     try:
         present = [(os.stat(entry["name"], dir_fd=image, follow_symlinks=False), entry["size"]) for entry in files]
     except OSError:
@@ -32,16 +36,16 @@ def _is_whole(image, files):
     return all(stat.S_ISREG(status.st_mode) and status.st_size == size for status, size in present)
 
 
-def get_epoch(name):
-    """Return the number (int) at the end of an image's name (str), 0 for none."""
-    return int(re.search("[0-9]*$", name).group() or 0)
+def get_epoch(name: str) -> int:
+    """Return the number at the end of an image's name, 0 for none."""
+    return int(re.findall("[0-9]*$", name)[0] or 0)
 
 
-def list_images(job_directory, job_id=None):
-    """Return the published images (list of Image), newest first. What has no manifest that these hooks know is no image.
+def list_images(job_directory: int, job_id: "str | None" = None) -> "list[Image]":
+    """Return the published images, newest first. What has no manifest that these hooks know is no image.
 
     :param job_directory: descriptor from open_job_directory
-    :param job_id: only this job's (str); pbs_mom 2.4 keeps the images of several in one directory
+    :param job_id: only this job's; pbs_mom 2.4 keeps the images of several in one directory
     """
     images = []
     for name in list_directory(job_directory):
@@ -65,18 +69,18 @@ def list_images(job_directory, job_id=None):
     return sorted(images, key=lambda image: (image.generation, image.epoch, image.name), reverse=True)
 
 
-def next_generation(job_directory, job_id):
-    """Return the number (int) of a job's next image."""
+def next_generation(job_directory: int, job_id: str) -> int:
+    """Return the number of a job's next image."""
     return max([image.generation for image in list_images(job_directory, job_id)] or [0]) + 1
 
 
-def hide_name(name):
-    """Return the hidden name (str) that this process gives to something called name."""
-    process = processes.read_process(os.getpid())
-    return ".%s@%s:%d:%d" % (name, os.uname().nodename, process.pid, process.start)
+def hide_name(name: str) -> str:
+    """Return the hidden name that this process gives to something called name."""
+    pid, start = processes.get_mark()
+    return ".%s@%s:%d:%d" % (name, os.uname().nodename, pid, start)
 
 
-def remove_directory(job_directory, name):
+def remove_directory(job_directory: int, name: str) -> None:
     """Remove a directory of ours that holds files only.
 
     :raises OSError: when something cannot be removed; the rest still exists then
@@ -92,24 +96,25 @@ def remove_directory(job_directory, name):
     os.rmdir(name, dir_fd=job_directory)
 
 
-def belongs_to(image, life):
-    """Whether an Image is of a life of the job (incarnation, dict): made by it, or not after the image that it continues from.
+def belongs_to(image: Image, life: "dict | None") -> bool:
+    """Whether an image is of a life of the job (incarnation): created by it, or not after the image that it continues from.
 
     Without an incarnation all images are.
     """
     return life is None or image.manifest.get("incarnation") == life["id"] or image.generation <= life["generation"]
 
 
-def list_superfluous(job_directory, job_id, keep, life=None):
-    """Return the names (list of str) of a job's images that are older than the newest whole ones that are to be kept.
+def list_superfluous(job_directory: int, job_id: str, keep: int, life: "dict | None" = None) -> "list[str]":
+    """Return the names of a job's images that are older than the newest whole ones that are to be kept.
 
     What is not an image of the job's is not among them, and neither is the newest one, whole or not. What another life of the
-    job made meanwhile does not count as kept.
+    job created meanwhile does not count as kept.
 
-    :param keep: generations to keep (int, at least 1)
-    :param life: the job's incarnation (dict), None for all images
+    :param keep: generations to keep (at least 1)
+    :param life: the job's incarnation, None for all images
     """
-    kept, doomed = set(), []
+    kept: "set[int | str]" = set()
+    doomed = []
     for number, image in enumerate(list_images(job_directory, job_id)):
         generation = image.generation or image.name  # an image may have two names
         if number and len(kept) >= keep and generation not in kept:
@@ -119,8 +124,8 @@ def list_superfluous(job_directory, job_id, keep, life=None):
     return doomed
 
 
-def prune_images(job_directory, job_id, keep, life=None):
-    """Remove the superfluous images of a job; return their names (list of str).
+def prune_images(job_directory: int, job_id: str, keep: int, life: "dict | None" = None) -> "list[str]":
+    """Remove the superfluous images of a job; return their names.
 
     :param keep, life: see list_superfluous
     :raises HookError: CANNOT_WRITE when one cannot be removed; it is then as it was, or hidden
@@ -138,8 +143,8 @@ def prune_images(job_directory, job_id, keep, life=None):
     return doomed
 
 
-def _read_clock(job_directory):
-    """Return the time (float, seconds) by the clock of the store."""
+def _read_clock(job_directory: int) -> float:
+    """Return the time (seconds) by the clock of the store."""
     name = hide_name("clock")
     os.mkdir(name, 0o700, dir_fd=job_directory)
     try:
@@ -148,8 +153,8 @@ def _read_clock(job_directory):
         os.rmdir(name, dir_fd=job_directory)
 
 
-def _get_age(job_directory, name, now):
-    """Return how long before now() something was written to a hidden directory (float, seconds)."""
+def _get_age(job_directory: int, name: str, now: "Callable[[], float]") -> float:
+    """Return how long before now() something was written to a hidden directory (seconds)."""
     directory = os.open(name, DIRECTORY, dir_fd=job_directory)
     try:
         times = [os.fstat(directory).st_mtime]
@@ -159,13 +164,13 @@ def _get_age(job_directory, name, now):
     return now() - max(times)
 
 
-def is_left_over(job_directory, name, patience, now):
-    """Whether a hidden directory's maker is gone.
+def is_left_over(job_directory: int, name: str, patience: float, now: "Callable[[], float]") -> bool:
+    """Whether the process that created a hidden directory is gone.
 
     On this node the process in its name must be gone; on another one the last write must be old.
 
     :param patience: how old what another node left must be (seconds)
-    :param now: returns the time (float, seconds since the epoch)
+    :param now: returns the time (seconds since the epoch)
     :raises OSError: when it is not ours, or gone by now
     """
     maker = HIDDEN.fullmatch(name)
@@ -176,8 +181,8 @@ def is_left_over(job_directory, name, patience, now):
     return _get_age(job_directory, name, now) > patience
 
 
-def sweep_leftovers(job_directory, patience):
-    """Remove what hooks that are gone left behind; return the hidden names (list of str).
+def sweep_leftovers(job_directory: int, patience: float) -> "list[str]":
+    """Remove what hooks that are gone left behind; return the hidden names.
 
     :param job_directory: descriptor from open_job_directory
     :param patience: how old what another node left must be, by the store's clock (seconds)

@@ -5,11 +5,11 @@ a small file in the job's directory, written by the job's owner and sealed by ro
 processes run, a job that started from the beginning with its first image. The life that started last is the one that continues: a
 checkpoint of any other is refused before it writes or removes anything.
 
-  id          str, random; the manifests of the images that this life makes name it
+  id          str, random; the manifests of the images that this life creates name it
   job_id, uid str, int: whose it is
   node        str, where it runs
   started     float, seconds since the epoch by that node's clock
-  generation  int, the newest image that it continues from; what other lives made later does not belong to it
+  generation  int, the newest image that it continues from; what other lives created later does not belong to it
   process     [boot id, pid, start] of the root process of a job that started from the beginning, else empty
   key, mac    the seal (seal.py)
 """
@@ -25,6 +25,11 @@ from ..system.dirfd import DIRECTORY
 from ..telemetry import syslog
 from . import generations
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable
+    from .draft import Draft
+
 _NAME = ".incarnation."  # and the job's id: pbs_mom 2.4 keeps the images of several jobs in one directory
 
 LARGEST = 4096
@@ -34,15 +39,15 @@ _KINDS = {"id": str, "job_id": str, "uid": int, "node": str, "started": float, "
 _PURPOSE = b"incarnation"
 
 
-def name_file(job_id):
-    """Return the name (str) of a job's incarnation in the job's directory."""
+def name_file(job_id: str) -> str:
+    """Return the name of a job's incarnation in the job's directory."""
     return _NAME + job_id
 
 
 # -- as the job's owner ------------------------------------------------------------------------------------------------
 
-def _read_text(directory, job_id):
-    """Return what the file in a job's directory (descriptor) holds (str), None when there is none, empty when it is no such file."""
+def _read_text(directory: int, job_id: str) -> "str | None":
+    """Return what the file in a job's directory (descriptor) holds, None when it does not exist, empty when it is no such file."""
     try:
         descriptor = os.open(name_file(job_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
@@ -57,8 +62,8 @@ def _read_text(directory, job_id):
         os.close(descriptor)
 
 
-def _write_text(directory, job_id, text):
-    """Put a text (str) in the file's place, in one step; None removes it. What a crash leaves is the next sweep's."""
+def _write_text(directory: int, job_id: str, text: "str | None") -> None:
+    """Write or replace the file, in one step; None removes it. What a crash leaves is the next sweep's."""
     if text is None:
         try:
             os.unlink(name_file(job_id), dir_fd=directory)
@@ -80,12 +85,12 @@ def _write_text(directory, job_id, text):
     os.fsync(directory)
 
 
-def read_incarnation(directory, job_id):
-    """Return the incarnation (dict) in a job's directory (descriptor), whoever wrote it, or None."""
+def read_incarnation(directory: int, job_id: str) -> "dict | None":
+    """Return the incarnation in a job's directory (descriptor), whoever wrote it, or None."""
     return _parse(_read_text(directory, job_id))
 
 
-def _parse(text):
+def _parse(text: "str | None") -> "dict | None":
     try:
         incarnation = strict_json.parse_json((text or "").encode("ascii", "replace"))
         good = isinstance(incarnation, dict) and set(incarnation) == set(_KINDS) and all(
@@ -101,17 +106,17 @@ class OwnIncarnation:
     incarnation  dict
 
     :param directory: descriptor of the job's directory
-    :param generation: the newest image there (int)
+    :param generation: the newest image in it
     :raises HookError: REFUSED when the job continues elsewhere
     """
 
-    def __init__(self, directory, job_id, generation):
+    def __init__(self, directory: int, job_id: str, generation: int) -> None:
         self.directory, self.job_id = directory, job_id
         self.before = _read_text(directory, job_id)
         self.incarnation = privilege.ask_root(["incarnation", self.before, generation])
 
-    def publish(self, draft):
-        """Publish the image (Draft) that this life has made, the file first.
+    def publish(self, draft: "Draft") -> None:
+        """Publish the image that this life has written, the file first.
 
         :raises HookError: as above, should a restart have come in between; as Draft.publish()
         """
@@ -129,21 +134,21 @@ class OwnIncarnation:
             raise
 
 
-def begin_incarnation(directory, job_id, generation):
-    """As the user, in a restart: write the file of the new life; return what restore_text() takes (str or None).
+def begin_incarnation(directory: int, job_id: str, generation: int) -> "str | None":
+    """As the user, in a restart: write the file of the new life; return what restore_text() takes.
 
     A full store must not keep a job from its restart: then the first image of this life writes the file.
 
     :param directory: descriptor of the job's directory
-    :param generation: of the image that the job is restarted from (int)
+    :param generation: of the image that the job is restarted from
     """
     before = _read_text(directory, job_id)
     restore_text(directory, job_id, json.dumps(privilege.ask_root(["incarnation", None, generation])))
     return before
 
 
-def restore_text(directory, job_id, text):
-    """Put a text (str) in the file's place, as far as that is possible; None removes it."""
+def restore_text(directory: int, job_id: str, text: "str | None") -> None:
+    """Write or replace the file, as far as that is possible; None removes it."""
     try:
         _write_text(directory, job_id, text)
     except (OSError, HookError) as error:
@@ -152,26 +157,26 @@ def restore_text(directory, job_id, text):
 
 # -- as root -----------------------------------------------------------------------------------------------------------
 
-def _create(job, started, generation, process):
+def _create(job: "Any", started: float, generation: int, process: list) -> dict:
     return seal.add_seal(job.keys, {"id": os.urandom(16).hex(), "job_id": job.call.job_id, "uid": job.user.uid, "node": os.uname().nodename,
                                     "started": started, "generation": generation, "process": process}, _PURPOSE)
 
 
-def _identify_process(root):
-    """Return what identifies a Process in the whole cluster (list)."""
+def _identify_process(root: processes.Process) -> list:
+    """Return what identifies a process in the whole cluster: [boot id, pid, start]."""
     with open("/proc/sys/kernel/random/boot_id") as stream:
         return [stream.read().strip()] + processes.get_mark(root)
 
 
-def _format_time(seconds):
+def _format_time(seconds: float) -> str:
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
     except (ValueError, OverflowError, OSError):
         return "an unknown time"
 
 
-def _parse_trusted(job, text):
-    """Return the incarnation that a text (str or None) from the job's directory holds, None when it is damaged or another's.
+def _parse_trusted(job: "Any", text: "str | None") -> "dict | None":
+    """Return the incarnation that a text from the job's directory holds, None when it is damaged or another's.
 
     :raises HookError: TEMPORARY when this node lacks the key
     """
@@ -184,15 +189,15 @@ def _parse_trusted(job, text):
     return incarnation if seal.is_sealed(job.keys, incarnation, _PURPOSE) else None
 
 
-def answer_checkpoint(job, root, recorded, answer):
+def answer_checkpoint(job: "Any", root: processes.Process, recorded: dict, answer: "Callable[[Any], Any]") -> "Callable[[Any], Any]":
     """Return root's answer function for a checkpoint (see OwnIncarnation).
 
     :param job: preflight.Job
-    :param root: the job's root Process
-    :param recorded: the incarnation in root's record of the job (dict), empty for one that was not restarted here
+    :param root: the job's root process
+    :param recorded: the incarnation in root's record of the job, empty for one that was not restarted here
     :param answer: answers all other questions (seal.build_answer)
     """
-    def decide(text, generation):
+    def decide(text: "str | None", generation: int) -> dict:
         existing = _parse_trusted(job, text)
         if existing and (existing["id"] == recorded["id"] if recorded else existing["process"] == _identify_process(root)):
             return existing
@@ -207,20 +212,20 @@ def answer_checkpoint(job, root, recorded, answer):
     return _make_answer(decide, answer)
 
 
-def answer_restart(job, begun, answer):
+def answer_restart(job: "Any", begun: "list[dict]", answer: "Callable[[Any], Any]") -> "Callable[[Any], Any]":
     """Return root's answer function for a restart (see begin_incarnation).
 
     :param job, answer: see answer_checkpoint
-    :param begun: takes the incarnation (list of dict), for root's record of the job
+    :param begun: takes the incarnation, for root's record of the job
     """
-    def decide(_text, generation):
+    def decide(_text: "str | None", generation: int) -> dict:
         begun[:] = [_create(job, time.time(), generation, [])]
         return begun[0]
 
     return _make_answer(decide, answer)
 
 
-def _make_answer(decide, answer):
-    def respond(question):
+def _make_answer(decide: "Callable[[str | None, int], dict]", answer: "Callable[[Any], Any]") -> "Callable[[Any], Any]":
+    def respond(question: "Any") -> "Any":
         return decide(*question[1:]) if question[0] == "incarnation" else answer(question)
     return respond

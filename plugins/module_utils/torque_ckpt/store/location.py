@@ -8,14 +8,18 @@ import os
 from ..errors import HookError, CANNOT_WRITE, CONFIG, NO_INPUT, REFUSED
 from ..system.dirfd import DIRECTORY
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from ..system.privilege import User
+
 MARKER = ".ckpt-torque-store"
 """A file with the store's id, created by the role checkpoint_store; without it the store is not mounted."""
 
 _PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # needs search permission only
 
 
-def find_store(stores, directory):
-    """Return the entry of stores (list of {"path", "id"}) that holds directory (str).
+def find_store(stores: "list[dict[str, str]]", directory: str) -> "dict[str, str]":
+    """Return the one of stores ({"path", "id"}) that holds directory.
 
     :raises HookError: REFUSED when none does
     """
@@ -26,8 +30,8 @@ def find_store(stores, directory):
                     % (directory, ", ".join(store["path"] for store in stores)))
 
 
-def check_mounted(store):
-    """Check that the store (dict) is there and is the configured one.
+def check_mounted(store: "dict[str, str]") -> None:
+    """Check that the store is mounted and is the configured one.
 
     :raises HookError: CONFIG when its marker is missing or another store's
     """
@@ -43,13 +47,13 @@ def check_mounted(store):
                         % (store["path"], ascii(store_id[:80]), store["id"]))
 
 
-def _is_new(name, directory):
+def _is_new(name: str, directory: int) -> bool:
     """Whether a job's directory beneath another (descriptor) has no image yet: pbs_mom, which created it, does not flush."""
     return os.stat(name, dir_fd=directory, follow_symlinks=False).st_nlink <= 2  # of itself; file systems that do not count: always
 
 
-def give_job_directory(store, directory, user):
-    """As root: create what a job's directory (str) lacks in the store (dict) itself, if its user may not, and give it to him.
+def give_job_directory(store: "dict[str, str]", directory: str, user: "User") -> None:
+    """As root: create what a job's directory lacks in the store itself, if its user may not, and give it to him.
 
     That is the job's directory, or the user's own if the job's lies in that. One deeper in the store is the user's to create. What root
     cannot create, under root_squash, the user's attempt explains.
@@ -82,7 +86,7 @@ def give_job_directory(store, directory, user):
             os.close(descriptor)
 
 
-def _flush_directory(name, directory):
+def _flush_directory(name: str, directory: int) -> None:
     """Flush a directory beneath another (descriptor); one that may be passed but not read cannot be."""
     try:
         flushed = os.open(name, DIRECTORY, dir_fd=directory)
@@ -94,11 +98,10 @@ def _flush_directory(name, directory):
         os.close(flushed)
 
 
-def _explain(error, path, descriptor=None):
-    """Return why something cannot be opened (str): a user whose uid differs on this node has no access to his own files.
+def _explain(error: OSError, path: str, descriptor: "int | None" = None) -> "str | None":
+    """Return why something cannot be opened: a user whose uid differs on this node has no access to his own files.
 
-    :param error: OSError
-    :param path: it (str), beneath a directory (descriptor)
+    :param path: it, beneath a directory (descriptor)
     """
     if error.errno == errno.EACCES:
         try:
@@ -111,10 +114,10 @@ def _explain(error, path, descriptor=None):
     return error.strerror
 
 
-def open_job_directory(store, directory, create=False):
-    """Return a descriptor (int) of a job's directory beneath store (dict); the caller closes it.
+def open_job_directory(store: "dict[str, str]", directory: str, create: bool = False) -> int:
+    """Return a descriptor of a job's directory beneath store; the caller closes it.
 
-    :param create: create the last component when it is missing (bool)
+    :param create: create the last component when it is missing
     :raises HookError: CANNOT_WRITE or NO_INPUT, by the meaning of create
     """
     parts = directory[len(store["path"]) + 1:].split("/")
@@ -147,11 +150,11 @@ def open_job_directory(store, directory, create=False):
     return descriptor
 
 
-def open_image(job_directory, name, image_path):
-    """Return a descriptor (int) of the published image name; the caller closes it.
+def open_image(job_directory: int, name: str, image_path: str) -> int:
+    """Return a descriptor of the published image name; the caller closes it.
 
     :param job_directory: descriptor from open_job_directory
-    :param image_path: the image's path, for the sentence (str)
+    :param image_path: the image's path, for the sentence
     :raises HookError: NO_INPUT when it is missing or unreadable
     """
     try:
@@ -160,7 +163,7 @@ def open_image(job_directory, name, image_path):
         raise HookError(NO_INPUT, "image %s cannot be opened: %s" % (image_path, _explain(error, name, job_directory)))
 
 
-def get_engine_path(descriptor):
-    """Return a path (str) of a directory descriptor for an engine's command line; no rename can redirect it."""
+def get_engine_path(descriptor: int) -> str:
+    """Return a path of a directory descriptor for an engine's command line; no rename can redirect it."""
     os.set_inheritable(descriptor, True)
     return "/proc/self/fd/%d" % descriptor

@@ -36,10 +36,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
 
 
-def list_outdated(known, name, keep):
-    """Return which images of the same job as name (str) are beyond the newest keep (int).
+def list_outdated(known: "dict[str, int]", name: str, keep: int) -> "list[str]":
+    """Return which images of the same job as name are beyond the newest keep.
 
-    :param known: the generations of the existing images (dict of int, by name); what has none is not touched
+    :param known: the generations of the existing images, by name; what has none is not touched
     """
     job = split_image_name(name)
     images = []
@@ -50,8 +50,8 @@ def list_outdated(known, name, keep):
     return [image_name for _generation, _epoch, image_name in sorted(images, reverse=True)[keep:] if image_name != name]
 
 
-def _list_files(image, path):
-    """Return the names (list of str) in an image (descriptor): files, each of which can be read without waiting for anybody."""
+def _list_files(image: int, path: str) -> "list[str]":
+    """Return the names in an image (descriptor): files, each of which can be read without waiting for anybody."""
     names = sorted(list_directory(image))
     strange = [name for name in names if not _PLAIN.fullmatch(name)]
     if strange or schema.FILE not in names:
@@ -63,13 +63,13 @@ def _list_files(image, path):
     return names
 
 
-def _read_manifest(image):
-    """Return the text of an image's manifest (bytes), by the image's descriptor."""
+def _read_manifest(image: int) -> bytes:
+    """Return the text of an image's manifest, by the image's descriptor."""
     with open(open_file(image, schema.FILE), "rb") as stream:
         return stream.read(strict_json.LARGEST + 1)
 
 
-def _copy_file(name, source, target):
+def _copy_file(name: str, source: int, target: int) -> None:
     """Copy a file from one directory (descriptor) to another, with mode and times."""
     with open(open_file(source, name), "rb") as read, \
             open(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=target), "wb") as written:
@@ -81,16 +81,16 @@ def _copy_file(name, source, target):
 
 
 class MountedServer:
-    """The server's checkpoint directory, mounted on this node at a path (str).
+    """The server's checkpoint directory, mounted on this node at a path.
 
     label  str: the path, for sentences
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
         self.label = path
 
-    def _open_directory(self, job):
+    def _open_directory(self, job: str) -> int:
         directory = os.open(os.path.join(self.path, job), DIRECTORY)
         owner = os.fstat(directory).st_uid
         if owner not in (0, os.geteuid()):  # who could remove what is copied there
@@ -98,8 +98,8 @@ class MountedServer:
             raise OSError(errno.EPERM, "its directory %s is another user's (%d); remove it" % (job, owner))
         return directory
 
-    def put_image(self, image, job, name):
-        """Copy an image (descriptor) into the directory job (str), under its name (str)."""
+    def put_image(self, image: int, job: str, name: str) -> None:
+        """Copy an image (descriptor) into the directory job, under its name."""
         directory = self._open_directory(job)
         try:
             try:
@@ -123,7 +123,7 @@ class MountedServer:
         finally:
             os.close(directory)
 
-    def get_image(self, job, name, target):
+    def get_image(self, job: str, name: str, target: int) -> None:
         """Copy the files of an image into a directory (descriptor)."""
         directory = self._open_directory(job)
         try:
@@ -136,19 +136,19 @@ class MountedServer:
         finally:
             os.close(image)
 
-    def list_names(self, job):
-        """Return the names (list of str) in the directory job, hidden ones too."""
+    def list_names(self, job: str) -> "list[str]":
+        """Return the names in the directory job, hidden ones too."""
         return os.listdir(os.path.join(self.path, job))
 
-    def read_generations(self, job, _names):
-        """Return the generations (dict of int, by name) that images of these names (list of str) in the directory job have."""
+    def read_generations(self, job: str, _names: "list[str]") -> "dict[str, int]":
+        """Return the generations that images of these names have, by name, in the directory job."""
         directory = self._open_directory(job)
         try:
             return {image.name: image.generation for image in generations.list_images(directory)}
         finally:
             os.close(directory)
 
-    def remove_images(self, job, names):
+    def remove_images(self, job: str, names: "list[str]") -> None:
         """Remove images, or hidden directories, from the directory job."""
         directory = self._open_directory(job)
         try:
@@ -163,17 +163,17 @@ class SftpServer:
 
     label  str: the server's host name, for sentences
 
-    :param account: USER@HOST (str)
-    :param ssh_config: how to reach the second sshd (path, str)
+    :param account: USER@HOST
+    :param ssh_config: how to reach the second sshd (path)
     """
 
-    def __init__(self, account, ssh_config):
+    def __init__(self, account: str, ssh_config: str) -> None:
         self.account = account
         self.ssh_config = ssh_config
         self.label = account.partition("@")[2]
 
-    def _run_sftp(self, commands, inherited=()):
-        """Run the commands (list of str) in sftp; return what they print (list of str).
+    def _run_sftp(self, commands: "list[str]", inherited: "tuple[int, ...]" = ()) -> "list[str]":
+        """Run the commands in sftp; return the lines that they print.
 
         :param inherited: descriptors that the commands name
         :raises OSError: with the last message of sftp or ssh
@@ -189,7 +189,7 @@ class SftpServer:
             raise OSError(errno.EIO, (reasons or messages or ["sftp exited %d and said nothing" % process.returncode])[-1])
         return [line for line in output if not line.startswith("sftp>")]
 
-    def put_image(self, image, job, name):
+    def put_image(self, image: int, job: str, name: str) -> None:
         """See MountedServer. The last small file is for the new name: what a file system must have on the disk for it comes after that.
 
         So it is with ext4, XFS and btrfs; without that file each of them still had the hidden name on the disk.
@@ -209,15 +209,15 @@ class SftpServer:
             if not arrived:  # by a previous attempt, whose answer was lost
                 raise OSError(errno.EIO, "%s%s" % (error.strerror, free_space))
 
-    def _describe_free_space(self):
-        """Return the free space at the server, for a sentence (str): sftp has no message of its own for a full disk."""
+    def _describe_free_space(self) -> str:
+        """Return the free space at the server, for a sentence: sftp has no message of its own for a full disk."""
         try:
             size = self._run_sftp(["df " + REACHED])[-1].split()
             return "; %d KiB are free there" % int(size[2])
         except (OSError, ValueError, IndexError):
             return ""
 
-    def _has_image(self, image, job, name):
+    def _has_image(self, image: int, job: str, name: str) -> bool:
         """Whether the server has this very image (descriptor)."""
         import tempfile
         with tempfile.TemporaryDirectory() as temporary:
@@ -228,22 +228,22 @@ class SftpServer:
             except OSError:
                 return False
 
-    def _remove_hidden(self, job, hidden):
+    def _remove_hidden(self, job: str, hidden: str) -> None:
         """Remove what a failed attempt has left; it is harmless."""
         try:
             self._run_sftp(["cd %s/%s" % (REACHED, job), "-rm %s.flushed" % hidden, "-rm %s/*" % hidden, "-rmdir " + hidden])
         except OSError:
             pass
 
-    def get_image(self, job, name, target):
+    def get_image(self, job: str, name: str, target: int) -> None:
         """See MountedServer."""
         self._run_sftp(["get -p %s/%s/%s/* %s/" % (REACHED, job, name, location.get_engine_path(target))], (target,))
 
-    def list_names(self, job):
+    def list_names(self, job: str) -> "list[str]":
         """See MountedServer."""
         return [name for name in self._run_sftp(["cd %s/%s" % (REACHED, job), "ls -1a"]) if name not in (".", "..")]
 
-    def read_generations(self, job, entries):
+    def read_generations(self, job: str, entries: "list[str]") -> "dict[str, int]":
         """See MountedServer."""
         import tempfile
         numbers, images = {}, [name for name in entries if split_image_name(name)]
@@ -262,7 +262,7 @@ class SftpServer:
                 os.close(directory)
         return numbers
 
-    def remove_images(self, job, names):
+    def remove_images(self, job: str, names: "list[str]") -> None:
         """See MountedServer."""
         commands = ["cd %s/%s" % (REACHED, job)]
         for name in names:
@@ -272,8 +272,8 @@ class SftpServer:
         self._run_sftp(commands)
 
 
-def _communicate(process, commands):
-    """Write commands (bytes) to a process (subprocess.Popen); return what it writes to both streams.
+def _communicate(process: "subprocess.Popen[bytes]", commands: "bytes | None") -> "tuple[bytes, bytes]":
+    """Write commands to a process; return what it writes to both streams.
 
     :raises OSError: when it does nothing for PATIENCE seconds and was killed
     """
@@ -290,32 +290,30 @@ def _communicate(process, commands):
             raise OSError(errno.ETIMEDOUT, "sftp %s and was ended" % watch.find_fault())
 
 
-def find_server(directory, ssh_config, account):
-    """Return the MountedServer or SftpServer by which this node reaches the server's checkpoint directory.
+def find_server(directory: str, ssh_config: str, account: str) -> "MountedServer | SftpServer":
+    """Return the server by which this node reaches the server's checkpoint directory.
 
-    :param directory: where it is mounted on this node (str), empty for sftp
-    :param ssh_config: see SftpServer
-    :param account: USER@HOST (str)
+    :param directory: where it is mounted on this node, empty for sftp
+    :param ssh_config, account: see SftpServer
     """
     return MountedServer(directory) if directory else SftpServer(account, ssh_config)
 
 
-def _list_leftovers(names):
-    """Return those of the names (list of str) that are hidden copies whose process on this node is gone."""
+def _list_leftovers(names: "list[str]") -> "list[str]":
+    """Return those of the names that are hidden copies whose process on this node is gone."""
     hidden = [(name, generations.HIDDEN.fullmatch(name)) for name in names]
     return [name for name, maker in hidden if maker and maker.group(1) == os.uname().nodename
             and processes.find_marked([int(maker.group(2)), int(maker.group(3))]) is None]
 
 
-def copy_to_server(server, path, job, name, keep):
-    """Copy an image of this node to the server, and keep no more than the newest of the job's images there.
+def copy_to_server(server: "MountedServer | SftpServer", path: str, job: str, name: str, keep: int) -> int:
+    """Copy an image of this node to the server, and keep no more than the newest of the job's images at the server.
 
-    :param server: MountedServer or SftpServer
-    :param path: the image (str)
-    :param job: name of the job's directory there (str)
-    :param name: the image's name there (str)
-    :param keep: how many of the job's images are kept there (int)
-    :returns: bytes copied (int)
+    :param path: the image
+    :param job: name of the job's directory at the server
+    :param name: the image's name at the server
+    :param keep: how many of the job's images are kept at the server
+    :returns: bytes copied
     :raises HookError: CANNOT_WRITE; the node's image is as it was
     """
     try:
@@ -343,9 +341,9 @@ def copy_to_server(server, path, job, name, keep):
     return size
 
 
-def _remove_older_images(path, remote_names, name, keep):
-    """Remove what this node has of the job's older images (path, str, is the newest), if the server has them (names, list of str), or if
-    they are beyond the newest keep: pbs_mom removes the newest alone, and nobody comes back for the others."""
+def _remove_older_images(path: str, remote_names: "list[str]", name: str, keep: int) -> None:
+    """Remove what this node has of the job's older images (path is the newest), if the server has them (remote_names), or if they are
+    beyond the newest keep: pbs_mom removes the newest alone, and nobody comes back for the others."""
     directory = os.open(os.path.dirname(path), DIRECTORY)
     try:
         local_images = {image.name: image.generation for image in generations.list_images(directory)}
@@ -357,7 +355,7 @@ def _remove_older_images(path, remote_names, name, keep):
         os.close(directory)
 
 
-def _is_present(directory, path):
+def _is_present(directory: int, path: str) -> "bool | None":
     """Whether the image (path) is in a directory (descriptor), each byte of it; None when nothing has its name."""
     try:
         image = os.open(os.path.basename(path), DIRECTORY, dir_fd=directory)
@@ -372,11 +370,11 @@ def _is_present(directory, path):
         os.close(image)
 
 
-def fetch_from_server(server, path, job, name):
+def fetch_from_server(server: "MountedServer | SftpServer", path: str, job: str, name: str) -> int:
     """Copy an image from the server to this node, unless it is here.
 
-    :param path: where pbs_mom wants it (str); the directory that holds it exists
-    :returns: bytes copied (int), 0 when it was here
+    :param path: where pbs_mom wants it; the directory that holds it exists
+    :returns: bytes copied, 0 when it was here
     :raises HookError: NO_INPUT; nothing has its name here then
     """
     parent = os.path.dirname(path)
@@ -419,20 +417,20 @@ def fetch_from_server(server, path, job, name):
         os.close(directory)
 
 
-def _explain(error):
+def _explain(error: "OSError | HookError") -> str:
     return error.sentence if isinstance(error, HookError) else error.strerror or str(error)
 
 
-def remove_from_server(server, job, name):
+def remove_from_server(server: "MountedServer | SftpServer", job: str, name: str) -> None:
     """Remove an image from the server (L2 and try_transfer do; for a job pbs_server does)."""
     server.remove_images(job, [candidate for candidate in server.list_names(job) if candidate == name])
 
 
-def try_transfer(server, directory, job):
-    """Copy a small image to the server and back, as pbs_mom would; return the cost (dict: bytes int, seconds float).
+def try_transfer(server: "MountedServer | SftpServer", directory: str, job: str) -> "dict[str, float]":
+    """Copy a small image to the server and back, as pbs_mom would; return the cost: {"bytes", "seconds"}.
 
-    :param directory: one of the user's in this node's store (str)
-    :param job: a directory at the server that is the user's (str)
+    :param directory: one of the user's in this node's store
+    :param job: a directory at the server that is the user's
     :raises HookError: with the reason
     """
     name = "ckpt.trial.%s.%d" % (os.uname().nodename, os.getpid())
