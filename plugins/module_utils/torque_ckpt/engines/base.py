@@ -1,93 +1,106 @@
 """What an engine is."""
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable
+
 
 class Engine:
     """One checkpoint engine. The methods run as the job's owner, with the capabilities the engine asks for."""
 
-    name = None
-    """str: how configuration and manifest call it."""
-    dump_capabilities = ()
-    """Capabilities (ints) that dump needs."""
-    restore_capabilities = ()
-    """Capabilities (ints) that restore needs. An image decides what the engine does with them, so as few as can be."""
-
+    name: str
+    """How configuration and manifest call it."""
     stops = False
-    """bool: whether a job that is to continue is stopped by signals for its image, so that somebody has to resume it."""
+    """Whether a job that is to continue is stopped by signals for its image, so that somebody has to resume it."""
     stops_late = False
-    """bool: whether it may still stop the job when its program was killed, because the kernel continues with what it was told."""
-    keeps_ids = True
-    """bool: whether what is restored has the process ids that it had."""
+    """Whether it may still stop the job when its program was killed, because the kernel continues what it has begun."""
+
+    @property
+    def dump_capabilities(self) -> "tuple[int, ...]":
+        """Capabilities that dump needs."""
+        return ()
+
+    @property
+    def restore_capabilities(self) -> "tuple[int, ...]":
+        """Capabilities that restore needs. An image decides what the engine does with them, so as few as can be."""
+        return ()
+
+    @property
+    def keeps_ids(self) -> bool:
+        """Whether what is restored has the process ids that it had."""
+        return True
 
     @staticmethod
-    def find_difference(manifest, node):
-        """Return why an image of this engine cannot continue on a node (str), empty if the engine has nothing against it.
+    def find_difference(manifest: dict, node: dict) -> str:
+        """Return why an image of this engine cannot continue on a node, empty if the engine has nothing against it.
 
         Architecture and CPU have been compared already.
 
-        :param manifest: the image's (dict)
-        :param node: from compatibility.describe_node() or of that form (dict)
+        :param manifest: the image's
+        :param node: from compatibility.describe_node() or of that form
         """
         return ""
 
     @staticmethod
-    def probe(options):
-        """Return what this node has of the engine (dict), for people and playbooks, with "version" (str), empty if it is not installed.
+    def probe(options: dict) -> "dict[str, Any]":
+        """Return what this node has of the engine, for people and playbooks, with "version" (str), empty if it is not installed.
 
-        :param options: the engine's options (dict); the engine need not be installed
+        :param options: the engine's options; the engine need not be installed
         """
         raise NotImplementedError
 
-    def read_version(self):
-        """Return the engine's version (str)."""
+    def read_version(self) -> str:
+        """Return the engine's version."""
         raise NotImplementedError
 
-    def check_node(self):
+    def check_node(self) -> None:
         """Check that this node's kernel can do what the engine needs. Cheap: pbs_mom asks every few minutes.
 
         :raises HookError: CONFIG when it cannot
         """
         raise NotImplementedError
 
-    def build_command(self, arguments):
-        """Return with what (list of str) a program is started, so that the engine can dump it; arguments: list of str."""
+    def build_command(self, arguments: "list[str]") -> "list[str]":
+        """Return the command by which a program is started, so that the engine can dump it; arguments: the program and its own."""
         return arguments
 
-    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None):
-        """Write the tree under root (pid) into directory (path, str).
+    def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
+             meanwhile: "Callable[[], None] | None" = None, memory: "str | None" = None) -> None:
+        """Write the tree under root (pid) into directory (path).
 
         :param stop: leave the tree stopped (True) or running (False)
-        :param memory: where what holds memory goes (path, str), or None for directory: it is as large as the job. What is more than was
-            to be expected may be in directory all the same
-        :param action_script: program (path, str) to run when the image is written and the tree is frozen, or None; it fails as that does
+        :param memory: where the files that hold memory go (path), or None for directory: they are as large as the job. An engine that
+            writes more of them than it expected may leave those in directory
+        :param action_script: program (path) to run when the image is written and the tree is frozen, or None; dump fails if that does
         :param meanwhile: called while the engine works, or None; what it raises this raises when the engine has ended well
         :raises HookError: ENGINE; the tree keeps running then
         """
         raise NotImplementedError
 
-    def list_process_ids(self, directory):
-        """Return the ids (sorted list of int) of all processes and threads of the image in directory (descriptor)."""
+    def list_process_ids(self, directory: int) -> "list[int]":
+        """Return the ids (sorted) of all processes and threads of the image in directory (descriptor)."""
         raise NotImplementedError
 
-    def find_excess(self, directory):
-        """Return what in an image (descriptor) would give a process more than its owner has, who calls this (str); empty if nothing."""
+    def find_excess(self, directory: int) -> str:
+        """Return what in an image (descriptor) would give a process more than its owner has, who calls this; empty if nothing."""
         return ""
 
-    def list_lost_resources(self, directory):
-        """Return what the processes had and will not have after a restart (list of str) of the image in directory (descriptor)."""
+    def list_lost_resources(self, directory: int) -> "list[str]":
+        """Return what the processes had and will not have after a restart of the image in directory (descriptor)."""
         return []
 
-    def is_memory(self, name):
-        """Whether the image's file name (str) holds nothing but memory of the job's processes: it steers the engine in nothing."""
+    def is_memory(self, name: str) -> bool:
+        """Whether the image's file name holds nothing but memory of the job's processes: it steers the engine in nothing."""
         raise NotImplementedError
 
-    def holds_memory(self, name):
-        """Whether memory is in the image's file name (str), beside other things maybe: it is as large as the job, and worth compressing."""
+    def holds_memory(self, name: str) -> bool:
+        """Whether memory is in the image's file name, beside other things maybe: it is as large as the job, and worth compressing."""
         return self.is_memory(name)
 
-    def restore(self, directory, action_script=None):
-        """Restore the tree in directory (path, str); its root becomes an orphan of this process.
+    def restore(self, directory: str, action_script: "str | None" = None) -> None:
+        """Restore the tree in directory (path); its root becomes an orphan of this process.
 
-        :param action_script: program (path, str) to run when the tree is restored and still stopped, or None; if it fails, so does this
+        :param action_script: program (path) to run when the tree is restored and still stopped, or None; if it fails, so does this
         :raises HookError: ENGINE or TEMPORARY; nothing of the tree is left then
         """
         raise NotImplementedError

@@ -15,6 +15,10 @@ from ..system import processes, strict_json
 from ..system.command import run
 from .base import Engine
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable, Sequence
+
 CONTEXT = "context"
 """The image itself, in BLCR's own format."""
 DESCRIPTION = "context.json"
@@ -29,22 +33,22 @@ _NOT_LOADED, _NOT_UNDER_CR_RUN = 38, 52  # ENOSYS, EBADE: the errno is the exit 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _TEMPORARY = (12, 16)  # ENOMEM, EBUSY
 _STOP_SECONDS = 60
-"""How long the processes may take to stop when BLCR has told them to (seconds)."""
+"""How long the processes may take to stop when BLCR has signalled them (seconds)."""
 
 
-def find_reason(output):
-    """Return BLCR's own reason (str) out of what a command printed: what its modules report, or else its last line."""
+def find_reason(output: str) -> str:
+    """Return BLCR's own reason out of what a command printed: what its modules report, or else its last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     kernel = [line[2:] for line in lines if line.startswith("- ")]
     return (kernel or lines[-1:] or ["it printed nothing"])[0].rstrip(".")
 
 
-def _is_stopped(pid):
+def _is_stopped(pid: int) -> bool:
     process = processes.read_process(pid)
     return process is None or process.state in "TtZX"
 
 
-def _wait_until_stopped(root):
+def _wait_until_stopped(root: int) -> None:
     """Wait until no process of the tree under root (pid) runs; BLCR signals them when it is done, they stop a moment later."""
     late = time.monotonic() + _STOP_SECONDS
     while not all(map(_is_stopped, processes.list_tree(root))):
@@ -53,16 +57,16 @@ def _wait_until_stopped(root):
         time.sleep(0.001)
 
 
-def _resume(root, suspended):
+def _resume(root: int, suspended: "list[int]") -> None:
     """Resume the tree under root (pid), except what had been suspended (pids)."""
     process = processes.read_process(root)
     if process:
         processes.resume_tree(process, suspended)
 
 
-def _find_mapped_files(pids):
-    """Return the paths (sorted list of str) of the files that processes (pids) have mapped."""
-    paths = set()
+def _find_mapped_files(pids: "list[int]") -> "list[str]":
+    """Return the paths (sorted) of the files that processes (pids) have mapped."""
+    paths: "set[bytes]" = set()
     for pid in pids:
         try:
             with open("/proc/%d/maps" % pid, "rb") as stream:
@@ -73,7 +77,7 @@ def _find_mapped_files(pids):
     return sorted(os.fsdecode(path) for path in paths if path.startswith(b"/") and not path.endswith(b" (deleted)"))
 
 
-def _describe_file(path):
+def _describe_file(path: str) -> "list[Any] | None":
     """Return [size, sha256] of a file, or None when it cannot be read."""
     checksum = hashlib.sha256()
     size = 0
@@ -87,8 +91,8 @@ def _describe_file(path):
     return [size, checksum.hexdigest()]
 
 
-def _list_threads(pids):
-    """Return the ids (sorted list of int) of all threads of processes (pids)."""
+def _list_threads(pids: "list[int]") -> "list[int]":
+    """Return the ids (sorted) of all threads of processes (pids)."""
     threads = set(pids)
     for pid in pids:
         try:
@@ -98,7 +102,7 @@ def _list_threads(pids):
     return sorted(threads)
 
 
-def _read_lines(path):
+def _read_lines(path: str) -> "list[bytes]":
     try:
         with open(path, "rb") as stream:
             return stream.readlines()
@@ -106,8 +110,8 @@ def _read_lines(path):
         return []
 
 
-def _find_sockets(pid):
-    """Return the names (set of str) of the sockets that a process has open."""
+def _find_sockets(pid: int) -> "set[str]":
+    """Return the names of the sockets that a process has open."""
     try:
         targets = [os.readlink("/proc/%d/fd/%s" % (pid, name)) for name in os.listdir("/proc/%d/fd" % pid)]
     except OSError:
@@ -115,8 +119,8 @@ def _find_sockets(pid):
     return {target for target in targets if target.startswith("socket:")}
 
 
-def _list_lost(pids):
-    """Return what processes (pids) have that BLCR does not restore (list of str). BLCR itself reports none of it."""
+def _list_lost(pids: "list[int]") -> "list[str]":
+    """Return what processes (pids) have that BLCR does not restore. BLCR itself reports none of it."""
     states = [getattr(processes.read_process(pid), "state", "") for pid in pids]
     counts = (("socket", len(set().union(*map(_find_sockets, pids)))),
               ("POSIX timer", sum(line.startswith(b"ID:") for pid in pids for line in _read_lines("/proc/%d/timers" % pid))),
@@ -126,27 +130,27 @@ def _list_lost(pids):
     return ["%d %s%s" % (count, name, "s" if count > 1 else "") for name, count in counts if count]
 
 
-def _create_file(directory, name):
+def _create_file(directory: str, name: str) -> int:
     return os.open(os.path.join(directory, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _make_write_error(name, error):
+def _make_write_error(name: str, error: OSError) -> HookError:
     return HookError(CANNOT_WRITE, "cannot write %s of the image: %s; the job runs on" % (name, error.strerror))
 
 
 class Blcr(Engine):
     """See base.Engine.
 
-    :param path: directory of BLCR's commands (str)
-    :param dump_options: further options of every cr_checkpoint, such as --save-exe (list of str)
-    :param restore_options: further options of every cr_restart, such as --relocate (list of str)
-    :param timeout: seconds a call may take (int)
+    :param path: directory of BLCR's commands
+    :param dump_options: further options of every cr_checkpoint, such as --save-exe
+    :param restore_options: further options of every cr_restart, such as --relocate
+    :param timeout: seconds a call may take
     """
 
     name = "blcr"
     stops = stops_late = True
 
-    def __init__(self, path, dump_options=(), restore_options=(), timeout=3600):
+    def __init__(self, path: str, dump_options: "Sequence[str]" = (), restore_options: "Sequence[str]" = (), timeout: int = 3600) -> None:
         self.path = path
         self.dump_options = list(dump_options)
         self.restore_options = list(restore_options)
@@ -155,26 +159,26 @@ class Blcr(Engine):
             if not os.access(self._get_command_path(command), os.X_OK):
                 raise HookError(CONFIG, "%s is not in %s on this node; run the role blcr" % (command, path))
 
-    def _get_command_path(self, name):
+    def _get_command_path(self, name: str) -> str:
         return os.path.join(self.path, name)
 
     @property
-    def keeps_ids(self):
+    def keeps_ids(self) -> bool:
         """See Engine."""
         return "--no-restore-pid" not in self.restore_options
 
-    def build_command(self, arguments):
+    def build_command(self, arguments: "list[str]") -> "list[str]":
         """See Engine. cr_run preloads the library without which BLCR cannot stop a process."""
         return [self._get_command_path("cr_run"), "--"] + arguments
 
     @staticmethod
-    def find_difference(manifest, node):
+    def find_difference(manifest: dict, node: dict) -> str:
         """See Engine. Addresses of one build of the kernel are in the image, with which it would crash another."""
         build, own = [(side["kernel"], side["kernel_version"]) for side in (manifest, node)]
         return "was made by BLCR on kernel %s (%s), this node has %s (%s)" % (build + own) if build != own else ""
 
     @classmethod
-    def probe(cls, options):
+    def probe(cls, options: dict) -> "dict[str, Any]":
         """See Engine; also path, and which of BLCR's kernel modules are loaded."""
         try:
             version = cls(**options).read_version()
@@ -184,7 +188,7 @@ class Blcr(Engine):
         return {"path": options["path"], "version": version,
                 "modules": [name for name in ("blcr", "blcr_imports") if name.encode("ascii") in loaded]}
 
-    def read_version(self):
+    def read_version(self) -> str:
         """See Engine."""
         status, output = run([self._get_command_path("cr_checkpoint"), "--version"], self.timeout)
         match = re.search(r"version *(\S+)", output)
@@ -192,13 +196,14 @@ class Blcr(Engine):
             raise HookError(ENGINE, "%s --version failed: %s" % (self._get_command_path("cr_checkpoint"), find_reason(output)))
         return match.group(1)
 
-    def check_node(self):
+    def check_node(self) -> None:
         """See Engine. The modules belong to one build of a kernel, so that a node may have lost them with its last boot."""
         if not os.path.exists(_CONTROL):
             raise HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (kernel %s; there is no %s); run the role blcr"
                             % (os.uname().release, _CONTROL))
 
-    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None):
+    def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
+             meanwhile: "Callable[[], None] | None" = None, memory: "str | None" = None) -> None:
         """See Engine. The processes are stopped in any case: with --kill or --term BLCR ends them even when it fails."""
         suspended = processes.list_stopped(root)
         try:
@@ -220,7 +225,7 @@ class Blcr(Engine):
         except OSError as error:
             raise _make_write_error(DESCRIPTION, error)
 
-    def _write_context(self, root, directory, meanwhile):
+    def _write_context(self, root: int, directory: str, meanwhile: "Callable[[], None] | None") -> None:
         try:
             context = _create_file(directory, CONTEXT)
         except OSError as error:
@@ -249,41 +254,41 @@ class Blcr(Engine):
             raise HookError(ENGINE, "cr_checkpoint failed with status %d: %s; the job runs on" % (status, find_reason(output)))
 
     @staticmethod
-    def _check_access(consequence):
+    def _check_access(consequence: str) -> None:
         """Raise a HookError if BLCR's modules are loaded, but not for this user: its commands report that as many other things.
 
-        :param consequence: what becomes of the job, the end of the sentence (str)
+        :param consequence: what becomes of the job, the end of the sentence
         :raises HookError: REFUSED
         """
         if os.path.exists(_CONTROL) and not os.access(_CONTROL, os.R_OK | os.W_OK):
             raise HookError(REFUSED, "user %d may not use BLCR on this node: %s is for its group only (blcr_ctrl_group); make the user a "
                             "member of it; %s" % (os.getuid(), _CONTROL, consequence))
 
-    def _run_action_script(self, action_script, consequence):
+    def _run_action_script(self, action_script: str, consequence: str) -> None:
         status, output = run([action_script], self.timeout)
         if status != 0:
             raise HookError(ENGINE, "%s failed with status %d: %s; %s" % (action_script, status, find_reason(output), consequence))
 
-    def list_process_ids(self, directory):
+    def list_process_ids(self, directory: int) -> "list[int]":
         """See Engine."""
         return self._read_description(directory)["pids"]
 
-    def list_lost_resources(self, directory):
+    def list_lost_resources(self, directory: int) -> "list[str]":
         """See Engine."""
         return self._read_description(directory)["lost"]
 
-    def _read_description(self, directory):
+    def _read_description(self, directory: int) -> "dict[str, Any]":
         return strict_json.read_json(DESCRIPTION, directory)
 
-    def is_memory(self, name):
+    def is_memory(self, name: str) -> bool:
         """See Engine. What the kernel restores by and what it restores is one file."""
         return False
 
-    def holds_memory(self, name):
+    def holds_memory(self, name: str) -> bool:
         """See Engine."""
         return name == CONTEXT
 
-    def restore(self, directory, action_script=None):
+    def restore(self, directory: str, action_script: "str | None" = None) -> None:
         """See Engine."""
         with open(os.path.join(directory, DESCRIPTION)) as stream:
             about = json.load(stream)
@@ -306,11 +311,11 @@ class Blcr(Engine):
                 self._run_action_script(action_script, "image kept")
             _resume(root, about["suspended"])
 
-    def _list_new_children(self, before):
+    def _list_new_children(self, before: "list[int]") -> "list[int]":
         return [pid for pid in processes.list_children(os.getppid()) if pid not in before]
 
-    def _explain_failure(self, status, output):
-        """Return the HookError for a cr_restart that ended with this status (int)."""
+    def _explain_failure(self, status: int, output: str) -> HookError:
+        """Return the HookError for a cr_restart that ended with this status."""
         if status in _TEMPORARY:
             cause = "a process id of the image is in use" if status == 16 else "there is not enough memory"
             return HookError(TEMPORARY, "%s on this node (cr_restart: %s); try again later or on another node"
@@ -320,7 +325,7 @@ class Blcr(Engine):
                              % find_reason(output))
         return HookError(ENGINE, "cr_restart failed with status %d: %s; the image is kept" % (status, find_reason(output)))
 
-    def _check_mapped(self, mapped):
+    def _check_mapped(self, mapped: "dict[str, list]") -> None:
         """Check that programs and libraries are those that the processes had: BLCR would map whatever is at these paths.
 
         :raises HookError: REFUSED for one that is not

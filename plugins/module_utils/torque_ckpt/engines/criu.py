@@ -10,10 +10,14 @@ from ..system.privilege import CAP_CHECKPOINT_RESTORE, CAP_SETPCAP, CAP_SYS_PTRA
 from . import transport
 from .base import Engine
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable, Sequence
+
 # --shell-job           the tree's session is the hook's, outside the image
-# --file-locks          jobs lock files; their locks come back
+# --file-locks          jobs lock files; their locks are restored
 # --ext-unix-sk         a socket to syslog or the like must not prevent the image
-# --link-remap          open files that were removed come back
+# --link-remap          open files that were removed are restored
 # --manage-cgroups      pbs_mom owns the job's cgroups
 _COMMON = ["--unprivileged", "--shell-job", "--file-locks", "--ext-unix-sk", "--link-remap", "--manage-cgroups=ignore", "-v1"]
 
@@ -34,24 +38,24 @@ _SPARE = 16
 """How many more files of memory are prepared than twice what the tree seems to need: it may fork until it is frozen."""
 
 
-def _read_last_capability():
-    """Return the highest capability that the kernel knows (int)."""
+def _read_last_capability() -> int:
+    """Return the highest capability that the kernel knows."""
     with open("/proc/sys/kernel/cap_last_cap") as stream:
         return int(stream.read())
 
 
-def _read_bounding_set():
-    """Return the capabilities (int, a bit each) that root can have on this node."""
+def _read_bounding_set() -> int:
+    """Return the capabilities (a bit each) that root can have on this node."""
     with open("/proc/self/status") as stream:
         return next(int(line.split()[1], 16) for line in stream if line.startswith("CapBnd:"))
 
 
-def _is_bounding_set_cut():
+def _is_bounding_set_cut() -> bool:
     """Whether root's bounding set lacks a capability on this node, as it does in most containers."""
     return _read_bounding_set() != (1 << (_read_last_capability() + 1)) - 1
 
 
-def _is_ptrace_restricted():
+def _is_ptrace_restricted() -> bool:
     """Whether Yama keeps a process of this node from stopping another of its user's that is not its child."""
     try:
         with open(_YAMA) as stream:
@@ -60,15 +64,15 @@ def _is_ptrace_restricted():
         return False
 
 
-def find_reason(output):
-    """Return CRIU's own first error (str) out of what it printed."""
+def find_reason(output: str) -> str:
+    """Return CRIU's own first error out of what it printed."""
     errors = [line.strip() for line in _ERROR.findall(output)]
     lines = errors or output.strip().splitlines()[-1:] or ["it printed nothing"]
     return quote_name(lines[0].strip())[:LONGEST]  # others may have written to its output
 
 
-def allows_execmem():
-    """Return whether this process may have memory that is writable and executable at once (bool), in which CRIU restores."""
+def allows_execmem() -> bool:
+    """Return whether this process may have memory that is writable and executable at once, in which CRIU restores."""
     try:
         mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
     except OSError:
@@ -76,9 +80,10 @@ def allows_execmem():
     return True
 
 
-def _count_memory_files(root):
-    """Return how many files of memory (int) an image of the tree under root (pid) has: one for a process, one for a shared segment."""
-    pids, segments = processes.list_tree(root), set()
+def _count_memory_files(root: int) -> int:
+    """Return how many files of memory an image of the tree under root (pid) has: one for a process, one for a shared segment."""
+    pids = processes.list_tree(root)
+    segments: "set[tuple[bytes, ...]]" = set()
     for pid in pids:
         try:
             with open("/proc/%d/maps" % pid, "rb") as stream:
@@ -91,15 +96,15 @@ def _count_memory_files(root):
 class Criu(Engine):
     """See base.Engine.
 
-    :param path: criu by absolute path (str)
-    :param options: further options for every dump and restore (list of str)
-    :param timeout: seconds a call may take (int)
-    :param stall: seconds a dump or restore may do nothing (int)
+    :param path: criu by absolute path
+    :param options: further options for every dump and restore
+    :param timeout: seconds a call may take
+    :param stall: seconds a dump or restore may do nothing
     """
 
     name = "criu"
 
-    def __init__(self, path, options=(), timeout=3600, stall=30):
+    def __init__(self, path: str, options: "Sequence[str]" = (), timeout: int = 3600, stall: int = 30) -> None:
         self.path = path
         self.options = list(options)
         self.timeout = timeout
@@ -108,17 +113,17 @@ class Criu(Engine):
             raise HookError(CONFIG, "criu is not at %s on this node; run the role criu" % path)
 
     @property
-    def dump_capabilities(self):
+    def dump_capabilities(self) -> "tuple[int, ...]":
         """See Engine. The first is as good as root's rights: CRIU has it only where Yama lets nobody else stop a process."""
         return ((CAP_SYS_PTRACE,) if _is_ptrace_restricted() else ()) + (CAP_CHECKPOINT_RESTORE,)
 
     @property
-    def restore_capabilities(self):
+    def restore_capabilities(self) -> "tuple[int, ...]":
         """See Engine. CRIU drops the bounding capabilities that a process had lost, for which it needs CAP_SETPCAP."""
         return (CAP_CHECKPOINT_RESTORE,) + ((CAP_SETPCAP,) if _is_bounding_set_cut() else ())
 
     @classmethod
-    def probe(cls, options):
+    def probe(cls, options: dict) -> "dict[str, Any]":
         """See Engine; also path, the capabilities of root's bounding set that CRIU needs, and allows_execmem()."""
         try:
             version = cls(**options).read_version()
@@ -128,7 +133,7 @@ class Criu(Engine):
         return {"path": options["path"], "version": version, "execmem": allows_execmem(),
                 "capabilities": {name: bool(bounding >> number & 1) for name, number in _CAPABILITIES.items()}}
 
-    def read_version(self):
+    def read_version(self) -> str:
         """See Engine."""
         status, output = run([self.path, "--version"], self.timeout)
         match = re.search(r"Version: *(\S+)", output)
@@ -136,7 +141,7 @@ class Criu(Engine):
             raise HookError(ENGINE, "%s --version failed: %s" % (self.path, find_reason(output)))
         return match.group(1)
 
-    def check_node(self):
+    def check_node(self) -> None:
         """See Engine."""
         if _read_last_capability() < CAP_CHECKPOINT_RESTORE:
             raise HookError(CONFIG, "CRIU cannot run as an ordinary user on this node's kernel %s: it needs 5.9 or newer; "
@@ -145,7 +150,8 @@ class Criu(Engine):
             raise HookError(CONFIG, "SELinux refuses memory that is writable and executable on this node, so that CRIU can restore no job; "
                             "allow it: setsebool -P allow_execmem on, or where the policy has deny_execmem: setsebool -P deny_execmem off")
 
-    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None):
+    def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
+             meanwhile: "Callable[[], None] | None" = None, memory: "str | None" = None) -> None:
         """See Engine. CRIU has one directory; links in it lead to the files of memory, which it opens as they are."""
         links = []
         if memory:
@@ -164,14 +170,17 @@ class Criu(Engine):
         for name in links:
             os.unlink(os.path.join(directory, name))
 
-    def _run_criu(self, arguments, action_script, meanwhile, consequence):
-        """Run CRIU; consequence: what becomes of the job if CRIU hangs, the end of the sentence (str)."""
-        strangers = []
+    def _run_criu(self, arguments: "list[str]", action_script: "str | None", meanwhile: "Callable[[], None] | None",
+                  consequence: str) -> "tuple[int, str]":
+        """Run CRIU; return its status and output. consequence: what becomes of the job if CRIU hangs, the end of the sentence."""
+        strangers: "list[int]" = []
 
-        def find_interference():
+        def find_interference() -> "str | None":
             uid = transport.find_stranger()
-            strangers.extend([uid] if uid is not None else [])
-            return "was kept from the job by a process of uid %d" % uid if strangers else None
+            if uid is None:
+                return None
+            strangers.append(uid)
+            return "was kept from the job by a process of uid %d" % uid
         try:
             return run([self.path] + arguments + (["--action-script", action_script] if action_script else []) + _COMMON + self.options,
                        self.timeout, meanwhile, stall=self.stall, find_reason=find_interference)
@@ -182,11 +191,11 @@ class Criu(Engine):
                 error.sentence, "tell the administrator of it" if strangers else
                 "another process of this node may have got in its way, or the store does not answer", consequence))
 
-    def list_process_ids(self, directory):
+    def list_process_ids(self, directory: int) -> "list[int]":
         """See Engine. CRIU writes one core file for each thread."""
         return sorted(int(match.group(1)) for match in map(_CORE.fullmatch, os.listdir(directory)) if match)
 
-    def find_excess(self, directory):
+    def find_excess(self, directory: int) -> str:
         """See Engine."""
         from . import criu_image  # only a restart reads images; the health check need not load it
         gids = set(os.getgroups()) | {os.getgid()}
@@ -203,11 +212,11 @@ class Criu(Engine):
                 return "%s has %s" % (name, excess)
         return ""
 
-    def is_memory(self, name):
+    def is_memory(self, name: str) -> bool:
         """See Engine. CRIU copies these into the processes and reads nothing in them."""
         return _MEMORY.fullmatch(name) is not None
 
-    def restore(self, directory, action_script=None):
+    def restore(self, directory: str, action_script: "str | None" = None) -> None:
         """See Engine."""
         status, output = self._run_criu(["restore", "-d", "-D", directory], action_script, None,
                                         "try again later or on another node; image kept")

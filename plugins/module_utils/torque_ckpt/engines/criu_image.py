@@ -8,6 +8,10 @@ and images/creds.proto of CRIU; read of version 4.2).
 """
 import struct
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Iterator
+
 LARGEST = 1 << 20
 """How long a core image may be (bytes); those of CRIU 4.2.1 have about 1 KiB, and the state of the widest registers adds some."""
 
@@ -25,8 +29,8 @@ class Unreadable(ValueError):
     """The image is not as CRIU writes it; the text says why."""
 
 
-def _parse_number(data, position):
-    """Return (value, position after it) of a number in data (bytes)."""
+def _parse_number(data: bytes, position: int) -> "tuple[int, int]":
+    """Return (value, position after it) of a number in data."""
     value = shift = 0
     while True:
         if position >= len(data) or shift > 63:
@@ -38,8 +42,8 @@ def _parse_number(data, position):
             return value, position
 
 
-def _parse_fields(data):
-    """Yield (field's number, its kind, its value as int or bytes) of a message (bytes)."""
+def _parse_fields(data: bytes) -> "Iterator[tuple[int, int, Any]]":
+    """Yield (field's number, its kind, its value as int or bytes) of a message."""
     position = 0
     while position < len(data):
         key, position = _parse_number(data, position)
@@ -47,6 +51,7 @@ def _parse_fields(data):
         if not 0 < field < 1 << 29:
             raise Unreadable("it has a field %d" % field)
         if kind == _NUMBER:
+            value: "int | bytes"
             value, position = _parse_number(data, position)
         elif kind in (_FIXED64, _BYTES, _FIXED32):
             length = {_FIXED64: 8, _FIXED32: 4}.get(kind)
@@ -60,16 +65,16 @@ def _parse_fields(data):
         yield field, kind, value
 
 
-def _get_only_value(data, field, wanted):
-    """Return the value of a field that a message (bytes) has once, None for one that it has not."""
+def _get_only_value(data: bytes, field: int, wanted: int) -> "Any":
+    """Return the value of a field that a message has once, int or bytes by the wanted kind; None for one that it has not."""
     values = [(kind, value) for number, kind, value in _parse_fields(data) if number == field]
     if len(values) > 1 or (values and values[0][0] != wanted):
         raise Unreadable("field %d is there %d times or of another kind" % (field, len(values)))
     return values[0][1] if values else None
 
 
-def _get_entry(data):
-    """Return the one entry (bytes) of a core image (bytes)."""
+def _get_entry(data: bytes) -> bytes:
+    """Return the one entry of a core image."""
     if len(data) < _HEADER.size:
         raise Unreadable("it has %d bytes" % len(data))
     common, core, length = _HEADER.unpack_from(data)
@@ -78,11 +83,11 @@ def _get_entry(data):
     return data[_HEADER.size:]
 
 
-def find_excess(data, uid, gids):
-    """Return what a core image (bytes) would give to its thread beyond what the job's owner has (str), empty if nothing.
+def find_excess(data: bytes, uid: int, gids: "set[int]") -> str:
+    """Return what a core image would give to its thread beyond what the job's owner has, empty if nothing.
 
-    :param uid: the owner's (int)
-    :param gids: those of the owner's groups (set of int)
+    :param uid: the owner's
+    :param gids: those of the owner's groups
     :raises Unreadable: when the image is not as CRIU writes it
     """
     if len(data) > LARGEST:
@@ -95,7 +100,8 @@ def find_excess(data, uid, gids):
         if thread is None and task is not None and _get_only_value(task, _STATE, _NUMBER) in (_DEAD, _ZOMBIE):
             return ""
         raise Unreadable("it has no credentials")
-    sets, seen = {}, set()
+    sets: "dict[int, list[int]]" = {}
+    seen = set()
     for field, kind, value in _parse_fields(credentials):
         if field not in _UIDS and field not in _GIDS and field not in _SETS and field != _GROUPS:
             continue

@@ -1,54 +1,62 @@
 """The engines: one entry each. base.py defines what an engine is.
 
-A further engine is a file in this directory, its entry here, and a role that installs it. What chooses, configures and tries engines goes
-by the entry; the variables of the role checkpoint_hooks are compared with it by a test, docs/reference/hooks-json.md is generated.
+A further engine is a file in this directory, its entry here, and a role that installs it. What chooses, configures and tries engines uses
+the entry; the variables of the role checkpoint_hooks are compared with it by a test, docs/reference/hooks-json.md is generated.
 """
 from ..errors import HookError, CONFIG
 from ..settings import Setting, check_path, check_texts, find_faults
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable
+    from .base import Engine
+    from .blcr import Blcr
+    from .criu import Criu
 
 
 class Entry:
     """One engine.
 
-    :param name: how configuration, manifest and the role that installs it are called (str)
-    :param title: its name in sentences (str)
+    :param name: how configuration, manifest and the role that installs it are called
+    :param title: its name in sentences
     :param load: called when the engine is used; returns its class, whose parameters are the options and "timeout". It imports the class
         itself, in a statement: a hook loads no other engine, and Ansible finds by the statement what a module needs
     :param first, last: the kernels on which it runs, as (major, minor); last is None if there is no end
-    :param options: what a site may set of it (tuple of Setting), engine_options in hooks.json
-    :param mode: how it runs there (str), for sentences, if that is why older kernels do not do
-    :param notes: names of files that it may add to an image when it restores it (tuple of str); it never reads them
-    :param socketless_library: what LD_PRELOAD holds in a job that can have no sockets, as the engine restores none (str), or empty
+    :param options: what a site may set of it, engine_options in hooks.json
+    :param mode: how it runs there, for sentences, if that is why it does not run on older kernels
+    :param notes: names of files that it may add to an image when it restores it; it never reads them
+    :param socketless_library: what LD_PRELOAD holds in a job that can have no sockets, as the engine restores none, or empty
     """
 
-    def __init__(self, name, title, load, first, last, options, mode="", notes=(), socketless_library=""):
+    def __init__(self, name: str, title: str, load: "Callable[[], type[Engine]]", first: "tuple[int, int]", last: "tuple[int, int] | None",
+                 options: "tuple[Setting, ...]", mode: str = "", notes: "tuple[str, ...]" = (), socketless_library: str = "") -> None:
         self.name, self.title, self.load = name, title, load
         self.first, self.last = first, last
         self.options = options
         self.mode, self.notes, self.socketless_library = mode, notes, socketless_library
 
-    def runs_on(self, kernel):
+    def runs_on(self, kernel: "tuple[int, int]") -> bool:
         """Whether it runs on a kernel, a (major, minor)."""
         return self.first <= kernel and (self.last is None or kernel <= self.last)
 
-    def add_defaults(self, options):
-        """Return options (dict) with the defaults of those that it lacks."""
+    def add_defaults(self, options: dict) -> "dict[str, Any]":
+        """Return options with the defaults of those that it lacks."""
         return dict({option.name: option.default for option in self.options}, **options)
 
-    def find_fault(self, options):
-        """Return what is wrong with options (dict), as settings.Setting.find_fault does."""
+    def find_fault(self, options: dict) -> str:
+        """Return what is wrong with options, as settings.Setting.find_fault does."""
         unknown = sorted(set(options) - {option.name for option in self.options})
         if unknown:
             return "has unknown settings: %s" % ", ".join("engine_options." + name for name in unknown)
         return next(find_faults(self.options, self.add_defaults(options), "engine_options."), "")
 
 
-def _load_criu():
+def _load_criu() -> "type[Criu]":
     from .criu import Criu
     return Criu
 
 
-def _load_blcr():
+def _load_blcr() -> "type[Blcr]":
     from .blcr import Blcr
     return Blcr
 
@@ -75,20 +83,20 @@ ENGINES = (
 """In the order in which "auto" prefers them."""
 
 
-def list_names():
-    """Return the names (list of str) of all engines, preferred ones first."""
+def list_names() -> "list[str]":
+    """Return the names of all engines, preferred ones first."""
     return [entry.name for entry in ENGINES]
 
 
-def find_entry(name):
+def find_entry(name: str) -> "Entry | None":
     """Return the Entry of an engine, or None if these hooks do not know it."""
     return next((entry for entry in ENGINES if entry.name == name), None)
 
 
-def load_engine(configuration):
+def load_engine(configuration: dict) -> "Engine":
     """Return the configured Engine.
 
-    :param configuration: dict with engine, engine_timeout and maybe engine_options, as from config.load_settings
+    :param configuration: with engine, engine_timeout and maybe engine_options, as from config.load_settings
     :raises HookError: CONFIG for an engine that these hooks do not know, or that is not on this node
     """
     entry = find_entry(configuration["engine"])
@@ -96,4 +104,5 @@ def load_engine(configuration):
         raise HookError(CONFIG, "engine %s is not known to these hooks (known: %s); set checkpoint_hooks_engine"
                         % (ascii(configuration["engine"]), ", ".join(sorted(list_names()))))
     options = entry.add_defaults(configuration.get("engine_options", {}))
-    return entry.load()(timeout=configuration["engine_timeout"], **options)
+    engine: "Callable[..., Engine]" = entry.load()  # each class has parameters of its own
+    return engine(timeout=configuration["engine_timeout"], **options)

@@ -12,12 +12,13 @@ _HEADER, _REQUEST, _MESSAGE, _ATTRIBUTE = "=IHHII", "=BBHIIIII", "=BBBBIII", "=H
 _TRANSPORT = b"\0/crtools-pr-"
 
 
-def _parse_messages(data):
-    """Return an answer's messages: type (int), inode (int) and attributes (dict of bytes)."""
+def _parse_messages(data: bytes) -> "list[tuple[int, int, dict[int, bytes]]]":
+    """Return an answer's messages: type, inode and attributes."""
     messages, start = [], 0
     while start + 16 <= len(data):
         length, kind = struct.unpack_from(_HEADER, data, start)[:2]
-        attributes, inode = {}, 0
+        attributes: "dict[int, bytes]" = {}
+        inode = 0
         if kind == _BY_FAMILY:
             inode = struct.unpack_from(_MESSAGE, data, start + 16)[4]
             position = start + 32
@@ -30,9 +31,9 @@ def _parse_messages(data):
     return messages
 
 
-def _list_sockets():
-    """Return the attributes (dict of dict) of this network namespace's unix sockets, by inode; {} if the kernel does not answer."""
-    sockets = {}
+def _list_sockets() -> "dict[int, dict[int, bytes]]":
+    """Return the attributes of this network namespace's unix sockets, by inode; {} if the kernel does not answer."""
+    sockets: "dict[int, dict[int, bytes]]" = {}
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
             netlink.settimeout(1)
@@ -47,16 +48,17 @@ def _list_sockets():
         return {}
 
 
-def _unpack_number(text):
+def _unpack_number(text: "bytes | None") -> "int | None":
     return struct.unpack("=I", text)[0] if text and len(text) == 4 else None
 
 
-def find_stranger():
-    """Return the uid (int) of another user who is connected to a socket of a CRIU of this user's, instead of the job; or None."""
+def find_stranger() -> "int | None":
+    """Return the uid of another user who is connected to a socket of a CRIU of this user's, instead of the job; or None."""
     sockets = _list_sockets()
     for own_socket in sockets.values():
         if own_socket.get(_NAME, b"").startswith(_TRANSPORT) and _unpack_number(own_socket.get(_UID)) == os.geteuid():
-            uid = _unpack_number(sockets.get(_unpack_number(own_socket.get(_PEER)), {}).get(_UID))
+            peer = _unpack_number(own_socket.get(_PEER))
+            uid = _unpack_number(sockets[peer].get(_UID)) if peer in sockets else None
             if uid not in (None, os.geteuid()):
                 return uid
     return None
