@@ -7,6 +7,10 @@ from ..errors import HookError, REFUSED
 from . import schema
 from .schema import Field
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any
+
 # Features that x86 programs use and depend on once they have detected them. /proc/cpuinfo lists mitigations and the like as well.
 _X86 = frozenset(re.findall(r"\S+", """
     cx16 cx8 cmov mmx fxsr sse sse2 pni ssse3 sse4_1 sse4_2 sse4a popcnt lahf_lm abm movbe rdrand rdseed aes vaes pclmulqdq vpclmulqdq gfni
@@ -17,8 +21,8 @@ _X86 = frozenset(re.findall(r"\S+", """
 """))
 
 
-def read_cpu_features(path="/proc/cpuinfo"):
-    """Return the features (sorted list of str) of this node's CPUs that a program may rely on."""
+def read_cpu_features(path: str = "/proc/cpuinfo") -> "list[str]":
+    """Return the features (sorted) of this node's CPUs that a program may rely on."""
     with open(path) as stream:
         for line in stream:
             name, _colon, words = line.partition(":")
@@ -45,7 +49,7 @@ RECORD_TYPES = {field.name: list if field.many else dict if field.fields else st
 """The fields that a record must have, with their types in JSON."""
 
 
-def describe_node():
+def describe_node() -> "dict[str, Any]":
     """Return a description of this node: node, kernel, kernel_version, arch, libc (str), cpu (list of str)."""
     machine = os.uname()
     try:
@@ -56,11 +60,11 @@ def describe_node():
             "libc": libc, "cpu": read_cpu_features()}
 
 
-def find_incompatibility(manifest, node):
-    """Return why an image cannot be restarted on a node (str), empty if it can.
+def find_incompatibility(manifest: dict, node: dict) -> str:
+    """Return why an image cannot be restarted on a node, empty if it can.
 
-    :param manifest: the image's manifest (dict)
-    :param node: the node, from describe_node() or of that form (dict)
+    :param manifest: the image's manifest
+    :param node: the node, from describe_node() or of that form
     """
     if manifest["arch"] != node["arch"]:
         return "is for %s, this node is %s" % (manifest["arch"], node["arch"])
@@ -71,11 +75,11 @@ def find_incompatibility(manifest, node):
     return engine.load().find_difference(manifest, node) if engine else ""
 
 
-def check_node(manifest, image_path):
+def check_node(manifest: dict, image_path: str) -> None:
     """Check that an image can be restarted on this node.
 
-    :param manifest: its manifest (dict)
-    :param image_path: its path, for the sentence (str)
+    :param manifest: its manifest
+    :param image_path: its path, for the sentence
     :raises HookError: REFUSED if it cannot
     """
     reason = find_incompatibility(manifest, describe_node())

@@ -20,24 +20,24 @@ DIRECTORIES = ("/usr/bin", "/bin", "/usr/local/bin")
 """Where they are searched; a job's PATH is its user's."""
 
 
-def find_program(name):
-    """Return the path (str) of the program name (str), None if this node has none."""
+def find_program(name: str) -> "str | None":
+    """Return the path of the program name, None if this node has none."""
     paths = [os.path.join(directory, name) for directory in DIRECTORIES]
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 
-def list_available():
-    """Return the names (list of str) of the programs that this node has."""
+def list_available() -> "list[str]":
+    """Return the names of the programs that this node has."""
     return [name for name in ORDER if find_program(name)]
 
 
-def format_directories():
-    """Return DIRECTORIES (str) for a sentence."""
+def format_directories() -> str:
+    """Return DIRECTORIES for a sentence."""
     return "%s or %s" % (", ".join(DIRECTORIES[:-1]), DIRECTORIES[-1])
 
 
-def choose_program(setting):
-    """Return the name (str) of the program that the setting compression (str) means on this node, None for none.
+def choose_program(setting: str) -> "str | None":
+    """Return the name of the program that the setting compression means on this node, None for none.
 
     :raises HookError: CONFIG if this node does not have the one that is named
     """
@@ -49,15 +49,20 @@ def choose_program(setting):
     return setting
 
 
-def build_compress_command(name, level):
-    """Return the command (list of str) by which the program name compresses stdin to stdout.
+def _get_path(name: str) -> str:
+    """Return the path of the program name. If it was removed a moment ago, the start of what this returns reports that."""
+    return find_program(name) or os.path.join(DIRECTORIES[0], name)
 
-    :param level: int; 0 for the program's own default; a level above the program's highest means the highest
+
+def build_compress_command(name: str, level: int) -> "list[str]":
+    """Return the command by which the program name compresses stdin to stdout.
+
+    :param level: 0 for the program's own default; a level above the program's highest means the highest
     """
     program = PROGRAMS[name]
-    return [find_program(name), "-q", "-c"] + program.options + (["-%d" % min(level, program.highest)] if level else [])
+    return [_get_path(name), "-q", "-c"] + program.options + (["-%d" % min(level, program.highest)] if level else [])
 
 
-def build_decompress_command(name):
-    """Return the command (list of str) by which the program name decompresses stdin to stdout."""
-    return [find_program(name), "-q", "-d", "-c"]
+def build_decompress_command(name: str) -> "list[str]":
+    """Return the command by which the program name decompresses stdin to stdout."""
+    return [_get_path(name), "-q", "-d", "-c"]

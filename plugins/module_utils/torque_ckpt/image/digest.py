@@ -5,6 +5,11 @@ A file's hash is that of its chunks' hashes: SHA-256 over the SHA-256 of each
 """
 import os
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from types import ModuleType
+    from typing import Any, Callable
+
 CHUNK = 4 << 20
 """How much each leaf of the tree covers (bytes). Part of the manifest's format."""
 
@@ -12,14 +17,14 @@ _PIECE = 1 << 20  # how much is in memory at once, for each thread
 _THREADS = 4
 
 
-def load_modules():
+def load_modules() -> "tuple[ModuleType, ModuleType]":
     """Load what hashing and sealing need, before privileges are dropped: it takes a while, and a hook that refuses does not need it."""
     import hmac
     import threading
     return hmac, threading
 
 
-def _hash_leaf(source, number, target):
+def _hash_leaf(source: int, number: int, target: "int | None") -> "tuple[bytes, int]":
     """Return (hash, size) of one chunk of a descriptor; write it into target (descriptor or None) at the same offset."""
     import hashlib
     digest, offset, end = hashlib.sha256(), number * CHUNK, (number + 1) * CHUNK
@@ -36,14 +41,15 @@ def _hash_leaf(source, number, target):
     return digest.digest(), offset - number * CHUNK
 
 
-def _hash_leaves(count, work):
+def _hash_leaves(count: int, work: "Callable[[int], tuple[bytes, int]]") -> "list[tuple[bytes, int]]":
     """Return [work(0), ..., work(count - 1)], computed by a few threads."""
     import threading  # small images do not need it
-    leaves, failures = [None] * count, []
+    leaves = [(b"", 0)] * count
+    failures: "list[OSError]" = []
     todo = iter(range(count))
     lock = threading.Lock()
 
-    def take():
+    def take() -> None:
         while not failures:
             with lock:
                 number = next(todo, None)
@@ -69,11 +75,12 @@ class Stream:
     size  int: how many bytes have come
     """
 
-    def __init__(self):
-        self.size, self._leaves = 0, []
+    def __init__(self) -> None:
+        self.size = 0
+        self._leaves: "list[Any]" = []  # hashes of hashlib
 
-    def add(self, piece):
-        """Take the file's next piece (bytes-like)."""
+    def add(self, piece: bytes) -> None:
+        """Take the file's next piece."""
         import hashlib
         rest = memoryview(piece)
         while rest:
@@ -84,21 +91,21 @@ class Stream:
             self.size += len(rest[:unfilled])
             rest = rest[unfilled:]
 
-    def hash(self):
-        """Return the hexadecimal hash (str) of these bytes, as hash_file() does."""
+    def hash(self) -> str:
+        """Return the hexadecimal hash of these bytes, as hash_file() does."""
         import hashlib
         return hashlib.sha256(b"".join(leaf.digest() for leaf in self._leaves)).hexdigest()
 
 
-def hash_file(source, target=None):
+def hash_file(source: int, target: "int | None" = None) -> "tuple[int, str]":
     """Return (size, hexadecimal hash) of a file.
 
-    :param source: its descriptor (int)
-    :param target: descriptor of an empty file that becomes its copy (int or None)
+    :param source: its descriptor
+    :param target: descriptor of an empty file that becomes its copy, or None
     """
     count = -(-os.fstat(source).st_size // CHUNK)
 
-    def leaf(number):
+    def leaf(number: int) -> "tuple[bytes, int]":
         return _hash_leaf(source, number, target)
     leaves = [leaf(number) for number in range(count)] if count < 4 else _hash_leaves(count, leaf)
     import hashlib

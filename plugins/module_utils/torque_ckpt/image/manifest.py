@@ -13,8 +13,13 @@ from ..system import strict_json
 from ..system.dirfd import list_directory, open_file
 from . import compatibility, digest, schema
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable
+    from ..system.privilege import User
 
-def hash_named_file(directory, name, target=None):
+
+def hash_named_file(directory: int, name: str, target: "int | None" = None) -> "tuple[int, str]":
     """Return (size, hash) of the file name in directory (descriptor), and copy it to target (descriptor or None)."""
     source = open_file(directory, name)
     try:
@@ -23,8 +28,12 @@ def hash_named_file(directory, name, target=None):
         os.close(source)
 
 
-def _collect_files(private, directory, expected):
-    """Copy the engine's files from a private directory into the image (descriptors); return their entries in the manifest (list of dict).
+def _never(_name: str) -> bool:
+    return False
+
+
+def _collect_files(private: int, directory: int, expected: "Callable[[str], bool]") -> "list[dict]":
+    """Copy the engine's files from a private directory into the image (descriptors); return their entries in the manifest.
 
     They are hashed while they are copied: their owner can change the image from now on, but not its hashes in the manifest.
 
@@ -46,18 +55,21 @@ def _collect_files(private, directory, expected):
     return files
 
 
-def write_manifest(directory, call, user, facts, seal, plain=None, private=None, holds_memory=None):
-    """Write the manifest of the image in directory (descriptor) and return it (dict).
+def write_manifest(directory: int, call: "Any", user: "User", facts: dict, seal: "Callable[[dict], dict]",
+                   plain: "dict[str, dict] | None" = None, private: "int | None" = None,
+                   holds_memory: "Callable[[str], bool]" = _never) -> dict:
+    """Write the manifest of the image in directory (descriptor) and return it.
 
-    :param facts: further fields (dict): at least
+    :param call: contract.Call
+    :param facts: further fields: at least
         engine          {"name": str, "version": str}
         root            pid of the job's root process (int)
         pids            every process and thread id in the image (list of int)
         frozen_seconds  how long the engine held the job (float, seconds)
         spool           which of the files are the job's output, from output.save_output_files (list of dict)
         and the fields from Capture.after_thaw, capture.list_left_files and consistency.record_open_files
-    :param seal: called with the manifest (dict), returns it with its seal (seal.ask_to_seal)
-    :param plain: result of compression.compress_files (dict)
+    :param seal: called with the manifest, returns it with its seal (seal.ask_to_seal)
+    :param plain: result of compression.compress_files
     :param private: directory in which the engine wrote its control files (descriptor); they are copied into the image. None if it
         wrote into the image only
     :param holds_memory: called with a file's name, returns whether the engine wrote it into the image itself; needed with private
@@ -85,12 +97,12 @@ def write_manifest(directory, call, user, facts, seal, plain=None, private=None,
         raise _unwritten(call.name, error)
 
 
-def _unwritten(name, error):
+def _unwritten(name: str, error: OSError) -> HookError:
     return HookError(CANNOT_WRITE, "cannot write the manifest of image %s: %s" % (name, error.strerror))
 
 
-def write_sealed(directory, manifest, name, seal):
-    """Seal a manifest (dict) for an image of this name (str) and write it into directory (descriptor); return it as it was sealed."""
+def write_sealed(directory: int, manifest: dict, name: str, seal: "Callable[[dict], dict]") -> dict:
+    """Seal a manifest for an image of this name and write it into directory (descriptor); return it as it was sealed."""
     manifest = seal(dict(manifest, name=name))
     text = json.dumps(manifest, indent=1, sort_keys=True).encode("ascii") + b"\n"
     try:
@@ -105,8 +117,8 @@ def write_sealed(directory, manifest, name, seal):
     return manifest
 
 
-def read_unchecked(directory):
-    """Return the manifest (dict) of the image in directory (descriptor), whoever wrote it and in whatever format.
+def read_unchecked(directory: int) -> dict:
+    """Return the manifest of the image in directory (descriptor), whoever wrote it and in whatever format.
 
     :raises OSError, ValueError: if there is none, or it is not a JSON object
     """
@@ -116,10 +128,10 @@ def read_unchecked(directory):
     return manifest
 
 
-def read_manifest(directory, image_path):
-    """Return the manifest (dict) of the image in directory (descriptor).
+def read_manifest(directory: int, image_path: str) -> dict:
+    """Return the manifest of the image in directory (descriptor).
 
-    :param image_path: the image's path, for the sentences (str)
+    :param image_path: the image's path, for the sentences
     :raises HookError: DATA if it is not ours, REFUSED if it is of another format
     """
     try:
@@ -141,14 +153,14 @@ def read_manifest(directory, image_path):
     return manifest
 
 
-def _not_ours(image_path, reason):
+def _not_ours(image_path: str, reason: str) -> HookError:
     return HookError(DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (image_path, reason))
 
 
-def check_identity(manifest, job_id, user, name, image_path):
-    """Check that an image lies where it was created: that its manifest (dict) names this job (str), this User and this name (str).
+def check_identity(manifest: dict, job_id: str, user: "User", name: str, image_path: str) -> None:
+    """Check that an image lies where it was created: that its manifest names this job, this user and this name.
 
-    :param image_path: the image's path, for the sentences (str)
+    :param image_path: the image's path, for the sentences
     :raises HookError: REFUSED if it does not
     """
     if (manifest["job_id"], manifest["uid"]) != (job_id, user.uid):
@@ -159,12 +171,13 @@ def check_identity(manifest, job_id, user, name, image_path):
                         % (image_path, manifest["name"]))
 
 
-def verify_manifest(directory, call, user, image_path, check_seal):
+def verify_manifest(directory: int, call: "Any", user: "User", image_path: str, check_seal: "Callable[[dict, str], None]") -> dict:
     """Read the manifest of the image in directory (descriptor) and check that the image is this job's and can be restarted on this node.
 
-    :param image_path: the image's path, for the sentences (str)
+    :param call: contract.Call
+    :param image_path: the image's path, for the sentences
     :param check_seal: called with the manifest and image_path; raises HookError if root did not seal it (seal.ask_to_verify)
-    :returns: the manifest (dict)
+    :returns: the manifest
     :raises HookError: DATA if it is damaged, REFUSED if it is not this job's or not for this node
     """
     manifest = read_manifest(directory, image_path)
@@ -174,15 +187,16 @@ def verify_manifest(directory, call, user, image_path, check_seal):
     return manifest
 
 
-def damaged(image_path, reason):
-    """Return the HookError for an image (its path, str) that is not whole, for this reason (str)."""
+def damaged(image_path: str, reason: str) -> HookError:
+    """Return the HookError for an image (its path) that is not whole, for this reason."""
     return HookError(DATA, "image %s is damaged: %s; take an older image" % (image_path, reason))
 
 
-def check_files(directory, manifest, image_path, private=None, is_memory=None):
-    """Check that the files of the image in directory (descriptor) are those of its manifest (dict).
+def check_files(directory: int, manifest: dict, image_path: str, private: "int | None" = None,
+                is_memory: "Callable[[str], bool]" = _never) -> None:
+    """Check that the files of the image in directory (descriptor) are those of its manifest.
 
-    :param image_path: the image's path, for the sentences (str)
+    :param image_path: the image's path, for the sentences
     :param private: directory into which the engine's files are copied while they are read, so that nobody can change them afterwards
         (descriptor); the job's output and files stay where they are, and so do compressed files; memory is linked to
     :param is_memory: called with a file's name, returns whether it holds only memory of the job's processes, which their owner may
@@ -194,9 +208,9 @@ def check_files(directory, manifest, image_path, private=None, is_memory=None):
     if unknown:
         raise damaged(image_path, "%s is not in its manifest" % ascii(unknown[0]))
     for entry in manifest["files"]:
-        name = entry["name"]
-        copied = private is not None and name not in data and "plain" not in entry and not is_memory(name)
-        target = open_copy(private, name) if copied else None
+        name, target = entry["name"], None
+        if private is not None and name not in data and "plain" not in entry and not is_memory(name):
+            target = open_copy(private, name)
         try:
             size, file_hash = hash_named_file(directory, name, target)
         except OSError as error:
@@ -204,7 +218,7 @@ def check_files(directory, manifest, image_path, private=None, is_memory=None):
                 raise _uncopied(name, error, TEMPORARY)
             raise damaged(image_path, "%s: %s" % (name, error.strerror))
         finally:
-            if copied:
+            if target is not None:
                 os.close(target)
         if size != entry["size"]:
             raise damaged(image_path, "%s has %d bytes, expected %d" % (name, size, entry["size"]))
@@ -214,20 +228,20 @@ def check_files(directory, manifest, image_path, private=None, is_memory=None):
             os.symlink(os.path.join(image_path, name), name, dir_fd=private)
 
 
-def open_copy(private, name):
-    """Return a descriptor (int) of a new file in a private directory (descriptor); raise HookError SYSTEM if it cannot be created."""
+def open_copy(private: int, name: str) -> int:
+    """Return a descriptor of a new file in a private directory (descriptor); raise HookError SYSTEM if it cannot be created."""
     try:
         return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=private)
     except OSError as error:
         raise _uncopied(name, error, SYSTEM)
 
 
-def _uncopied(name, error, code):
+def _uncopied(name: str, error: OSError, code: int) -> HookError:
     return HookError(code, "cannot copy %s of the image to a private place of this node: %s; image kept" % (name, error.strerror))
 
 
-def check_pids_free(manifest):
-    """Check that no process or thread id of the manifest (dict) is in use on this node.
+def check_pids_free(manifest: dict) -> None:
+    """Check that no process or thread id of the manifest is in use on this node.
 
     :raises HookError: TEMPORARY, naming the first that is
     """

@@ -5,6 +5,10 @@ from ..engines import registry
 from ..system import mounts, strict_json
 from ..system.strict_json import FLAG, NAME, SECONDS, number, text
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable, Iterable
+
 FILE = "manifest.json"
 FORMAT, COMPRESSED = 3, 4
 """Format 3 is sealed, hashes in chunks (digest.py) and knows the node (compatibility.py). Those before it could be written by anybody.
@@ -33,71 +37,77 @@ INTEGER = "a whole number", lambda value: isinstance(value, int)
 class Field:
     """One field of a manifest, or of an entry in it.
 
-    :param name: its key (str)
+    :param name: its key
     :param kind: what it is (strict_json's kinds, with their limits), or None for an object with fields of its own
-    :param help: what it means (str)
-    :param fields: those of the object (tuple of Field)
+    :param help: what it means
+    :param fields: those of the object
     :param many: whether it is a list of these
-    :param since: the first format that has it (int)
+    :param since: the first format that has it
     :param optional: whether it may be missing
     :param default: its value if the hook gives none, or None
-    :param only: the kinds of entries (tuple of str) that have it, or none for all
+    :param only: the kinds of entries that have it, or none for all
     :param check: a further check, called with this field and a value; raises KeyError, TypeError or ValueError
     :param strict: whether strict_json compares the kind, with its sentences; otherwise by check or, of a seal, by seal.py
     """
 
-    def __init__(self, name, kind, help, fields=(),  # pylint: disable=redefined-builtin
-                 many=False, since=FORMAT, optional=False, default=None, only=(), check=None, strict=True):
+    def __init__(self, name: str, kind: "tuple[str, Callable[[Any], bool]] | None", help: str,  # pylint: disable=redefined-builtin
+                 fields: "tuple[Field, ...]" = (), many: bool = False, since: int = FORMAT, optional: bool = False,
+                 default: "Any" = None, only: "tuple[str, ...]" = (), check: "Callable[[Field, Any], None] | None" = None,
+                 strict: bool = True) -> None:
         self.name, self.kind, self.help, self.fields, self.many = name, kind, help, fields, many
         self.since, self.optional, self.default, self.only = since, optional, default, only
         self.check, self.strict = check, strict
 
-    def get_kind(self):
+    def get_kind(self) -> "Any":
         """Return the kind that strict_json compares a value with."""
         kind = _get_kinds(self.fields) if self.fields else self.kind
         return [kind] if self.many else kind
 
-    def is_needed(self, entry):
-        """Whether an entry (dict) of a list must have it."""
+    def is_needed(self, entry: dict) -> bool:
+        """Whether an entry of a list must have it."""
         return not self.optional and (not self.only or entry["kind"] in self.only)
 
+    def accepts(self, value: "Any") -> bool:
+        """Whether a value is of its kind; False if this is an object, which has fields instead."""
+        return self.kind is not None and self.kind[1](value)
 
-def _get_kinds(fields):
+
+def _get_kinds(fields: "Iterable[Field]") -> "dict[str, Any]":
     return {field.name + ("?" if field.optional else ""): field.get_kind() for field in fields if field.strict}
 
 
 # -- further checks --------------------------------------------------------------------------------------------------
 
-def _check_value(field, value):
-    if not field.kind[1](value):
+def _check_value(field: Field, value: "Any") -> None:
+    if not field.accepts(value):
         raise TypeError(field.name)
 
 
-def _check_entries(field, entries):
+def _check_entries(field: Field, entries: "list[dict]") -> None:
     for entry in entries:
-        if not all(inner.kind[1](entry[inner.name]) for inner in field.fields if inner.is_needed(entry)):
+        if not all(inner.accepts(entry[inner.name]) for inner in field.fields if inner.is_needed(entry)):
             raise TypeError(field.name)
 
 
-def _check_files(_field, entries):
+def _check_files(_field: Field, entries: "list[dict]") -> None:
     for entry in entries:
         names = [entry["name"]] + ([entry["plain"]["name"]] if "plain" in entry else [])
         if any("/" in name or name in NOT_LISTED for name in names):
             raise strict_json.Wrong("files has %s" % ascii(entry["name"]))
 
 
-def _check_output(_field, entries):
+def _check_output(_field: Field, entries: "list[dict]") -> None:
     for entry in entries:
         if entry["name"] not in OUTPUT:
             raise strict_json.Wrong("spool has %s" % ascii(entry["name"]))
 
 
-def list_names(entry):
-    """Return all names (list of (path, directory)) of an entry of "carried"."""
-    return [(entry["path"], entry["beneath"])] + [tuple(link) for link in entry.get("links", [])]
+def list_names(entry: dict) -> "list[tuple[str, str]]":
+    """Return all names ((path, directory)) of an entry of "carried"."""
+    return [(entry["path"], entry["beneath"])] + [(path, directory) for path, directory in entry.get("links", [])]
 
 
-def _check_carried(field, entries):
+def _check_carried(field: Field, entries: "list[dict]") -> None:
     for entry in entries:
         if entry["kind"] not in CARRIED:
             raise KeyError(entry["kind"])
@@ -110,7 +120,7 @@ def _check_carried(field, entries):
                 raise ValueError(path)
 
 
-def _check_open_files(field, entries):
+def _check_open_files(field: Field, entries: "list[dict]") -> None:
     _check_entries(field, entries)
     for entry in entries:
         if "filesystem" in entry and not (isinstance(entry["filesystem"], str) and isinstance(entry["mtime_ns"], int)):
@@ -200,17 +210,17 @@ DEFAULTS = {field.name: field.default for field in FIELDS if field.default is no
 _KINDS = {version: _get_kinds(field for field in FIELDS if field.since <= version) for version in READ}
 
 
-def check_fields(manifest, *names):
-    """Check these fields of a manifest (dict) with their own checks (FIELDS).
+def check_fields(manifest: dict, *names: str) -> None:
+    """Check these fields of a manifest with their own checks (FIELDS).
 
     :raises KeyError, TypeError, ValueError: if one is missing or invalid
     """
     for field in FIELDS:
-        if field.name in names:
+        if field.check is not None and field.name in names:
             field.check(field, manifest[field.name])
 
 
-def check_manifest(manifest):
-    """Raise KeyError, TypeError, ValueError or AttributeError if a manifest (dict) lacks a field or has one of another kind."""
+def check_manifest(manifest: dict) -> None:
+    """Raise KeyError, TypeError, ValueError or AttributeError if a manifest lacks a field or has one of another kind."""
     strict_json.check_kind(manifest, _KINDS[manifest["format"]])
-    check_fields(manifest, *[field.name for field in FIELDS if field.check])
+    check_fields(manifest, *[field.name for field in FIELDS])
