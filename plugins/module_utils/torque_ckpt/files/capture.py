@@ -15,14 +15,19 @@ from ..units import format_bytes
 from . import scratch, sparse
 from .open_files import find_open_files, format_state
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any
+    from .open_files import File, OpenFiles
+
 _LEFT_MOST = 1000
 """How many files and trees left on other nodes an image remembers."""
 
 
 # -- what is to be carried ----------------------------------------------------
 
-def _expand_names(names, root):
-    """Return the configured names (list of str) with $TMPDIR of the job's root process (pid), resolved; those without it left out."""
+def _expand_names(names: "list[str]", root: int) -> "list[str]":
+    """Return the configured names with $TMPDIR of the job's root process (pid), resolved; those without it left out."""
     temporary = os.fsdecode(processes.read_variable(root, "TMPDIR") or b"")
     paths = []
     for name in names:
@@ -39,8 +44,8 @@ class NodeLocal:
     trees        list of str: whole directories that are carried
     """
 
-    def __init__(self, settings, root):
-        """:param settings: dict from config.load_settings; root: pid of the job's root process (int)"""
+    def __init__(self, settings: dict, root: int) -> None:
+        """:param settings: from config.load_settings; root: pid of the job's root process"""
         self._mounts = mounts.read_mounts()
         directories = _expand_names(settings["node_local_directories"], root)
         self.directories = [path for path in directories
@@ -48,20 +53,20 @@ class NodeLocal:
         trees = _expand_names(settings["node_local_trees"], root)
         self.trees = sorted({path for path in trees if self._is_local(path) and not any(mounts.is_beneath(path, outer) for outer in trees)})
 
-    def _is_local(self, path):
-        """Whether only this node sees what is in the directory path (str): nothing else needs to be carried."""
+    def _is_local(self, path: str) -> bool:
+        """Whether only this node sees what is in the directory path: nothing else needs to be carried."""
         mount = mounts.find_mount(path, self._mounts)
         return mount is None or not mounts.is_shared(mount)
 
-    def find_directory(self, path):
-        """Return the carried directory (str) that holds path (str), or None: those in a carried tree are in none."""
+    def find_directory(self, path: str) -> "str | None":
+        """Return the carried directory that holds path, or None: those in a carried tree are in none."""
         if any(mounts.is_beneath(path, tree) or path == tree for tree in self.trees):
             return None
         holders = (directory for directory in self.directories if mounts.is_beneath(path, directory))
         return next((directory for directory in holders if self._is_local(os.path.dirname(path))), None)
 
 
-def _count_allocated(status):
+def _count_allocated(status: os.stat_result) -> int:
     return min(status.st_size, status.st_blocks * 512)
 
 
@@ -74,12 +79,13 @@ class Load:
     bytes        int: what it takes in the image
     """
 
-    def __init__(self, open_files, node_local, output, uid):
-        """:param open_files: OpenFiles; node_local: NodeLocal; output: files that travel anyway (list of str); uid: the owner's (int)"""
-        self.files, self.directories = [], []
+    def __init__(self, open_files: "OpenFiles", node_local: NodeLocal, output: "list[str]", uid: int) -> None:
+        """:param output: files that travel anyway; uid: the owner's"""
+        self.files: "list[tuple[File, list[tuple[str, str]]]]" = []
+        self.directories: "list[tuple[str, str, os.stat_result]]" = []
         for file in open_files.files:
-            names = [(path, node_local.find_directory(path)) for path in file.names]
-            names = [pair for pair in names if pair[1]]
+            pairs = [(path, node_local.find_directory(path)) for path in file.names]
+            names = [(path, directory) for path, directory in pairs if directory]
             if names and file.status.st_uid == uid and not set(file.names).intersection(output):
                 self.files.append((file, names))
         for path, status in sorted(open_files.directories.items()):
@@ -89,15 +95,15 @@ class Load:
         self.trees = [path for path in node_local.trees if scratch.is_owned(path, uid)]
         self.bytes = sum(_count_allocated(file.status) for file, _names in self.files) + sum(map(scratch.measure_size, self.trees))
 
-    def format_names(self):
-        """Return the names of its files and trees (str) for a sentence."""
+    def format_names(self) -> str:
+        """Return the names of its files and trees for a sentence."""
         names = self.trees + [names[0][0] for _file, names in sorted(self.files, key=lambda pair: -_count_allocated(pair[0].status))]
         return ", ".join(map(quote_name, names[:3])) + (" and %d more" % (len(names) - 3) if len(names) > 3 else "")
 
 
 # -- into the image -------------------------------------------------------------
 
-def _copy_file(image, source, name, size, path):
+def _copy_file(image: int, source: int, name: str, size: int, path: str) -> None:
     try:
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=image)
         try:
@@ -112,8 +118,8 @@ def _copy_file(image, source, name, size, path):
                         % (quote_name(path), done, size))
 
 
-def _open_files(files, opened):
-    """Open the files (Load.files) for reading and append their descriptors to opened (list)."""
+def _open_files(files: "list[tuple[File, list[tuple[str, str]]]]", opened: "list[int]") -> None:
+    """Open the files (Load.files) for reading and append their descriptors to opened."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     for file, _names in files:
@@ -128,15 +134,16 @@ class Capture:
     """Copies what is to be carried into the image: work for frozen.Worker.
 
     :param image: descriptor of the image
-    :param load: Load
-    :param limit: bytes (int)
+    :param limit: bytes
     """
 
-    def __init__(self, image, load, limit):
+    def __init__(self, image: int, load: Load, limit: int) -> None:
         self._image, self._load, self._limit = image, load, limit
-        self._entries, self._copies, self._bound_reason = [], [], ""
+        self._entries: "list[dict]" = []
+        self._copies: "list[tuple[int, int, str, int, str]]" = []
+        self._bound_reason = ""
 
-    def while_frozen(self):
+    def while_frozen(self) -> None:
         """Copy whole trees, and files that somebody may be changing.
 
         :raises HookError: CANNOT_WRITE
@@ -163,8 +170,8 @@ class Capture:
             name = "scratch-%d.tar" % number
             self._entries.append(dict(scratch.save_directory(self._image, name, path), kind="tree", name=name, path=path, beneath=path))
 
-    def after_thaw(self):
-        """Copy the other files; return the fields for the manifest (dict: "carried", "bound", "bound_reason").
+    def after_thaw(self) -> "dict[str, Any]":
+        """Copy the other files; return the fields for the manifest ("carried", "bound", "bound_reason").
 
         :raises HookError: CANNOT_WRITE
         """
@@ -172,9 +179,9 @@ class Capture:
             _copy_file(*copy)
         return {"carried": self._entries, "bound": bool(self._bound_reason), "bound_reason": self._bound_reason[:strict_json.TEXT]}
 
-    def _open_sources(self):
-        """Return the descriptors (list of int) of the files; none, and the reason is noted, if the image is bound to its node."""
-        opened = []
+    def _open_sources(self) -> "list[int]":
+        """Return the descriptors of the files; none, and the reason is noted, if the image is bound to its node."""
+        opened: "list[int]" = []
         if self._load.bytes > self._limit:
             self._bound_reason = ("%s (%s) lie on this node's own file systems, above the limit of %s (checkpoint_hooks_node_local_bytes)"
                                   % (format_bytes(self._load.bytes), self._load.format_names(), format_bytes(self._limit)))
@@ -188,8 +195,8 @@ class Capture:
         return opened
 
 
-def _describe_file(file, names):
-    """Return the manifest's entry of an open file (open_files.File) with these names."""
+def _describe_file(file: "File", names: "list[tuple[str, str]]") -> "dict[str, Any]":
+    """Return the manifest's entry of an open file with these names."""
     status = file.status
     return {"kind": "fifo" if stat.S_ISFIFO(status.st_mode) else "file", "path": names[0][0], "beneath": names[0][1],
             "links": names[1:], "mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "size": status.st_size,
@@ -197,25 +204,25 @@ def _describe_file(file, names):
             "opened": "write" if file.written else "append" if file.logged else "read"}
 
 
-def estimate_need(node_local, root, limit, output, uid):
-    """Return what would be carried in an image made now: [bytes, files] (ints), see capacity.estimate_need; none if it would be bound.
+def estimate_need(node_local: NodeLocal, root: int, limit: int, output: "list[str]", uid: int) -> "list[int]":
+    """Return what would be carried in an image made now: [bytes, files], see capacity.estimate_need; none if it would be bound.
 
     As the job's owner, with the capabilities that the engine's dump needs.
 
-    :param node_local: NodeLocal; root: pid of the job's root process (int); limit: bytes (int)
-    :param output: the job's files in pbs_mom's spool (list of str), which are not counted; uid: the job owner's (int)
+    :param root: pid of the job's root process; limit: bytes
+    :param output: the job's files in pbs_mom's spool, which are not counted; uid: the job owner's
     """
     load = Load(find_open_files(root, node_local.directories), node_local, output, uid)
     return [load.bytes, len(load.files) + len(load.trees)] if load.bytes <= limit else [0, 0]
 
 
-def list_paths(facts):
-    """Return all names (set of str) of the carried files, by what Capture.after_thaw returned (dict)."""
+def list_paths(facts: dict) -> "set[str]":
+    """Return all names of the carried files, by what Capture.after_thaw returned."""
     return {path for entry in facts["carried"] for path in [entry["path"]] + [link[0] for link in entry.get("links", [])]}
 
 
-def list_left_files(described):
-    """Return what the job left on nodes (list of {"node", "path", "state"}), by the manifest (dict) of the image it is restarted from."""
+def list_left_files(described: dict) -> "list[dict]":
+    """Return what the job left on nodes ({"node", "path", "state"}), by the manifest of the image it is restarted from."""
     own = [{"node": described["node"], "path": path, "state": entry["state"]} for entry in described["carried"] if "state" in entry
            for path in [entry["path"]] + [link[0] for link in entry.get("links", [])]]
     known = {(entry["node"], entry["path"]) for entry in own}

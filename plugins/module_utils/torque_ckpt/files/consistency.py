@@ -16,15 +16,20 @@ from ..errors import HookError, CANNOT_WRITE, REFUSED, quote_name
 from ..system import mounts
 from . import output
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Sequence
+    from .open_files import OpenFiles
+
 REFUSE, REPORT, IGNORE = "refuse", "report", "ignore"
 """What a restart does about files that were changed: see config.py, changed_files."""
 
 
-def _identify_file_system(access_path, path, table):
-    """Return what identifies a file's file system (str), on all nodes; empty when nothing does.
+def _identify_file_system(access_path: str, path: str, table: "dict[str, mounts.Mount]") -> str:
+    """Return what identifies a file's file system, on all nodes; empty when nothing does.
 
-    :param access_path: a path that leads to the file (str)
-    :param path: its name, without links (str)
+    :param access_path: a path that leads to the file
+    :param path: its name, without links
     :param table: from mounts.read_mounts
     """
     mount = mounts.find_mount(path, table)
@@ -37,15 +42,14 @@ def _identify_file_system(access_path, path, table):
     return "%x" % identifier if identifier else ""
 
 
-def record_open_files(open_files, left_out, trees=()):
-    """Return the manifest's entries of the open files (list of dict: path, size, writable, append, inode, mtime_ns, ctime_ns, filesystem).
+def record_open_files(open_files: "OpenFiles", left_out: "set[str]", trees: "Sequence[str]" = ()) -> "list[dict]":
+    """Return the manifest's entries of the open files (path, size, writable, append, inode, mtime_ns, ctime_ns, filesystem).
 
     filesystem is empty where times mean nothing: for what others write on a node's own file systems (caches of its accounts, say), and for
     the job's script, which pbs_mom writes anew when the job comes back.
 
-    :param open_files: open_files.OpenFiles
-    :param left_out: paths of files that travel (set of str)
-    :param trees: directories that travel (list of str)
+    :param left_out: paths of files that travel
+    :param trees: directories that travel
     """
     files, table = [], mounts.read_mounts()
     for file in open_files.files:
@@ -65,7 +69,7 @@ def record_open_files(open_files, left_out, trees=()):
     return files
 
 
-def _open_file(path):
+def _open_file(path: str) -> int:
     flags = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         return os.open(path, os.O_RDONLY | flags)
@@ -73,10 +77,10 @@ def _open_file(path):
         return os.open(path, os.O_WRONLY | flags)
 
 
-def flush_files(files):
+def flush_files(files: "list[dict]") -> None:
     """Flush to the disk, or to the file server, what the job has written: the image is useless without it when this node fails.
 
-    :param files: "open_files" of the manifest (list of dict)
+    :param files: "open_files" of the manifest
     :raises HookError: CANNOT_WRITE when the file system has not kept it
     """
     for entry in files:
@@ -95,10 +99,10 @@ def flush_files(files):
             os.close(descriptor)
 
 
-def note_times(files):
+def note_times(files: "list[dict]") -> None:
     """Note the times anew, of a job that is to be held: a file server may have set them when the files were flushed.
 
-    :param files: "open_files" of the manifest (list of dict)
+    :param files: "open_files" of the manifest
     """
     for entry in files:
         try:
@@ -109,7 +113,7 @@ def note_times(files):
             entry.update(mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns)
 
 
-def _read_status(path):
+def _read_status(path: str) -> os.stat_result:
     """Return the status of a file. NFS shows what another node has done to it only to whoever opens it."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -124,22 +128,22 @@ def _read_status(path):
         os.close(descriptor)
 
 
-def _format_time(nanoseconds):
+def _format_time(nanoseconds: int) -> str:
     try:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(nanoseconds // 10**9))
     except (ValueError, OverflowError, OSError):
         return "an unknown time"
 
 
-def _format_touch(entry):
-    """Return the command (str) that restores a file's modification time; empty if none was noted."""
+def _format_touch(entry: dict) -> str:
+    """Return the command that restores a file's modification time; empty if none was noted."""
     if not entry.get("filesystem"):
         return ""
     return "touch -d @%d.%09d %s" % (divmod(entry["mtime_ns"], 10**9) + (_quote(entry["path"]),))
 
 
-def _describe_change(entry, status, table):
-    """Return how a file (os.stat_result) that has its size was changed since (str), empty if it was not, as far as that can be known."""
+def _describe_change(entry: dict, status: os.stat_result, table: "dict[str, mounts.Mount]") -> str:
+    """Return how a file (its status) that has its size was changed since, empty if it was not, as far as that can be known."""
     if not entry.get("filesystem") or status.st_mtime_ns == entry["mtime_ns"]:
         return ""
     same = status.st_ino == entry["inode"]
@@ -149,15 +153,17 @@ def _describe_change(entry, status, table):
         quote_name(entry["path"]), "written to" if same else "replaced", _format_time(status.st_mtime_ns), _format_time(entry["mtime_ns"]))
 
 
-def check_files(files, allowed, rewritten=REFUSE):
-    """Compare the files with their recorded state; return those to truncate (list of dict), and the remarks to report (list of str).
+def check_files(files: "list[dict]", allowed: bool, rewritten: str = REFUSE) -> "tuple[list[dict], list[str]]":
+    """Compare the files with their recorded state; return those to truncate, and the remarks to report.
 
-    :param files: "open_files" of the manifest (list of dict)
-    :param allowed: whether files open for appending only may be truncated (bool)
+    :param files: "open_files" of the manifest
+    :param allowed: whether files open for appending only may be truncated
     :param rewritten: what to do about files of unchanged size with another modification time: REFUSE, REPORT or IGNORE
     :raises HookError: REFUSED for a file that is missing or has another size, or was changed
     """
-    grown, remarks, table = [], [], mounts.read_mounts()
+    grown: "list[dict]" = []
+    remarks: "list[str]" = []
+    table = mounts.read_mounts()
     for entry in files:
         name, size = quote_name(entry["path"]), entry["size"]
         try:
@@ -186,7 +192,7 @@ def check_files(files, allowed, rewritten=REFUSE):
     return grown, remarks
 
 
-def _quote(path):
+def _quote(path: str) -> str:
     import shlex  # for a sentence only
     return quote_name(shlex.quote(path))
 
@@ -194,10 +200,10 @@ def _quote(path):
 class Truncation:
     """Truncates the files (from check_files) while the job is restored and stands still: work for frozen.Worker."""
 
-    def __init__(self, files):
+    def __init__(self, files: "list[dict]") -> None:
         self._files = files
 
-    def while_frozen(self):
+    def while_frozen(self) -> None:
         """Truncate them.
 
         :raises HookError: REFUSED when one cannot be truncated
@@ -215,5 +221,5 @@ class Truncation:
                 raise HookError(REFUSED, "file %s, which the job has open for appending, cannot be cut back to its %d bytes: %s; image kept"
                                 % (quote_name(entry["path"]), entry["size"], error.strerror))
 
-    def after_thaw(self):
+    def after_thaw(self) -> None:
         """There is nothing left to do."""

@@ -22,12 +22,13 @@ class File:
     held       bool: there is a descriptor or a shared mapping; otherwise the file is a program, a library or the like
     """
 
-    def __init__(self, status, proc_path):
-        self.names, self.status, self.proc_path = [], status, proc_path
+    def __init__(self, status: os.stat_result, proc_path: str) -> None:
+        self.names: "list[str]" = []
+        self.status, self.proc_path = status, proc_path
         self.written = self.logged = self.read = self.held = False
 
-    def is_append_only(self):
-        """Whether all descriptors are for appending only (bool)."""
+    def is_append_only(self) -> bool:
+        """Whether all descriptors are for appending only."""
         return self.logged and not self.written and not self.read
 
 
@@ -38,16 +39,16 @@ class OpenFiles:
     directories  dict of os.stat_result by path (str): working directories, open ones, and those of bound sockets
     """
 
-    def __init__(self):
-        self._files = {}
-        self.directories = {}
+    def __init__(self) -> None:
+        self._files: "dict[tuple[int, int], File]" = {}
+        self.directories: "dict[str, os.stat_result]" = {}
 
     @property
-    def files(self):
+    def files(self) -> "list[File]":
         """See the class."""
         return list(self._files.values())
 
-    def add(self, path, proc_path):
+    def add(self, path: str, proc_path: str) -> "File | None":
         """Add what proc_path leads to, if path is its name; return the File, if it is one."""
         if not path.startswith("/") or path.startswith(("/proc/", "/sys/", "/dev/pts/")):
             return None
@@ -67,17 +68,17 @@ class OpenFiles:
         return file
 
 
-def format_state(status):
-    """Return what changes when anybody touches a file (str), from its os.stat_result."""
+def format_state(status: os.stat_result) -> str:
+    """Return what changes when anybody touches a file, from its os.stat_result."""
     return "%d %d %d %d" % (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
 
 
-def _read_flags(pid, number):
+def _read_flags(pid: int, number: str) -> int:
     with open("/proc/%d/fdinfo/%s" % (pid, number), "rb") as stream:
         return int(stream.read().split(b"flags:", 1)[1].split(None, 1)[0], 8)
 
 
-def _add_descriptors(open_files, pid, sockets):
+def _add_descriptors(open_files: OpenFiles, pid: int, sockets: "set[str]") -> None:
     for number in os.listdir("/proc/%d/fd" % pid):
         proc_path = "/proc/%d/fd/%s" % (pid, number)
         try:
@@ -102,7 +103,7 @@ def _add_descriptors(open_files, pid, sockets):
             file.written = True
 
 
-def _add_mappings(open_files, pid, directories):
+def _add_mappings(open_files: OpenFiles, pid: int, directories: "list[str]") -> None:
     """Add shared mappings, and in these directories also private ones: programs, libraries."""
     with open("/proc/%d/maps" % pid, "rb") as stream:
         lines = [line.split(None, 5) for line in stream if b" /" in line]
@@ -130,7 +131,7 @@ def _add_mappings(open_files, pid, directories):
                 file.read = True
 
 
-def _add_socket_directories(open_files, pid, sockets):
+def _add_socket_directories(open_files: OpenFiles, pid: int, sockets: "set[str]") -> None:
     """Add the directories of sockets: the engine creates the sockets, but not these."""
     try:
         with open("/proc/%d/net/unix" % pid, "rb") as stream:
@@ -143,7 +144,7 @@ def _add_socket_directories(open_files, pid, sockets):
             open_files.add(directory, directory)
 
 
-def _has_memory(pid):
+def _has_memory(pid: int) -> bool:
     """Whether the process exists and is not ending: one that ends loses its memory before its files, and before its state shows it."""
     try:
         with open("/proc/%d/statm" % pid, "rb") as stream:
@@ -152,15 +153,15 @@ def _has_memory(pid):
         return False
 
 
-def find_open_files(root, directories):
+def find_open_files(root: int, directories: "list[str]") -> OpenFiles:
     """Return the OpenFiles of the tree under root (pid).
 
-    :param directories: where private mappings count, too (list of str)
+    :param directories: where private mappings count, too
     :raises HookError: SYSTEM when a process that is not ending cannot be examined
     """
     open_files = OpenFiles()
     for pid in processes.list_tree(root):
-        sockets = set()
+        sockets: "set[str]" = set()
         try:
             _add_descriptors(open_files, pid, sockets)
             _add_mappings(open_files, pid, directories)

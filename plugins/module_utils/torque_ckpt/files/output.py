@@ -13,19 +13,18 @@ from ..errors import HookError, CANNOT_WRITE, REFUSED, SYSTEM, TEMPORARY
 from ..image import schema
 from . import sparse
 
-
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # no link, and no waiting for a pipe's other end
 
 
-def find_output_files(leader, spool):
-    """Return the paths (list of str) of the files beneath spool that a job's leader has open as stdout and stderr.
+def find_output_files(leader: int, spool: str) -> "list[str]":
+    """Return the paths of the files beneath spool that a job's leader has open as stdout and stderr.
 
     Files elsewhere (qsub -k, $spool_as_final_name) are where they belong, and those without a name are the engine's.
 
-    :param leader: pid of the session leader (int)
-    :param spool: pbs_mom's spool directory (str)
+    :param leader: pid of the session leader
+    :param spool: pbs_mom's spool directory
     """
-    paths = []
+    paths: "list[str]" = []
     for descriptor in (1, 2):
         try:
             proc_path = "/proc/%d/fd/%d" % (leader, descriptor)
@@ -39,18 +38,18 @@ def find_output_files(leader, spool):
     return paths
 
 
-def get_spool_directory():
-    """Return pbs_mom's spool directory (str); the root hooks are started in mom_priv, beside it."""
+def get_spool_directory() -> str:
+    """Return pbs_mom's spool directory; the root hooks are started in mom_priv, beside it."""
     return os.path.join(os.path.dirname(os.getcwd()), "spool")
 
 
-def get_script_directory():
-    """Return the directory (str) into which pbs_mom writes a job's script, anew at each start of the job; see get_spool_directory()."""
+def get_script_directory() -> str:
+    """Return the directory into which pbs_mom writes a job's script, anew at each start of the job; see get_spool_directory()."""
     return os.path.join(os.getcwd(), "jobs")
 
 
-def read_sizes(paths):
-    """Return the sizes (dict of int, by path) of files (list of str)."""
+def read_sizes(paths: "list[str]") -> "dict[str, int]":
+    """Return the sizes of files, by path."""
     sizes = {}
     for path in paths:
         try:
@@ -60,7 +59,7 @@ def read_sizes(paths):
     return sizes
 
 
-def _open_plain_file(path, flags, uid):
+def _open_plain_file(path: str, flags: int, uid: int) -> int:
     """Open a spool file; anybody may create files in that directory, so it must be a plain one of the user's."""
     descriptor = os.open(path, flags | _FLAGS, 0o600)
     status = os.fstat(descriptor)
@@ -70,11 +69,11 @@ def _open_plain_file(path, flags, uid):
     return descriptor
 
 
-def open_output_files(paths, uid):
-    """Open the files while the job stands still; return them (list of (name in the image, path, descriptor, os.stat_result)).
+def open_output_files(paths: "list[str]", uid: int) -> "list[tuple[str, str, int, os.stat_result]]":
+    """Open the files while the job stands still; return (name in the image, path, descriptor, status) of each.
 
-    :param paths: from find_output_files (list of str)
-    :param uid: the job owner's uid (int)
+    :param paths: from find_output_files
+    :param uid: the job owner's uid
     :raises HookError: CANNOT_WRITE when one cannot be read, REFUSED for a strange file
     """
     opened = []
@@ -89,12 +88,12 @@ def open_output_files(paths, uid):
     return opened
 
 
-def save_output_files(image, opened):
-    """Copy the files into the image, as long as they were; return their entries for the manifest (list of {"name", "path", "mode"}).
+def save_output_files(image: int, opened: "list[tuple[str, str, int, os.stat_result]]") -> "list[dict]":
+    """Copy the files into the image, as long as they were; return their entries for the manifest ({"name", "path", "mode"}).
 
     :param image: descriptor of the image
     :param opened: from open_output_files
-    :raises HookError: CANNOT_WRITE when the store does not take them
+    :raises HookError: CANNOT_WRITE when one cannot be written
     """
     saved = []
     for name, path, source, status in opened:
@@ -112,19 +111,19 @@ def save_output_files(image, opened):
     return saved
 
 
-def _open_target(path, uid):
+def _open_target(path: str, uid: int) -> int:
     try:
         return _open_plain_file(path, os.O_WRONLY, uid)  # pbs_mom created it
     except FileNotFoundError:
         return _open_plain_file(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, uid)
 
 
-def restore_output_files(image, saved, uid):
+def restore_output_files(image: int, saved: "list[dict]", uid: int) -> None:
     """Give the job's output files the content and mode they had when the image was made.
 
     :param image: descriptor of the image
-    :param saved: from save_output_files (list of dict)
-    :param uid: the job owner's uid (int)
+    :param saved: from save_output_files
+    :param uid: the job owner's uid
     :raises HookError: TEMPORARY when there is no free space for them, SYSTEM or REFUSED when they cannot be restored
     """
     for entry in saved:

@@ -13,16 +13,20 @@ from . import scratch, sparse
 from .capture import list_left_files
 from .open_files import format_state
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Sequence
+
 _PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 
 
-def check_node(manifest, image_path):
+def check_node(manifest: dict, image_path: str) -> None:
     """Check that an image which is bound to its node is restarted there.
 
-    :param manifest: the manifest (dict)
-    :param image_path: the image's path, for the sentence (str)
+    :param manifest: the image's
+    :param image_path: the image's path, for the sentence
     :raises HookError: REFUSED
     """
     if manifest["bound"] and manifest["node"] != os.uname().nodename:
@@ -30,12 +34,12 @@ def check_node(manifest, image_path):
                         % (image_path, manifest["node"], manifest["bound_reason"]))
 
 
-def _refused(path, why):
+def _refused(path: str, why: str) -> HookError:
     return HookError(REFUSED, "%s, which the image carries, %s; move it away or restart the job on another node; image kept"
                      % (quote_name(path), why))
 
 
-def _unsafe(directory, nature):
+def _unsafe(directory: str, nature: str) -> HookError:
     return HookError(REFUSED, "the directory %s, which files of the image belong into, is %s on this node; move it away or restart the "
                      "job on another node; image kept" % (quote_name(directory), nature))
 
@@ -46,13 +50,13 @@ class SafeDirectories:
     created  list of {"kind", "path", "beneath", "inode"}: what was created in them, in this order
     """
 
-    def __init__(self, settings, uid, created=()):
-        """:param settings: dict from config.load_settings; uid: the job owner's (int); created: see the class"""
+    def __init__(self, settings: dict, uid: int, created: "Sequence[dict]" = ()) -> None:
+        """:param settings: from config.load_settings; uid: the job owner's; created: see the class"""
         self.uid = uid
         self.trusted = [os.path.realpath(name) for name in settings["node_local_directories"] if name.startswith("/")]
         self.created = list(created)
 
-    def remove_created(self):
+    def remove_created(self) -> None:
         """Remove what was created."""
         for entry in reversed(self.created):
             name = os.path.basename(entry["path"])
@@ -73,11 +77,11 @@ class SafeDirectories:
                 pass  # gone, or not empty: somebody else uses it by now
         self.created = []
 
-    def note(self, kind, path, beneath, status):
-        """Note what was created, with its os.stat_result."""
+    def note(self, kind: str, path: str, beneath: str, status: os.stat_result) -> None:
+        """Note what was created, with its status."""
         self.created.append({"kind": kind, "path": path, "beneath": beneath, "inode": status.st_ino})
 
-    def open_directory(self, path, beneath, create=False):
+    def open_directory(self, path: str, beneath: str, create: bool = False) -> int:
         """Return a descriptor of a directory; no component of its path is another user's.
 
         Links are followed up to a configured directory only: root configured that. Missing directories are created beneath "beneath".
@@ -111,22 +115,24 @@ class SafeDirectories:
 class Restoration(SafeDirectories):
     """One attempt to restore what an image carries."""
 
-    def __init__(self, image, manifest, settings, uid):
-        """:param image: its descriptor; manifest: what it holds (dict); settings, uid: see SafeDirectories"""
+    def __init__(self, image: int, manifest: dict, settings: dict, uid: int) -> None:
+        """:param image: its descriptor; manifest: what it holds; settings, uid: see SafeDirectories"""
         super().__init__(settings, uid)
-        self.image, self.entries = image, manifest["carried"]
+        self.image = image
+        self.entries: "list[dict]" = manifest["carried"]
         node = os.uname().nodename
         self.left = {entry["path"]: entry["state"] for entry in list_left_files(manifest) if entry["node"] == node}
-        self.whole = set()  # files (first names) that are present
-        self.modes = []  # what is given its mode at the end, as it may forbid creating anything in it
+        self.whole: "set[str]" = set()  # files (first names) that are present
+        self.modes: "list[tuple[str, dict]]" = []  # what is given its mode at the end, as it may forbid creating anything in it
 
-    def restore(self):
+    def restore(self) -> None:
         """Restore everything.
 
         :raises HookError: REFUSED when something is in the way, TEMPORARY when there is no free space, SYSTEM when it cannot be restored;
             everything is as it was then
         """
-        entry, waiting = None, []
+        entry: dict = {}
+        waiting: "list[tuple[dict, tuple[str, str]]]" = []
         try:
             for entry in self.entries:
                 waiting.extend((entry, name) for name in schema.list_names(entry) if not self._is_present(entry, *name))
@@ -145,7 +151,7 @@ class Restoration(SafeDirectories):
             self.remove_created()
             raise
 
-    def _is_present(self, entry, path, beneath):
+    def _is_present(self, entry: dict, path: str, beneath: str) -> bool:
         """Whether path is present as the image has it; False also for what this very job left here and nobody has touched since.
 
         :raises HookError: REFUSED when something else has its name
@@ -157,7 +163,7 @@ class Restoration(SafeDirectories):
         try:
             status = os.stat(os.path.basename(path), dir_fd=parent, follow_symlinks=False)
             kind = _KINDS[entry["kind"]]
-            if not kind.has_type(status.st_mode) or status.st_uid != self.uid:
+            if stat.S_IFMT(status.st_mode) != kind.file_type or status.st_uid != self.uid:
                 raise _refused(path, "is something else or another user's on this node")
             return kind.is_same(self, entry, path, parent, status)
         except FileNotFoundError:
@@ -165,14 +171,14 @@ class Restoration(SafeDirectories):
         finally:
             os.close(parent)
 
-    def _create(self, entry, path, beneath):
+    def _create(self, entry: dict, path: str, beneath: str) -> None:
         parent = self.open_directory(os.path.dirname(path), beneath, create=True)
         try:
             _KINDS[entry["kind"]].create(self, entry, path, beneath, parent)
         finally:
             os.close(parent)
 
-    def link(self, entry, name, parent):
+    def link(self, entry: dict, name: str, parent: int) -> None:
         """Link the file or pipe of an entry, which is present under its first name, to another one in a directory (descriptor)."""
         first = self.open_directory(os.path.dirname(entry["path"]), entry["beneath"])
         try:
@@ -181,29 +187,41 @@ class Restoration(SafeDirectories):
             os.close(first)
 
 
-# What an image carries, by kind. work: Restoration; entry: of the manifest (dict); path, beneath: of one of its names (str); parent:
-# descriptor of the directory that it is in; status: its os.stat_result, as it is now.
+class _Kind:
+    """How one kind of what an image carries is compared and created. entry: of the manifest; path, beneath: of one of its names; parent:
+    descriptor of the directory that it is in; status: as it is now.
 
-class _Directory:
-    has_type = staticmethod(stat.S_ISDIR)
+    file_type  int: of the mode
+    """
+
+    file_type: int
 
     @staticmethod
-    def is_same(_work, _entry, _path, _parent, _status):
+    def is_same(_work: Restoration, _entry: dict, _path: str, _parent: int, _status: os.stat_result) -> bool:
+        """See Restoration._is_present."""
         return True
 
     @staticmethod
-    def create(work, entry, path, beneath, _parent):
+    def create(work: Restoration, entry: dict, path: str, beneath: str, parent: int) -> None:
+        """Create it, and note that."""
+        raise NotImplementedError
+
+
+class _Directory(_Kind):
+    file_type = stat.S_IFDIR
+
+    @staticmethod
+    def create(work: Restoration, entry: dict, path: str, beneath: str, _parent: int) -> None:
         descriptor = work.open_directory(path, beneath, create=True)  # it may have been created a moment ago, as a parent
         os.close(descriptor)
         work.modes.append((path, entry))
 
 
-class _Fifo:
-    has_type = staticmethod(stat.S_ISFIFO)
-    is_same = _Directory.is_same
+class _Fifo(_Kind):
+    file_type = stat.S_IFIFO
 
     @staticmethod
-    def create(work, entry, path, beneath, parent):
+    def create(work: Restoration, entry: dict, path: str, beneath: str, parent: int) -> None:
         name = os.path.basename(path)
         if entry["path"] != path:
             work.link(entry, name, parent)
@@ -213,17 +231,17 @@ class _Fifo:
         work.note("fifo", path, beneath, os.stat(name, dir_fd=parent, follow_symlinks=False))
 
 
-class _Tree:
-    has_type = staticmethod(stat.S_ISDIR)
+class _Tree(_Kind):
+    file_type = stat.S_IFDIR
 
     @staticmethod
-    def is_same(work, _entry, path, _parent, _status):
+    def is_same(work: Restoration, _entry: dict, path: str, _parent: int, _status: os.stat_result) -> bool:
         if scratch.is_filled(path) and work.left.get(path) != scratch.hash_directory(path):
             raise _refused(path, "is there already and is not empty")
         return False
 
     @staticmethod
-    def create(work, entry, path, beneath, parent):
+    def create(work: Restoration, entry: dict, path: str, beneath: str, parent: int) -> None:
         name = os.path.basename(path)
         try:
             os.mkdir(name, 0o700, dir_fd=parent)
@@ -235,11 +253,11 @@ class _Tree:
         work.modes.append((path, entry))
 
 
-class _File:
-    has_type = staticmethod(stat.S_ISREG)
+class _File(_Kind):
+    file_type = stat.S_IFREG
 
     @staticmethod
-    def is_same(work, entry, path, parent, status):
+    def is_same(work: Restoration, entry: dict, path: str, parent: int, status: os.stat_result) -> bool:
         left_here = work.left.get(path) == format_state(status)
         if status.st_size != entry["size"]:
             if left_here:
@@ -256,7 +274,7 @@ class _File:
         raise _refused(path, "is there already with another %s (%d bytes)" % ("mode" if same else "content", entry["size"]))
 
     @staticmethod
-    def create(work, entry, path, beneath, parent):
+    def create(work: Restoration, entry: dict, path: str, beneath: str, parent: int) -> None:
         name = os.path.basename(path)
         try:
             os.unlink(name, dir_fd=parent)  # what this job left here
@@ -270,10 +288,10 @@ class _File:
         work.note("file", path, beneath, os.stat(name, dir_fd=parent, follow_symlinks=False))
 
 
-_KINDS = {"directory": _Directory, "fifo": _Fifo, "tree": _Tree, "file": _File}
+_KINDS: "dict[str, type[_Kind]]" = {"directory": _Directory, "fifo": _Fifo, "tree": _Tree, "file": _File}
 
 
-def _copy_out(image, entry, name, parent):
+def _copy_out(image: int, entry: dict, name: str, parent: int) -> None:
     """Create a file of the image (descriptor) in a directory (descriptor): whole or not at all."""
     try:
         target, nameless = os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=parent), True
@@ -298,9 +316,9 @@ def _copy_out(image, entry, name, parent):
         os.close(target)
 
 
-def undo_restore(created, settings, uid):
-    """Remove what an attempt created (list of dict).
+def undo_restore(created: "list[dict]", settings: dict, uid: int) -> None:
+    """Remove what an attempt created.
 
-    :param settings: dict from config.load_settings; uid: the job owner's (int)
+    :param settings: from config.load_settings; uid: the job owner's
     """
     SafeDirectories(settings, uid, created).remove_created()

@@ -8,12 +8,17 @@ import stat
 from ..errors import HookError, CANNOT_WRITE, quote_name
 from .open_files import format_state
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    import tarfile
+    from typing import Iterator, NoReturn
+
 _PART = ".ckpt-torque-part"
 """A directory in the one that is being filled; what is in it when a restart begins is useless."""
 
 
-def is_owned(path, uid):
-    """Whether path (str) is a directory of the user's (uid, int)."""
+def is_owned(path: str, uid: int) -> bool:
+    """Whether path is a directory of the user's (uid)."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -21,9 +26,9 @@ def is_owned(path, uid):
     return stat.S_ISDIR(status.st_mode) and status.st_uid == uid
 
 
-def _walk(path):
+def _walk(path: str) -> "Iterator[tuple[str, os.stat_result]]":
     """Yield (name relative to path, os.stat_result) for everything in it, each directory before what it holds; a fixed order."""
-    def fail(error):
+    def fail(error: OSError) -> "NoReturn":
         raise error
     for parent, directories, files in os.walk(path, onerror=fail):
         directories.sort()
@@ -32,16 +37,16 @@ def _walk(path):
             yield os.path.relpath(full, path), os.lstat(full)
 
 
-def measure_size(path):
-    """Return how many bytes (int) the directory takes in an image; 0 for one that cannot be read: save_directory() reports why."""
+def measure_size(path: str) -> int:
+    """Return how many bytes the directory takes in an image; 0 for one that cannot be read: save_directory() reports why."""
     try:
         return sum(1024 + status.st_size for _name, status in _walk(path) if not stat.S_ISDIR(status.st_mode))
     except OSError:
         return 0
 
 
-def hash_directory(path):
-    """Return what changes when anybody touches anything in the directory (str)."""
+def hash_directory(path: str) -> str:
+    """Return what changes when anybody touches anything in the directory."""
     import hashlib
     digest = hashlib.sha256()
     for name, status in _walk(path):
@@ -49,8 +54,8 @@ def hash_directory(path):
     return digest.hexdigest()
 
 
-def save_directory(image, name, path):
-    """Write the archive name of the directory path into the image (descriptor); return its entry for the manifest (dict).
+def save_directory(image: int, name: str, path: str) -> dict:
+    """Write the archive name of the directory path into the image (descriptor); return its entry for the manifest.
 
     :raises HookError: CANNOT_WRITE when it cannot be read or written
     """
@@ -68,7 +73,7 @@ def save_directory(image, name, path):
                         archive.addfile(member, source)
                 else:
                     archive.addfile(member)
-                archive.members = []  # one for each file would stay in memory
+                archive.members = []  # type: ignore[attr-defined]  # undocumented; one for each file would stay in memory
         status = os.lstat(path)
     except (OSError, tarfile.TarError) as error:
         raise HookError(CANNOT_WRITE, "cannot copy the directory %s into the image: %s; the job runs on"
@@ -76,13 +81,13 @@ def save_directory(image, name, path):
     return {"mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "state": hash_directory(path)}
 
 
-def is_filled(path):
-    """Whether a directory (str) holds anything but what an unpack that was killed left in it."""
+def is_filled(path: str) -> bool:
+    """Whether a directory holds anything but what an unpack that was killed left in it."""
     return bool(set(os.listdir(path)) - {_PART})
 
 
-def unpack_archive(image, name, target):
-    """Fill an empty directory (path, str) from the archive name of the image (descriptor).
+def unpack_archive(image: int, name: str, target: str) -> None:
+    """Fill an empty directory (path) from the archive name of the image (descriptor).
 
     :raises OSError: when something cannot be created
     """
@@ -102,7 +107,7 @@ def unpack_archive(image, name, target):
             else:
                 archive.extract(member, part)
                 _set_attributes(path, member)
-            archive.members = []
+            archive.members = []  # type: ignore[attr-defined]  # as above
     for entry in os.listdir(part):
         os.rename(os.path.join(part, entry), os.path.join(target, entry))
     os.rmdir(part)
@@ -110,7 +115,7 @@ def unpack_archive(image, name, target):
         _set_attributes(os.path.join(target, member.name), member)
 
 
-def _set_attributes(path, member):
+def _set_attributes(path: str, member: "tarfile.TarInfo") -> None:
     """Give what was unpacked its group (tarfile does this for root only), mode (set-id bits go with the old group), and exact time."""
     if member.gid != os.lstat(path).st_gid:
         os.chown(path, -1, member.gid, follow_symlinks=False)
@@ -120,8 +125,8 @@ def _set_attributes(path, member):
     os.utime(path, ns=(time, time), follow_symlinks=False)
 
 
-def empty_directory(path):
-    """Remove everything in a directory (path, str)."""
+def empty_directory(path: str) -> None:
+    """Remove everything in a directory."""
     import shutil
     for entry in os.listdir(path):
         full = os.path.join(path, entry)

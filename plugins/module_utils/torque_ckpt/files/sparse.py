@@ -2,10 +2,14 @@
 import errno
 import os
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Iterator
+
 _CHUNK = 1 << 20
 
 
-def list_pieces(descriptor, size):
+def list_pieces(descriptor: int, size: int) -> "Iterator[tuple[int, int]]":
     """Yield (offset, length) for each piece of data among the first size bytes of a file; between them are holes."""
     end = 0
     while end < size:
@@ -21,7 +25,7 @@ def list_pieces(descriptor, size):
         yield start, end - start
 
 
-def _read_chunks(descriptor, size):
+def _read_chunks(descriptor: int, size: int) -> "Iterator[tuple[int, bytes]]":
     for start, length in list_pieces(descriptor, size):
         done = 0
         while done < length:
@@ -32,8 +36,8 @@ def _read_chunks(descriptor, size):
             done += len(chunk)
 
 
-def copy_data(source, target, size):
-    """Copy the first size bytes of one file (descriptor) into another, empty one; return how many source had (int)."""
+def copy_data(source: int, target: int, size: int) -> int:
+    """Copy the first size bytes of one file (descriptor) into another, empty one; return how many source had."""
     size = min(size, os.fstat(source).st_size)
     for start, chunk in _read_chunks(source, size):
         os.lseek(target, start, os.SEEK_SET)
@@ -45,7 +49,7 @@ def copy_data(source, target, size):
     return size
 
 
-def has_same_data(first, second, size):
+def has_same_data(first: int, second: int, size: int) -> bool:
     """Whether the first size bytes of two files (descriptors) are the same."""
     for source, target in ((first, second), (second, first)):
         if not all(os.pread(target, len(chunk), start) == chunk for start, chunk in _read_chunks(source, size)):
