@@ -15,6 +15,10 @@ from ..errors import HookError
 from ..system import processes
 from . import identity
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Iterator
+
 _PAUSE = 0.1
 """How soon it sees that the hook has ended, and how long it waits between two searches for what is left (seconds)."""
 
@@ -22,17 +26,17 @@ _SEARCHES = 600
 """How often it searches at most: a process that waits for a file system cannot be ended."""
 
 
-def _is_restored(member, uid, job_id, session, since):
-    """Whether a Process came back with the hook: it is its user's, of this session or this job, and started since then (clock ticks)."""
+def _is_restored(member: processes.Process, uid: int, job_id: str, session: int, since: int) -> bool:
+    """Whether a process came back with the hook: it is its user's, of this session or this job, and started since then (clock ticks)."""
     if member.uid != uid or member.start < since or member.state in "ZX":
         return False
     try:
         return member.session == session or identity.read_job_id(member.pid) == job_id
-    except HookError:  # its environment is too long to look at
+    except HookError:  # its environment is too long to be read
         return False
 
 
-def _end_restored_processes(uid, job_id, session, since):
+def _end_restored_processes(uid: int, job_id: str, session: int, since: int) -> None:
     """End what came back, until two searches find nothing."""
     empty = 0
     for _attempt in range(_SEARCHES):
@@ -46,14 +50,14 @@ def _end_restored_processes(uid, job_id, session, since):
         time.sleep(_PAUSE)
 
 
-def _is_alive(hook):
+def _is_alive(hook: "list[int]") -> bool:
     process = processes.find_marked(hook)
     return process is not None and process.state not in "ZX"
 
 
-def _watch_hook(reader, hook, job_id, uid):
+def _watch_hook(reader: int, hook: "list[int]", job_id: str, uid: int) -> None:
     """Wait for a byte from the hook; end what it restored if it ends without one."""
-    since = processes.read_process(os.getpid()).start
+    _pid, since = processes.get_mark()
     while True:
         is_alive = _is_alive(hook)
         if select.select([reader], [], [], _PAUSE)[0]:
@@ -66,11 +70,11 @@ def _watch_hook(reader, hook, job_id, uid):
 
 
 @contextlib.contextmanager
-def guard_restart(job_id, uid):
+def guard_restart(job_id: str, uid: int) -> "Iterator[None]":
     """Have the processes that the body of the with statement restores ended if this process is killed in it. To be used by root.
 
-    :param job_id: the job's (str)
-    :param uid: its owner's (int)
+    :param job_id: the job's
+    :param uid: its owner's
     """
     hook = processes.get_mark()
     reader, writer = os.pipe()

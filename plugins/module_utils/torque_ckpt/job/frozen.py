@@ -15,6 +15,12 @@ from collections import namedtuple
 from ..errors import HookError, SYSTEM
 from .records import ANSWER, CALL
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Iterator, TextIO
+    from ..system.privilege import User
+    from .records import Records
+
 VARIABLE = "CKPT_TORQUE_CHANNEL"
 """By it the program finds the pipes: of the hook's descriptors the engine leaves it none."""
 
@@ -27,19 +33,19 @@ class Channel(namedtuple("Channel", "program stem")):
     """How the engine reaches the hook: the program that it is given (path, str), and what the pipes' paths begin with (str)."""
 
     @property
-    def pipes(self):
-        """The pipes' paths (list of str): that of the call, that of the answer."""
+    def pipes(self) -> "list[str]":
+        """The pipes' paths: that of the call, that of the answer."""
         return ["%s.%s" % (self.stem, kind) for kind in _KINDS]
 
 
 @contextlib.contextmanager
-def open_channel(hook, records, user, consequence):
+def open_channel(hook: str, records: "Records", user: "User", consequence: str) -> "Iterator[Channel]":
     """Give a Channel to the body of the with statement. To be used by root, who has the job's lock.
 
-    :param hook: the hook's path (str); the action script is beside it
-    :param records: records.Records of the job; the pipes lie beside them, since a store's file system may know no named pipes
-    :param user: privilege.User whose part of the hook and engine use it
-    :param consequence: what becomes of the job if there can be none, the end of the sentence (str)
+    :param hook: the hook's path; the action script is beside it
+    :param records: those of the job; the pipes lie beside them, since a store's file system may know no named pipes
+    :param user: whose part of the hook and engine use it
+    :param consequence: what becomes of the job if there can be none, the end of the sentence
     :raises HookError: SYSTEM then
     """
     channel = Channel(os.path.join(os.path.dirname(hook), "action-script"), records.stem)
@@ -58,7 +64,7 @@ def open_channel(hook, records, user, consequence):
             records.drop(kind)
 
 
-def _is_ending(pid):
+def _is_ending(pid: int) -> bool:
     """Whether a child that was not waited for is dead or dying."""
     with open("/proc/%d/stat" % pid, "rb") as stream:
         text = stream.read()
@@ -69,10 +75,9 @@ class Worker:
     """A child that does the work when the engine calls. As the user; the engine has to be started by this process.
 
     :param work: see above; its result must fit into JSON
-    :param channel: Channel
     """
 
-    def __init__(self, work, channel):
+    def __init__(self, work: "Any", channel: Channel) -> None:
         # Opened for both directions, neither side waits for the other to open it.
         self._call, answer = [os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC) for path in channel.pipes]
         os.environ[VARIABLE] = channel.stem
@@ -90,7 +95,7 @@ class Worker:
         for descriptor in (answer, result, life):  # of the answer's pipe the child alone has the end: where it dies, the program sees it
             os.close(descriptor)
 
-    def _wait_and_work(self, work, stream, answer, life):
+    def _wait_and_work(self, work: "Any", stream: "TextIO", answer: int, life: int) -> None:
         ready = select.select([self._call, life], [], [])[0]
         if self._call not in ready or os.read(self._call, 1) != _CALLED:
             return  # the hook was killed, or the engine has ended without a call
@@ -106,8 +111,8 @@ class Worker:
         stream.flush()  # before the engine fails, after which the hook reads the reason
         os.write(answer, b"n\n")
 
-    def _read_report(self):
-        """Return the child's report (dict), or None; it has ended then."""
+    def _read_report(self) -> "dict[str, Any] | None":
+        """Return the child's report, or None if it wrote no whole one; it has ended then."""
         os.write(self._call, _OVER)
         with os.fdopen(self._result) as stream:
             text = stream.read()
@@ -116,7 +121,7 @@ class Worker:
             os.close(descriptor)
         return json.loads(text) if text.endswith("}") else None
 
-    def read_result(self):
+    def read_result(self) -> "Any":
         """Return the work's result; the engine has ended.
 
         :raises HookError: what the work raised, or SYSTEM when it was not called or died
@@ -128,7 +133,7 @@ class Worker:
             raise HookError(report["code"], report["sentence"])
         return report["result"]
 
-    def find_fault(self):
+    def find_fault(self) -> "HookError | None":
         """Return the HookError by which the work made the engine fail, or None when it was not the work."""
         # The engine may have seen the pipe's end before the child's own is to be seen.
         ended = os.waitid(os.P_PID, self._pid, os.WEXITED | os.WNOWAIT | (0 if _is_ending(self._pid) else os.WNOHANG))

@@ -10,9 +10,14 @@ from ..system import processes
 from ..torque import names
 from .records import JOB
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Sequence
+    from .records import Records
 
-def read_job_id(pid):
-    """Return PBS_JOBID (str) from the environment pid was started with, or None.
+
+def read_job_id(pid: int) -> "str | None":
+    """Return PBS_JOBID from the environment pid was started with, or None.
 
     :raises HookError: as processes.read_variable()
     """
@@ -20,17 +25,18 @@ def read_job_id(pid):
     return None if value is None else value.decode("utf-8", "replace")
 
 
-def write_record(records, leader, root, output=(), left=(), incarnation=None):
-    """Write root's record of a restarted job: its leader and root process (Process), its files in the spool (list of str).
+def write_record(records: "Records", leader: processes.Process, root: processes.Process, output: "Sequence[str]" = (),
+                 left: "Sequence[dict]" = (), incarnation: "dict | None" = None) -> None:
+    """Write root's record of a restarted job: its leader and root process, its files in the spool.
 
-    :param left: what it left on nodes it was on, from capture.list_left_files (list of dict)
-    :param incarnation: of this life of the job (dict, incarnation.py)
+    :param left: what it left on nodes it was on, from capture.list_left_files
+    :param incarnation: of this life of the job (incarnation.py)
     """
     records.write(JOB, {"leader": processes.get_mark(leader), "root": processes.get_mark(root), "output": list(output), "left": list(left),
                         "incarnation": incarnation})
 
 
-def _find_recorded_root(records):
+def _find_recorded_root(records: "Records") -> "processes.Process | None":
     record = records.read(JOB)
     if record is None:
         return None
@@ -38,13 +44,13 @@ def _find_recorded_root(records):
     return root if leader else None  # without: left behind by a job that is over
 
 
-def read_recorded(records, root, key):
-    """Return what was recorded under key ("output", "left", "incarnation") of a restarted job with this root (Process); [] for nothing."""
+def read_recorded(records: "Records", root: processes.Process, key: str) -> "Any":
+    """Return what was recorded under key ("output", "left", "incarnation") of a restarted job with this root process; [] for nothing."""
     record = records.read(JOB)
     return record.get(key) or [] if record is not None and record["root"] == processes.get_mark(root) else []
 
 
-def _find_hinted_root(session_id):
+def _find_hinted_root(session_id: "int | None") -> "processes.Process | None":
     leader = processes.read_process(session_id) if session_id else None
     if leader is None or leader.session != leader.pid:
         return None
@@ -54,21 +60,19 @@ def _find_hinted_root(session_id):
     return members[0] if len(members) == 1 and members[0].group == members[0].pid else None
 
 
-def find_candidate(records, session_id):
-    """Return the Process that should be the job's root, from root's record or beneath the leader of this session, or None. Not verified.
+def find_candidate(records: "Records", session_id: "int | None") -> "processes.Process | None":
+    """Return the process that should be the job's root, from root's record or beneath the leader of this session, or None. Not verified.
 
-    :param records: records.Records of the job
-    :param session_id: what pbs_mom passes (int or None)
+    :param session_id: what pbs_mom passes, or None
     """
     return _find_recorded_root(records) or _find_hinted_root(session_id)
 
 
-def find_root_process(records, call, uid):
-    """Return the job's root Process, verified to be the job's.
+def find_root_process(records: "Records", call: "Any", uid: int) -> processes.Process:
+    """Return the job's root process, verified to be the job's.
 
-    :param records: records.Records of the job
     :param call: contract.Call
-    :param uid: the job owner's uid (int)
+    :param uid: the job owner's uid
     :raises HookError: GONE when it is not on this node, REFUSED when that process is not this job's
     """
     root = find_candidate(records, call.session_id)

@@ -12,16 +12,21 @@ import time
 from ..errors import HookError, SYSTEM, TEMPORARY
 from .records import LOCK
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Iterator
+    from .records import Records
+
 _PAUSE = 0.05
 
 
-def _open_file(path):
+def _open_file(path: str) -> int:
     # An ordinary user could take the lock of a file that he can read.
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _take_lock(path):
-    """Return the descriptor (int) of the locked file, or None when another hook has it."""
+def _take_lock(path: str) -> "int | None":
+    """Return the descriptor of the locked file, or None when another hook has it."""
     while True:
         descriptor = _open_file(path)
         try:
@@ -39,8 +44,8 @@ def _take_lock(path):
         os.close(descriptor)  # whoever had it has just removed the file
 
 
-def _describe_holder(path):
-    """Return a phrase (str) for the hook that has the lock."""
+def _describe_holder(path: str) -> str:
+    """Return a phrase for the hook that has the lock."""
     try:
         with open(path) as stream:
             holder = json.load(stream)
@@ -50,13 +55,12 @@ def _describe_holder(path):
 
 
 @contextlib.contextmanager
-def hold_lock(records, activity, timeout, consequence):
+def hold_lock(records: "Records", activity: str, timeout: float, consequence: str) -> "Iterator[None]":
     """Hold the job's lock for the body of the with statement. To be used by root.
 
-    :param records: records.Records of the job
-    :param activity: what the body does, for whoever has to wait (str)
+    :param activity: what the body does, for whoever has to wait
     :param timeout: how long to wait for another hook (seconds)
-    :param consequence: what becomes of the job when that was too long, the end of the sentence (str)
+    :param consequence: what becomes of the job when that was too long, the end of the sentence
     :raises HookError: TEMPORARY then; CONFIG or SYSTEM when there can be no lock
     """
     records.make_directory()

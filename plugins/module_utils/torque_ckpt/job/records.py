@@ -14,6 +14,10 @@ import os
 
 from ..system import rootfiles
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any
+
 JOB, ATTEMPTS, HOLDING, FAILED = "json", "attempts", "holding", "failed"
 CALL, ANSWER, LOCK = "call", "answer", "lock"
 
@@ -25,17 +29,17 @@ class Records:
     directory  str: where the records of all jobs are
     stem       str: what the paths of this job's records begin with
 
-    :param run_directory: the setting of this name (str)
-    :param job_id: the job's id (str)
+    :param run_directory: the setting of this name
+    :param job_id: the job's id
     """
 
-    def __init__(self, run_directory, job_id):
+    def __init__(self, run_directory: str, job_id: str) -> None:
         self._run_directory = run_directory
         self.job_id = job_id
         self.directory = os.path.join(run_directory, "jobs")
         self.stem = os.path.join(self.directory, job_id)
 
-    def make_directory(self):
+    def make_directory(self) -> None:
         """Create the directory of the records when it is missing.
 
         :raises HookError: CONFIG when somebody else could have put a record there
@@ -43,11 +47,11 @@ class Records:
         rootfiles.create_directory(self._run_directory)
         rootfiles.create_directory(self.directory)
 
-    def get_path(self, kind):
-        """Return where a record of this kind is kept (str)."""
+    def get_path(self, kind: str) -> str:
+        """Return where a record of this kind is kept."""
         return "%s.%s" % (self.stem, kind)
 
-    def write(self, kind, content):
+    def write(self, kind: str, content: "Any") -> None:
         """Write a record; the content must fit into JSON.
 
         :raises OSError: when it cannot be written; the older one is kept
@@ -60,7 +64,7 @@ class Records:
             json.dump(content, stream)
         os.rename(path + ".new", path)
 
-    def read(self, kind):
+    def read(self, kind: str) -> "Any":
         """Return the content of a record, or None when there is none that can be read."""
         try:
             with open(self.get_path(kind)) as stream:
@@ -68,7 +72,7 @@ class Records:
         except (OSError, ValueError):
             return None
 
-    def drop(self, kind):
+    def drop(self, kind: str) -> None:
         """Remove a record, if there is one."""
         try:
             os.unlink(self.get_path(kind))

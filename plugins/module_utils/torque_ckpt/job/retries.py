@@ -11,32 +11,36 @@ from ..errors import HookError, SYSTEM
 from ..telemetry import syslog
 from .records import ATTEMPTS
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable
+    from .records import Records
+
 LONGEST = 300
 """The longest pause before a job is queued again (seconds)."""
 
 
-def count_failures(records):
-    """Return how many restarts of the job have failed here in a row (int)."""
+def count_failures(records: "Records") -> int:
+    """Return how many restarts of the job have failed here in a row."""
     try:
         return int(records.read(ATTEMPTS)["failed"])
     except (ValueError, KeyError, TypeError):
         return 0
 
 
-def reset_failures(records):
+def reset_failures(records: "Records") -> None:
     """Forget the failed restarts of the job."""
     records.drop(ATTEMPTS)
 
 
-def assess_failure(records, settings, error, sleep=time.sleep):
-    """Count a failed restart; return the failure (HookError) to report to pbs_mom.
+def assess_failure(records: "Records", settings: dict, error: HookError, sleep: "Callable[[float], None]" = time.sleep) -> HookError:
+    """Count a failed restart; return the failure to report to pbs_mom.
 
     A temporary one is reported after a pause that doubles from time to time. After restart_attempts in a row it is a lasting one,
     so that the job is held.
 
-    :param records: records.Records of the job
-    :param settings: dict from config.load_settings
-    :param error: why the restart failed (HookError)
+    :param settings: from config.load_settings
+    :param error: why the restart failed
     :param sleep: called with the pause in seconds
     """
     if not errors.is_temporary(error.code):

@@ -11,6 +11,11 @@ from ..system import processes
 from ..torque import names
 from . import suspension
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import NoReturn
+    from .records import Records
+
 # What a job's leader may be sent and should forward. STOP, KILL and CONT act by themselves;
 # TTIN, TTOU and CHLD concern the leader alone.
 _FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
@@ -18,13 +23,13 @@ _FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, sign
 _WATCHED = _FORWARDED | {signal.SIGCHLD}
 
 
-def block_signals():
+def block_signals() -> None:
     """Hold signals back until supervise_job() reads them. Call before the first child is created."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, the kernel would throw the job's status away
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
 
 
-def _is_from_mom(sender, parent):
+def _is_from_mom(sender: int, parent: int) -> bool:
     """Whether the process sender (pid) is pbs_mom, which signals every process of the session itself."""
     if sender == parent:
         return True
@@ -35,8 +40,8 @@ def _is_from_mom(sender, parent):
         return False
 
 
-def _wait_for_signal(root, records, handled):
-    """Wait for a signal; return it (siginfo), and what suspension.resume_abandoned_job returned.
+def _wait_for_signal(root: int, records: "Records", handled: "list[int] | None") -> "tuple[signal.struct_siginfo, list[int] | None]":
+    """Wait for a signal; return it, and what suspension.resume_abandoned_job returned.
 
     While the job is stopped, check whether a dead hook has left it so.
     """
@@ -48,11 +53,8 @@ def _wait_for_signal(root, records, handled):
     return signal.sigwaitinfo(_WATCHED), handled
 
 
-def supervise_job(root, records):
-    """Wait for the child root (pid), forward signals meanwhile; return its wait status (int).
-
-    :param records: records.Records of the job
-    """
+def supervise_job(root: int, records: "Records") -> int:
+    """Wait for the child root (pid), forward signals meanwhile; return its wait status."""
     parent, handled = os.getppid(), None
     while True:
         while True:  # SIGCHLD may stand for several children, or have come before we waited
@@ -73,8 +75,8 @@ def supervise_job(root, records):
                 pass
 
 
-def end_as(status):
-    """End this process as the job ended, by its wait status (int), so that pbs_mom sees the job's own end."""
+def end_as(status: int) -> "NoReturn":
+    """End this process as the job ended, by its wait status, so that pbs_mom sees the job's own end."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -13,11 +13,16 @@ from ..errors import HookError, SYSTEM
 from ..system import privilege, processes
 from .records import HOLDING
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Iterator
+    from .records import Records
+
 PAUSE = 2
 """How often a leader checks whether its stopped job was left behind (seconds)."""
 
 
-def write_note(records, suspended):
+def write_note(records: "Records", suspended: "list[int]") -> None:
     """Write the note that this hook is about to stop the job.
 
     :param suspended: what its user had stopped before (pids); stays so
@@ -30,12 +35,12 @@ def write_note(records, suspended):
                         % (records.get_path(HOLDING), error.strerror))
 
 
-def remove_note(records):
+def remove_note(records: "Records") -> None:
     """Remove the note."""
     records.drop(HOLDING)
 
 
-def wait_for_engine(timeout):
+def wait_for_engine(timeout: float) -> None:
     """As a child subreaper: wait until an engine has ended whose caller was killed; it would stop the job once more.
 
     :param timeout: how long it may take until it is killed (seconds)
@@ -48,18 +53,20 @@ def wait_for_engine(timeout):
             return
         if pid == 0:
             if time.monotonic() > deadline:
-                processes.signal_processes(processes.list_family(processes.read_process(os.getpid()))[1:], signal.SIGKILL)
+                own_process = processes.read_process(os.getpid())
+                if own_process is not None:
+                    processes.signal_processes(processes.list_family(own_process)[1:], signal.SIGKILL)
             time.sleep(0.01)
 
 
 @contextlib.contextmanager
-def guard_job(records, root, engine, timeout):
+def guard_job(records: "Records", root: processes.Process, engine: "Any", timeout: float) -> "Iterator[list[int]]":
     """Give what the job's user had stopped (pids) to a body in which an engine stops the job; whatever fails there resumes it.
 
     To be used by a child subreaper. Root's record stays until remove_note(): that of an engine which was too slow stays for good if the
     engine may still stop the job later.
 
-    :param root: its root Process
+    :param root: its root process
     :param engine: engines.base.Engine
     :param timeout: how long it may take (seconds)
     """
@@ -76,8 +83,8 @@ def guard_job(records, root, engine, timeout):
 
 
 @contextlib.contextmanager
-def resume_on_failure(root, suspended):
-    """As the user: resume the job under root (Process) when the body of the with statement fails.
+def resume_on_failure(root: processes.Process, suspended: "list[int]") -> "Iterator[None]":
+    """As the user: resume the job under root when the body of the with statement fails.
 
     :param suspended: what its user had stopped before (pids); stays so
     """
@@ -88,13 +95,13 @@ def resume_on_failure(root, suspended):
         raise
 
 
-def kill_tree(root, user):
-    """Kill the stopped tree under root (Process) of a job's owner (privilege.User), children first. As root.
+def kill_tree(root: processes.Process, user: privilege.User) -> None:
+    """Kill the stopped tree under root of a job's owner, children first. As root.
 
     If a parent dies first, the kernel resumes its stopped children (SIGHUP, SIGCONT), and one that ignores SIGHUP does things that
     are not in the image.
     """
-    def kill_processes():
+    def kill_processes() -> None:
         processes.signal_processes(reversed(processes.list_owned(root)), signal.SIGKILL)
     if processes.has_pidfds():
         kill_processes()
@@ -102,10 +109,10 @@ def kill_tree(root, user):
         privilege.as_user(user, kill_processes)
 
 
-def resume_abandoned_job(records, root, handled=None):
+def resume_abandoned_job(records: "Records", root: int, handled: "list[int] | None" = None) -> "list[int] | None":
     """Resume a job that a dead hook has left stopped.
 
-    :param root: pid of its root process (int)
+    :param root: pid of its root process
     :param handled: what an earlier call returned; that hook's note is not handled again
     :returns: the dead hook ([pid, start]) or what was given
     """
