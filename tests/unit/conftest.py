@@ -162,19 +162,19 @@ def place(processes_naming):
 @pytest.fixture(scope="session")
 def processes_naming():
     """Return the pids (list of int) of processes with a text in their command line or environment: processes_naming(text)."""
-    def look(text):
-        found = []
+    def list_pids(text):
+        pids = []
         for entry in os.listdir("/proc"):
             for name in ("cmdline", "environ"):
                 try:
                     with open("/proc/%d/%s" % (int(entry), name), "rb") as stream:
                         if str(text).encode() in stream.read():
-                            found.append(int(entry))
+                            pids.append(int(entry))
                             break
                 except (OSError, ValueError):
                     break
-        return found
-    return look
+        return pids
+    return list_pids
 
 
 @pytest.fixture(scope="session")

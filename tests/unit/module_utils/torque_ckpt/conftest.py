@@ -34,8 +34,8 @@ Job = namedtuple("Job", "leader pids")
 def _reap(pid):
     deadline = time.time() + LIMIT
     while time.time() < deadline:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
             return status
         time.sleep(0.002)
     os.kill(pid, signal.SIGKILL)
@@ -88,18 +88,18 @@ def keep():
     started = []
 
     def start(work):
-        ready, told = os.pipe()
+        ready, ready_in = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
                 os.close(ready)
-                kept = work()  # noqa: F841 what it returns stays open
-                os.write(told, b"x")
-                os.close(told)
+                opened = work()  # noqa: F841 what it returns stays open
+                os.write(ready_in, b"x")
+                os.close(ready_in)
                 signal.pause()
             finally:
                 os._exit(0)
-        os.close(told)
+        os.close(ready_in)
         started.append(pid)
         assert os.read(ready, 1) == b"x"
         os.close(ready)
@@ -301,14 +301,14 @@ class Site:
 
     def content(self):
         """Return all that is in the job's directory: paths and bytes (dict); what a hook takes away or renames meanwhile may be missing."""
-        found = {}
-        for place, directories, files in os.walk(self.directory):
+        contents = {}
+        for parent, directories, files in os.walk(self.directory):
             for name in directories:
-                found[os.path.relpath(os.path.join(place, name), self.directory)] = None
+                contents[os.path.relpath(os.path.join(parent, name), self.directory)] = None
             for name in files:
-                with contextlib.suppress(FileNotFoundError), open(os.path.join(place, name), "rb") as stream:
-                    found[os.path.relpath(os.path.join(place, name), self.directory)] = stream.read()
-        return found
+                with contextlib.suppress(FileNotFoundError), open(os.path.join(parent, name), "rb") as stream:
+                    contents[os.path.relpath(os.path.join(parent, name), self.directory)] = stream.read()
+        return contents
 
 
 @pytest.fixture
