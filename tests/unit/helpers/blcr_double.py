@@ -24,10 +24,10 @@ def children(pid):
 
 
 def tree(pid):
-    found = [pid]
-    for each in found:
-        found.extend(children(each))
-    return found
+    pids = [pid]
+    for each in pids:
+        pids.extend(children(each))
+    return pids
 
 
 def memory():

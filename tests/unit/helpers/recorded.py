@@ -25,13 +25,13 @@ def calls(version):
     """Return the recorded calls of a TORQUE version, {name: Call}."""
     with open(os.path.join(DATA, version + ".txt"), encoding="utf-8") as stream:
         parts = re.split(r"^== (\S+)\n", stream.read(), flags=re.MULTILINE)[1:]
-    found = {}
+    recorded = {}
     for name, part in zip(parts[::2], parts[1::2]):
         head, output, error = re.fullmatch(r"(.*?)--- stdout\n(.*?)--- stderr\n(.*)", part, re.DOTALL).groups()
         command = re.match(r"\$ (.*)\n", head).group(1)
         text = "".join(line + "\n" for line in re.findall(r"^< (.*)$", head, re.MULTILINE))
-        found[name] = Call(command, text, int(re.search(r"^status (\d+)$", head, re.MULTILINE).group(1)), output, error)
-    return found
+        recorded[name] = Call(command, text, int(re.search(r"^status (\d+)$", head, re.MULTILINE).group(1)), output, error)
+    return recorded
 
 
 class Player:
@@ -46,11 +46,11 @@ class Player:
         self.asked = []
 
     def __call__(self, command, text="", timeout=60):
-        said = " ".join("'%s'" % word if " " in word else word for word in [os.path.basename(command[0])] + command[1:])
-        self.asked.append(said)
-        assert self.left, "nobody expected %s with %r" % (said, text)
+        command_line = " ".join("'%s'" % word if " " in word else word for word in [os.path.basename(command[0])] + command[1:])
+        self.asked.append(command_line)
+        assert self.left, "nobody expected %s with %r" % (command_line, text)
         call = self.left.pop(0)
-        assert (said, text) == (call.command, call.text)
+        assert (command_line, text) == (call.command, call.text)
         return call.status, call.output, call.error
 
 

@@ -34,9 +34,9 @@ class Toy(Engine):
             raise HookError(CONFIG, "the toy engine is not at %s on this node; run the role toy" % path)
 
     @staticmethod
-    def find_difference(found, here):
+    def find_difference(manifest, node):
         """See Engine."""
-        return "was made on %s, and a toy stays at home" % found["node"] if found["node"] != here["node"] else ""
+        return "was made on %s, and a toy stays at home" % manifest["node"] if manifest["node"] != node["node"] else ""
 
     @classmethod
     def probe(cls, options):

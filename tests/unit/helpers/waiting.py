@@ -6,11 +6,11 @@ LIMIT = 30
 
 
 def wait_until(condition):
-    """Wait until condition() is true; return what it said."""
+    """Wait until condition() is true; return its value."""
     deadline = time.time() + LIMIT
     while time.time() < deadline:
-        found = condition()
-        if found:
-            return found
+        value = condition()
+        if value:
+            return value
         time.sleep(0.002)
     raise AssertionError("this did not happen within %d seconds" % LIMIT)
