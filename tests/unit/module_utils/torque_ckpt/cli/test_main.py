@@ -66,9 +66,9 @@ class Fleet:
         with open(listed, "w") as stream:
             json.dump({"nodes": names + [name]}, stream)
         if facts.get("node", "") is not None:
-            found = dict(compatibility.describe_node(), node=name, engine={"name": "criu", "version": "9.9"}, stores=["main"])
+            recorded = dict(compatibility.describe_node(), node=name, engine={"name": "criu", "version": "9.9"}, stores=["main"])
             with open(os.path.join(self.top, "etc", "nodes", name + ".json"), "w") as stream:
-                json.dump(dict(found, **facts), stream)
+                json.dump(dict(recorded, **facts), stream)
 
     def users_directory(self, user):
         """Give a user a directory of his own in the store; return its name."""
@@ -84,18 +84,18 @@ class Fleet:
               **facts):
         """Make an image as the hooks do; return its path."""
         account, name = privilege.find_user(user), name or "ckpt.%s.%d" % (job, 1000 + generation)
-        place, directory = {"path": self.store, "id": "main"}, os.path.join(self.store, inside, job + ".CK")
-        location.give_job_directory(place, directory, account)
+        store, directory = {"path": self.store, "id": "main"}, os.path.join(self.store, inside, job + ".CK")
+        location.give_job_directory(store, directory, account)
         call = contract.parse_restart(["-", job, user, "-", directory, name])
 
         def work():
-            draft = Draft(location.open_job_directory(place, directory, create=True), name)
+            draft = Draft(location.open_job_directory(store, directory, create=True), name)
             with open(os.path.join(draft.path(), "pages-1.img"), "wb") as stream:
                 stream.write(content)
-            found = dict({"engine": {"name": "criu", "version": "9.9"}, "root": 4711, "pids": [4711, 4712], "frozen_seconds": 0.25,
-                          "spool": [], "generation": generation}, **facts)
+            all_facts = dict({"engine": {"name": "criu", "version": "9.9"}, "root": 4711, "pids": [4711, 4712], "frozen_seconds": 0.25,
+                              "spool": [], "generation": generation}, **facts)
             plain = compression.compress_files(draft.descriptor, lambda name: True, compress, 0, LIMIT) if compress else {}
-            manifest.write_manifest(draft.descriptor, call, account, found, seal.ask_to_seal, plain)
+            manifest.write_manifest(draft.descriptor, call, account, all_facts, seal.ask_to_seal, plain)
             if publish:
                 draft.publish()
             return draft.hidden
@@ -145,8 +145,8 @@ def fleet(open_directory, program):
     return Fleet(open_directory, program)
 
 
-def names(found):
-    return [image["image"] for image in found["images"]]
+def names(answer):
+    return [image["image"] for image in answer["images"]]
 
 
 def tree(path):
@@ -198,12 +198,12 @@ def test_list_of_an_empty_store(fleet):
 
 def test_list_shows_all_that_is_known_of_an_image(fleet):
     path = fleet.image(content=b"x" * 5000)
-    found, = fleet.ask("list")["images"]
-    assert sorted(found) == sorted(name for name, _meaning in parser.IMAGE_KEYS)
+    image, = fleet.ask("list")["images"]
+    assert sorted(image) == sorted(name for name, _meaning in parser.IMAGE_KEYS)
     size = sum(os.path.getsize(os.path.join(path, name)) for name in os.listdir(path))
-    created = found.pop("created")
+    created = image.pop("created")
     assert created == json.load(open(os.path.join(path, "manifest.json")))["created"]
-    assert found == {"job": "12.head", "owner": "nobody", "uid": 65534, "image": "ckpt.12.head.1001", "path": path, "store": "main",
+    assert image == {"job": "12.head", "owner": "nobody", "uid": 65534, "image": "ckpt.12.head.1001", "path": path, "store": "main",
                      "state": "whole", "problem": "", "generation": 1, "bytes": size, "compression": None, "plain_bytes": None,
                      "engine": "criu", "engine_version": "9.9", "node": os.uname().nodename, "bound": False, "authentic": True}
     lines = fleet.call("list").stdout.splitlines()
@@ -217,9 +217,9 @@ def test_compressed_image(fleet):
     path = fleet.image(content=b"memory" * 100000, compress="gzip")
     plain = 600000
     for command in ("list", "verify"):
-        found, = fleet.ask(*[command] + ["12.head"] * (command == "verify"))["images"]
+        image, = fleet.ask(*[command] + ["12.head"] * (command == "verify"))["images"]
         size = sum(os.path.getsize(os.path.join(path, name)) for name in os.listdir(path))
-        assert (found["state"], found["bytes"], found["compression"], found["plain_bytes"]) == ("whole", size, "gzip", plain)
+        assert (image["state"], image["bytes"], image["compression"], image["plain_bytes"]) == ("whole", size, "gzip", plain)
     cells = fleet.call("list").stdout.splitlines()[1].split()
     assert cells[5:9] == ["%.1f" % (size / 1024.0), "KiB", "585.9", "KiB"]
     assert "size        %.1f KiB, compressed by gzip from 585.9 KiB\n" % (size / 1024.0) in fleet.call("show", "12").stdout
@@ -246,9 +246,9 @@ def test_user_sees_his_own_only(fleet):
     fleet.image()
     fleet.image("13.head", user="daemon")
     fleet.image("14.head", user="daemon", inside=fleet.users_directory("daemon"))
-    found = fleet.ask("list", user="daemon")
-    assert [(image["job"], image["authentic"]) for image in found["images"]] == [("13.head", None), ("14.head", None)]
-    assert found["problems"] == []
+    answer = fleet.ask("list", user="daemon")
+    assert [(image["job"], image["authentic"]) for image in answer["images"]] == [("13.head", None), ("14.head", None)]
+    assert answer["problems"] == []
 
 
 def test_user_of_a_store_that_he_cannot_list(fleet):
@@ -298,14 +298,14 @@ def test_manifest_that_would_keep_root_busy(fleet, make):
     assert [(image["job"], image["state"]) for image in fleet.ask("list")["images"]] == [("12.head", "damaged"), ("13.head", "whole")]
 
 
-def deface(path, said):
+def deface(path, content):
     """Let the owner of an image have its manifest say something else: bytes, or fields that are changed (dict)."""
-    there = os.path.join(path, "manifest.json")
-    if isinstance(said, dict):
-        with open(there) as stream:
-            said = json.dumps(dict(json.load(stream), **said)).encode()
-    with open(there, "wb") as stream:  # still his
-        stream.write(said)
+    manifest_path = os.path.join(path, "manifest.json")
+    if isinstance(content, dict):
+        with open(manifest_path) as stream:
+            content = json.dumps(dict(json.load(stream), **content)).encode()
+    with open(manifest_path, "wb") as stream:  # still his
+        stream.write(content)
 
 
 HOSTILE = [
@@ -322,15 +322,16 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("said, why", HOSTILE, ids=[str(list(said)[0] if isinstance(said, dict) else said[:6]) for said, _why in HOSTILE])
-def test_one_users_manifest_is_damaged_and_all_others_are_looked_at(fleet, said, why):
+@pytest.mark.parametrize(
+    "content, why", HOSTILE, ids=[str(list(content)[0] if isinstance(content, dict) else content[:6]) for content, _why in HOSTILE])
+def test_one_users_manifest_is_damaged_and_all_others_are_looked_at(fleet, content, why):
     other = fleet.image("13.head", user="daemon")
     good, bad = fleet.image(generation=1), fleet.image(generation=2)
-    deface(bad, said)
-    found = fleet.ask("list")
-    assert found["problems"] == []
-    assert {image["path"]: image["state"] for image in found["images"]} == {good: "whole", bad: "damaged", other: "whole"}
-    assert [image["problem"] for image in found["images"] if image["path"] == bad] == [
+    deface(bad, content)
+    answer = fleet.ask("list")
+    assert answer["problems"] == []
+    assert {image["path"]: image["state"] for image in answer["images"]} == {good: "whole", bad: "damaged", other: "whole"}
+    assert [image["problem"] for image in answer["images"] if image["path"] == bad] == [
         "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (bad, why)]
     done = fleet.call("list")
     assert (done.returncode, done.stderr) == (0, "") and max(map(len, done.stdout.splitlines())) < 300
@@ -339,7 +340,7 @@ def test_one_users_manifest_is_damaged_and_all_others_are_looked_at(fleet, said,
         assert (done.returncode, done.stderr) == (0, ""), command
         assert len(done.stdout) < 5000
     assert fleet.call("verify", "12").returncode == errors.DATA
-    mine = [dict(image, authentic=None) for image in found["images"] if image["owner"] == "nobody"]
+    mine = [dict(image, authentic=None) for image in answer["images"] if image["owner"] == "nobody"]
     assert fleet.ask("list", user="nobody")["images"] == mine
 
 
@@ -367,12 +368,12 @@ def test_many_large_manifests_do_not_pile_up(fleet):
         path = fleet.image(generation=generation)
         deface(path, {"carried": [], "open_files": [], "later": ["x" * 4096] * 3900})  # 15 MiB
     limit = "resource.setrlimit(resource.RLIMIT_DATA, (%d << 20,) * 2)"
-    found = fleet.ask("list", before=limit % 170)
-    assert [image["state"] for image in found["images"]] == ["refused"] * 16
-    found = fleet.ask("list", before="from torque_ckpt.store import catalog; catalog.MEMORY = 40 << 20", code=1)
-    assert found["images"] == []
-    assert found["problems"] == ["the images of nobody in %s cannot be looked at: there is more than fits into 40 MiB of memory"
-                                 % fleet.store]
+    answer = fleet.ask("list", before=limit % 170)
+    assert [image["state"] for image in answer["images"]] == ["refused"] * 16
+    answer = fleet.ask("list", before="from torque_ckpt.store import catalog; catalog.MEMORY = 40 << 20", code=1)
+    assert answer["images"] == []
+    assert answer["problems"] == ["the images of nobody in %s cannot be looked at: there is more than fits into 40 MiB of memory"
+                                  % fleet.store]
 
 
 STOPPER = """
@@ -405,23 +406,24 @@ def test_user_who_stops_what_looks_at_his_images(fleet, command):
     stopper = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
                                 "/usr/bin/python3", "-c", STOPPER.replace("STORE", repr(fleet.top))])
     try:
-        found = fleet.ask(command, before=before, code={"list": 1, "prune": errors.SYSTEM}[command])
+        answer = fleet.ask(command, before=before, code={"list": 1, "prune": errors.SYSTEM}[command])
     finally:
         stopper.kill()
         stopper.wait()
-    assert [fact["job"] for fact in found.get("images", found.get("removed"))] == ["13.head"] * {"list": 3, "prune": 1}[command]
-    assert found["problems"] == ["the images of nobody in %s cannot be looked at: the part of the hook that runs as nobody was stopped for "
-                                 "2 seconds and was killed; try again" % fleet.store]
+    assert [fact["job"] for fact in answer.get("images", answer.get("removed"))] == ["13.head"] * {"list": 3, "prune": 1}[command]
+    assert answer["problems"] == [
+        "the images of nobody in %s cannot be looked at: the part of the hook that runs as nobody was stopped for 2 seconds and was "
+        "killed; try again" % fleet.store]
 
 
 def test_more_images_than_are_looked_at(fleet):
     fleet.image("13.head", user="daemon")
     for generation in range(1, 5):
         fleet.image(generation=generation)
-    found = fleet.ask("list", before="from torque_ckpt.store import catalog; catalog.MOST = 3", code=1)
-    assert [image["job"] for image in found["images"]] == ["13.head"]
-    assert found["problems"] == ["the images of nobody in %s cannot be looked at: there are more than 3 images in %s/12.head.CK"
-                                 % (fleet.store, fleet.store)]
+    answer = fleet.ask("list", before="from torque_ckpt.store import catalog; catalog.MOST = 3", code=1)
+    assert [image["job"] for image in answer["images"]] == ["13.head"]
+    assert answer["problems"] == ["the images of nobody in %s cannot be looked at: there are more than 3 images in %s/12.head.CK"
+                                  % (fleet.store, fleet.store)]
 
 
 def test_image_that_shows_a_mistake_of_ours_hides_no_other(fleet):
@@ -429,8 +431,8 @@ def test_image_that_shows_a_mistake_of_ours_hides_no_other(fleet):
         fleet.image(generation=generation)
     before = ("from torque_ckpt.image import manifest; right = manifest.read_manifest; "
               "manifest.read_manifest = lambda image, shown: right(image, shown) if shown.endswith('2') else 1 / 0")
-    found = fleet.ask("list", before=before)
-    assert [(image["state"], image["problem"]) for image in found["images"]] == [
+    answer = fleet.ask("list", before=before)
+    assert [(image["state"], image["problem"]) for image in answer["images"]] == [
         ("damaged", "image %s/12.head.CK/ckpt.12.head.1001 cannot be looked at: ZeroDivisionError: division by zero" % fleet.store),
         ("whole", "")]
 
@@ -444,10 +446,10 @@ def test_directories_without_end(fleet):
     done = fleet.call("list", "--json")
     subprocess.run(["rm", "-rf", directory], check=True)
     assert done.returncode == 0
-    found = json.loads(done.stdout)
-    assert [(image["job"], image["image"], image["state"]) for image in found["images"]] == [
+    answer = json.loads(done.stdout)
+    assert [(image["job"], image["image"], image["state"]) for image in answer["images"]] == [
         ("12.head", "d", "damaged"), ("12.head", "ckpt.12.head.1001", "whole"), ("13.head", "ckpt.13.head.1001", "whole")]
-    assert "cannot be looked at: " in [image["problem"] for image in found["images"] if image["image"] == "d"][0]
+    assert "cannot be looked at: " in [image["problem"] for image in answer["images"] if image["image"] == "d"][0]
 
 
 def test_directories_without_end_save_no_other_orphan(fleet):
@@ -460,9 +462,9 @@ def test_directories_without_end_save_no_other_orphan(fleet):
     done = fleet.call("prune", "--orphans", "--json")
     subprocess.run(["rm", "-rf", deep], check=True)
     assert done.returncode == errors.SYSTEM
-    found = json.loads(done.stdout)
-    assert [(fact["job"], fact["action"]) for fact in found["removed"]] == [("13.head", "removed")]
-    assert found["problems"] == ["%s cannot be looked at: its directories are nested too deep" % deep]
+    answer = json.loads(done.stdout)
+    assert [(fact["job"], fact["action"]) for fact in answer["removed"]] == [("13.head", "removed")]
+    assert answer["problems"] == ["%s cannot be looked at: its directories are nested too deep" % deep]
 
 
 def test_image_that_root_did_not_make(fleet):
@@ -484,8 +486,8 @@ def test_image_that_root_did_not_make(fleet):
 def test_image_that_was_put_elsewhere(fleet, other, name, sentence):
     """Its seal is good, but it is not this job's, or not this one."""
     path = fleet.image()
-    there = os.path.dirname(fleet.image(other, generation=9))
-    os.rename(path, os.path.join(there, name))
+    directory = os.path.dirname(fleet.image(other, generation=9))
+    os.rename(path, os.path.join(directory, name))
     image, = [image for image in fleet.ask("list")["images"] if image["image"] == name]
     assert (image["state"], image["problem"]) == ("refused", sentence.format(image["path"]))
     assert fleet.call("verify", image["path"]).returncode == errors.REFUSED
@@ -513,17 +515,17 @@ def test_without_a_key_nothing_is_called_authentic(fleet):
     """As on hosts where users log in."""
     fleet.image()
     os.unlink(fleet.settings["key_path"])
-    found = fleet.ask("list")
-    assert ([image["authentic"] for image in found["images"]], found["problems"]) == ([None], [])
+    answer = fleet.ask("list")
+    assert ([image["authentic"] for image in answer["images"]], answer["problems"]) == ([None], [])
 
 
 def test_key_that_others_can_read_is_not_used(fleet):
     fleet.image()
     os.chmod(fleet.settings["key_path"], 0o644)
-    found = fleet.ask("list", code=1)
-    assert [image["authentic"] for image in found["images"]] == [None]
-    assert found["problems"] == ["images cannot be authenticated: key file %s must be root's and readable by nobody else; "
-                                 "run the role checkpoint_hooks on this node" % fleet.settings["key_path"]]
+    answer = fleet.ask("list", code=1)
+    assert [image["authentic"] for image in answer["images"]] == [None]
+    assert answer["problems"] == ["images cannot be authenticated: key file %s must be root's and readable by nobody else; "
+                                  "run the role checkpoint_hooks on this node" % fleet.settings["key_path"]]
 
 
 def test_store_that_is_not_mounted(fleet):
@@ -562,10 +564,10 @@ def test_show_says_where_an_image_can_be_restarted(fleet):
     fleet.record("node3", engine={"name": "blcr", "version": "0.8.6"})
     fleet.record("node4", stores=["other"])
     fleet.record("node5", node=None)
-    found = fleet.ask("show", "12.head")
+    answer = fleet.ask("show", "12.head")
     here = compatibility.describe_node()
-    reason = compatibility.find_incompatibility(found["manifest"], dict(here, arch="riscv64"))
-    assert found["nodes"] == [
+    reason = compatibility.find_incompatibility(answer["manifest"], dict(here, arch="riscv64"))
+    assert answer["nodes"] == [
         {"node": "node1", "fits": True, "why": ""},
         {"node": "node2", "fits": False, "why": "the image " + reason},
         {"node": "node3", "fits": False, "why": "its engine is blcr, the image was made by criu"},
@@ -666,8 +668,8 @@ def test_root_without_a_key_cannot_verify(fleet):
 def test_verify_of_an_image_sealed_elsewhere(fleet):
     fleet.image()
     fleet.seal([("second", b"s" * 32)])
-    found = fleet.ask("verify", "12.head", code=errors.REFUSED)
-    assert found["images"][0]["state"] == "refused"
+    answer = fleet.ask("verify", "12.head", code=errors.REFUSED)
+    assert answer["images"][0]["state"] == "refused"
 
 
 # -- prune -----------------------------------------------------------------------------------------------------------
@@ -676,12 +678,12 @@ def test_prune_keeps_the_newest_and_removes_leftovers(fleet):
     paths = [fleet.image(generation=number) for number in (1, 2, 3)]
     left = fleet.image(generation=4, publish=False)
     before = tree(fleet.store)
-    found = fleet.ask("prune", "--dry-run")
-    assert [(fact["kind"], fact["path"], fact["action"], fact["owner"]) for fact in found["removed"]] == [
+    answer = fleet.ask("prune", "--dry-run")
+    assert [(fact["kind"], fact["path"], fact["action"], fact["owner"]) for fact in answer["removed"]] == [
         ("leftover", left, "would be removed", "nobody"), ("image", paths[0], "would be removed", "nobody")]
     assert tree(fleet.store) == before
-    found = fleet.ask("prune")
-    assert [(fact["kind"], fact["path"], fact["action"]) for fact in found["removed"]] == [
+    answer = fleet.ask("prune")
+    assert [(fact["kind"], fact["path"], fact["action"]) for fact in answer["removed"]] == [
         ("leftover", left, "removed"), ("image", paths[0], "removed")]
     assert sorted(os.listdir(os.path.dirname(left))) == [os.path.basename(path) for path in paths[1:]]
     assert fleet.call("prune").stdout == "nothing to remove\n"
@@ -897,26 +899,26 @@ def test_file_of_somebody_else_among_them_stays_and_is_said(fleet):
 # -- status and selftest ---------------------------------------------------------------------------------------------
 
 def test_status(fleet):
-    found = fleet.ask("status")
-    assert found["node"] == os.uname().nodename
-    assert found["engine"] == {"name": "criu", "version": "9.9"}
-    assert found["key"] == {"path": fleet.settings["key_path"], "ids": ["first"]}
-    assert [(place["path"], place["usable"]) for place in found["stores"]] == [(fleet.store, True)]
-    assert (found["jobs"], found["failures"], found["problems"]) == ([], [], [])
-    assert found["versions"]["manifest"] == schema.COMPRESSED
+    answer = fleet.ask("status")
+    assert answer["node"] == os.uname().nodename
+    assert answer["engine"] == {"name": "criu", "version": "9.9"}
+    assert answer["key"] == {"path": fleet.settings["key_path"], "ids": ["first"]}
+    assert [(store["path"], store["usable"]) for store in answer["stores"]] == [(fleet.store, True)]
+    assert (answer["jobs"], answer["failures"], answer["problems"]) == ([], [], [])
+    assert answer["versions"]["manifest"] == schema.COMPRESSED
 
 
 @pytest.mark.parametrize("command", ["status", "selftest"])
 def test_engine_of_root_finds_nothing_in_the_callers_environment(fleet, command):
-    """Its configuration, and what CRIU remembers of the kernel, would be found by these."""
-    said = os.path.join(fleet.top, "said")
-    open(said, "w").close()
-    os.chmod(said, 0o666)
-    fleet.program("env >> %s\necho 'Version: 9.9'\n" % said)
+    """Its configuration, and what CRIU remembers of the kernel, would be looked up by these."""
+    path = os.path.join(fleet.top, "environment")
+    open(path, "w").close()
+    os.chmod(path, 0o666)
+    fleet.program("env >> %s\necho 'Version: 9.9'\n" % path)
     strange = {"HOME": "/home/alice", "XDG_RUNTIME_DIR": "/run/user/1000", "CRIU_CONFIG_FILE": "/home/alice/criu.conf", "LD_PRELOAD": ""}
     fleet.call(command, *["--timeout", "2"] * (command == "selftest"), variables=strange)
-    found = {line.partition("=")[0] for line in open(said).read().splitlines()}
-    assert "PATH" in found and not found.intersection(strange)
+    variables = {line.partition("=")[0] for line in open(path).read().splitlines()}
+    assert "PATH" in variables and not variables.intersection(strange)
 
 
 def test_status_of_a_node_that_is_set_up_wrongly(fleet):
@@ -969,24 +971,24 @@ class Batch:
     """TORQUE's commands, for nodes with states and jobs that run there; what qrerun is asked is in the file asked."""
 
     def __init__(self, fleet, nodes, jobs, rerun):
-        self.place = os.path.join(fleet.top, "bin")
+        self.directory = os.path.join(fleet.top, "bin")
         for node, job in jobs.items():
-            with open(os.path.join(self.place, job + ".R"), "w") as stream:
+            with open(os.path.join(self.directory, job + ".R"), "w") as stream:
                 stream.write("Job Id: %s\n    Job_Owner = nobody@head\n    job_state = R\n    exec_host = %s/0+other/1\n"
                              "    Variable_List = PATH=/bin,X=1\n    job_state = Q\n    checkpoint_name = ckpt.%s.1001\n"
                              % (job, node, job))
-            with open(os.path.join(self.place, job + ".Q"), "w") as stream:
+            with open(os.path.join(self.directory, job + ".Q"), "w") as stream:
                 stream.write("Job Id: %s\n    job_state = Q\n    exec_host = %s/0\n" % (job, node))
         listed = "".join("<Node><name>%s</name><state>%s</state>%s</Node>" % (
             name, state, "<jobs>0/%s, 1/99.head</jobs>" % jobs[name] if name in jobs else "") for name, state in nodes.items())
-        known = "BIN=%s; " % self.place
+        known = "BIN=%s; " % self.directory
         fleet.program("echo '<Data>%s</Data>'\n" % listed, "bin/pbsnodes")
         fleet.program(known + "if [ -e $BIN/$2.R ]; then cat $BIN/$2.R; elif [ -e $BIN/$2.Q ]; then cat $BIN/$2.Q; else "
                       "echo \"qstat: Unknown Job Id Error $2\" >&2; exit 153; fi\n", "bin/qstat")
         fleet.program(known + "echo $* >> $BIN/asked; %s\n" % rerun, "bin/qrerun")
 
     def asked(self):
-        path = os.path.join(self.place, "asked")
+        path = os.path.join(self.directory, "asked")
         return open(path).read().splitlines() if os.path.exists(path) else []
 
 
@@ -1072,8 +1074,8 @@ def test_job_without_a_whole_image_is_left_alone(down, harm):
         down.seal([("other", b"o" * 32)])
     batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
     if harm == "of another user":
-        text = open(os.path.join(batch.place, "12.head.R")).read()
-        with open(os.path.join(batch.place, "12.head.R"), "w") as stream:
+        text = open(os.path.join(batch.directory, "12.head.R")).read()
+        with open(os.path.join(batch.directory, "12.head.R"), "w") as stream:
             stream.write(text.replace("nobody@", "games@"))
     assert actions(down) == [("12.head", "node1", "left alone: the image that the server names is not whole here, or there is none")]
     assert batch.asked() == []
@@ -1081,8 +1083,8 @@ def test_job_without_a_whole_image_is_left_alone(down, harm):
 
 def test_job_whose_sister_is_down_is_left_alone(down):
     batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
-    text = open(os.path.join(batch.place, "12.head.R")).read()
-    with open(os.path.join(batch.place, "12.head.R"), "w") as stream:
+    text = open(os.path.join(batch.directory, "12.head.R")).read()
+    with open(os.path.join(batch.directory, "12.head.R"), "w") as stream:
         stream.write(text.replace("node1/0+other/1", "node2/0+node1/0"))
     assert actions(down) == [] and batch.asked() == []
 
