@@ -22,12 +22,12 @@ DOUBLE = TOP / "tests/unit/helpers/blcr_double.py"
 @pytest.fixture
 def commands(tmp_path):
     """The directory (pathlib.Path) with the double; fails(command, status, text) makes it fail."""
-    place = tmp_path / "bin"
-    place.mkdir()
+    directory = tmp_path / "bin"
+    directory.mkdir()
     for name in ("cr_run", "cr_checkpoint", "cr_restart"):
-        (place / name).write_text("#!%s\n" % sys.executable + DOUBLE.read_text())
-        (place / name).chmod(0o755)
-    return place
+        (directory / name).write_text("#!%s\n" % sys.executable + DOUBLE.read_text())
+        (directory / name).chmod(0o755)
+    return directory
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def engine(commands):
 
 @pytest.fixture
 def image(tmp_path):
-    place = tmp_path / "image"
-    place.mkdir()
-    return place
+    directory = tmp_path / "image"
+    directory.mkdir()
+    return directory
 
 
 @pytest.fixture
@@ -74,11 +74,11 @@ def failure(work, *arguments, **named):
 # What is there
 
 def test_get_gives_the_configured_blcr(commands):
-    found = registry.load_engine({"engine": "blcr", "engine_timeout": 5, "engine_options": {
+    engine = registry.load_engine({"engine": "blcr", "engine_timeout": 5, "engine_options": {
         "path": str(commands), "dump_options": ["--save-exe"], "restore_options": ["--relocate", "/a=/b"]}})
-    assert (found.name, found.path, found.dump_options, found.restore_options, found.timeout) == (
+    assert (engine.name, engine.path, engine.dump_options, engine.restore_options, engine.timeout) == (
         "blcr", str(commands), ["--save-exe"], ["--relocate", "/a=/b"], 5)
-    assert found.keeps_ids and not found.dump_capabilities and not found.restore_capabilities
+    assert engine.keeps_ids and not engine.dump_capabilities and not engine.restore_capabilities
 
 
 @pytest.mark.parametrize("name", ["cr_run", "cr_checkpoint", "cr_restart"])
@@ -209,20 +209,20 @@ def test_checkpoint_that_takes_too_long(commands, image, job, wait_until):
     wait_until(lambda: states(job) == ["S"] * 3)
 
 
-@pytest.mark.parametrize("there", ["context", "context.json"])
-def test_image_that_cannot_be_written(engine, image, job, wait_until, there):
-    (image / there).symlink_to("/dev/full")
+@pytest.mark.parametrize("name", ["context", "context.json"])
+def test_image_that_cannot_be_written(engine, image, job, wait_until, name):
+    (image / name).symlink_to("/dev/full")
     assert failure(engine.dump, job.pid, str(image), False) == (
-        errors.CANNOT_WRITE, "cannot write %s of the image: File exists; the job runs on" % there)
+        errors.CANNOT_WRITE, "cannot write %s of the image: File exists; the job runs on" % name)
     wait_until(lambda: states(job) == ["S"] * 3)
 
 
 def test_checkpoint_as_it_is_called(commands, image, job):
     (commands / "cr_checkpoint").write_text("#!/bin/sh\necho \"$@\"\nexit 1\n")
     engine = blcr.Blcr(str(commands), ["--save-private", "--save-exe"])
-    found = failure(engine.dump, job.pid, str(image), False)[1].split("1: ")[1].split()
-    assert found.pop(found.index("-F") + 1).isdigit()
-    assert found == ["--tree", str(job.pid), "--stop", "--nosync", "-F", "--save-private", "--save-exe;", "the", "job", "runs", "on"]
+    arguments = failure(engine.dump, job.pid, str(image), False)[1].split("1: ")[1].split()
+    assert arguments.pop(arguments.index("-F") + 1).isdigit()
+    assert arguments == ["--tree", str(job.pid), "--stop", "--nosync", "-F", "--save-private", "--save-exe;", "the", "job", "runs", "on"]
 
 
 LOSER = """
@@ -267,7 +267,7 @@ def test_nothing_is_lost_of_a_plain_job(engine, image, job):
 # Restore
 
 @pytest.fixture
-def made(engine, image):
+def dumped_image(engine, image):
     """An image of a job of one process that is gone."""
     job = subprocess.Popen(["/bin/sleep", "600"])
     engine.dump(job.pid, str(image), True)
@@ -286,27 +286,27 @@ def restored(in_child, wait_until, engine, image, action_script=None):
     def work():
         privilege.become_subreaper()
         privilege.as_user(privilege.User("me", os.geteuid(), os.getegid(), "/"), lambda: engine.restore(str(image), action_script))
-        found = processes.list_children(os.getpid())
-        wait_until(lambda: command_of(found[0]) == "/bin/sleep")  # the double starts it anew
-        answer = [len(found), processes.read_process(found[0]).state]
-        os.kill(found[0], signal.SIGKILL)
+        pids = processes.list_children(os.getpid())
+        wait_until(lambda: command_of(pids[0]) == "/bin/sleep")  # the double starts it anew
+        answer = [len(pids), processes.read_process(pids[0]).state]
+        os.kill(pids[0], signal.SIGKILL)
         return answer
     return in_child(work).result
 
 
 @pytest.mark.root
-def test_tree_comes_back_as_an_orphan_that_runs(engine, made, in_child, wait_until):
-    count, state = restored(in_child, wait_until, engine, made)
+def test_tree_comes_back_as_an_orphan_that_runs(engine, dumped_image, in_child, wait_until):
+    count, state = restored(in_child, wait_until, engine, dumped_image)
     assert count == 1 and state in "SR"
 
 
 @pytest.mark.root
-def test_witness_sees_the_tree_stand_still(engine, made, in_child, wait_until, program, tmp_path):
+def test_witness_sees_the_tree_stand_still(engine, dumped_image, in_child, wait_until, program, tmp_path):
     """The program's parent is the user's part of the hook, whose parent has adopted the tree."""
     seen = tmp_path / "seen"
     path = program("read -r pid name state hook rest < /proc/$PPID/stat\n"
                    "for pid in $(cat /proc/$hook/task/$hook/children); do cut -d ' ' -f 3 /proc/$pid/stat; done > %s\n" % seen)
-    assert restored(in_child, wait_until, engine, made, path)[0] == 1
+    assert restored(in_child, wait_until, engine, dumped_image, path)[0] == 1
     assert sorted(seen.read_text().split()) == ["S", "T"]
 
 
@@ -326,44 +326,44 @@ def test_witness_sees_the_tree_stand_still(engine, made, in_child, wait_until, p
      "cr_restart failed with status 2: Failed to open file /data/x; the image is kept"),
     (0, "", errors.ENGINE, "cr_restart failed with status 0: it printed nothing; the image is kept"),
 ])
-def test_restart_that_fails(engine, made, fails, status, text, code, sentence):
+def test_restart_that_fails(engine, dumped_image, fails, status, text, code, sentence):
     fails("cr_restart", status, text)
-    assert failure(engine.restore, str(made)) == (code, sentence)
+    assert failure(engine.restore, str(dumped_image)) == (code, sentence)
 
 
-def test_user_who_may_not_restart(engine, made, fails, forbidden):
+def test_user_who_may_not_restart(engine, dumped_image, fails, forbidden):
     fails("cr_restart", 255, "Failed cr_init(): -1\n")
-    assert failure(engine.restore, str(made)) == (errors.REFUSED, forbidden + "image kept")
+    assert failure(engine.restore, str(dumped_image)) == (errors.REFUSED, forbidden + "image kept")
 
 
-def test_id_in_use_is_looked_for_by_blcr_too(commands, made):
-    about = json.loads((made / "context").read_text())
-    (made / "context").write_text(json.dumps(dict(about, pids=[os.getpid()])))
-    assert failure(blcr.Blcr(str(commands)).restore, str(made)) == (
+def test_id_in_use_is_looked_for_by_blcr_too(commands, dumped_image):
+    about = json.loads((dumped_image / "context").read_text())
+    (dumped_image / "context").write_text(json.dumps(dict(about, pids=[os.getpid()])))
+    assert failure(blcr.Blcr(str(commands)).restore, str(dumped_image)) == (
         errors.TEMPORARY, "a process id of the image is in use on this node (cr_restart: found pid %d in use); try again later or on "
         "another node" % os.getpid())
 
 
-def test_context_that_is_none(engine, made):
-    (made / "context").write_text("nonsense")
-    assert failure(engine.restore, str(made)) == (
+def test_context_that_is_none(engine, dumped_image):
+    (dumped_image / "context").write_text("nonsense")
+    assert failure(engine.restore, str(dumped_image)) == (
         errors.ENGINE, "cr_restart failed with status 22: file header has invalid signature; the image is kept")
 
 
-def test_library_that_is_another_here(engine, made, tmp_path):
+def test_library_that_is_another_here(engine, dumped_image, tmp_path):
     """BLCR would map it, and the program would crash."""
     library = tmp_path / "libx.so"
     shutil.copy(os.path.realpath("/bin/sleep"), str(library))
-    about = json.loads((made / "context.json").read_text())
+    about = json.loads((dumped_image / "context.json").read_text())
     about["mapped"][str(library)] = blcr._describe_file(str(library))
-    (made / "context.json").write_text(json.dumps(about))
+    (dumped_image / "context.json").write_text(json.dumps(about))
     engine._check_mapped(about["mapped"])
     library.write_bytes(library.read_bytes()[:-1] + b"x")
     sentence = ("%s, which the job has mapped, is not on this node as it was where the image was made; give the nodes the same programs "
                 "and libraries (no prelink), or restart the job elsewhere; image kept" % library)
-    assert failure(engine.restore, str(made)) == (errors.REFUSED, sentence)
+    assert failure(engine.restore, str(dumped_image)) == (errors.REFUSED, sentence)
     library.unlink()
-    assert failure(engine.restore, str(made)) == (errors.REFUSED, sentence)
+    assert failure(engine.restore, str(dumped_image)) == (errors.REFUSED, sentence)
     blcr.Blcr(engine.path, ["--save-private"])._check_mapped(about["mapped"])
 
 
@@ -376,15 +376,15 @@ def test_nothing_of_the_image_is_memory_alone(engine):
 @pytest.fixture
 def blcr_site(site, open_directory):
     """The Site with BLCR as its engine, and the directory of its commands (str)."""
-    place = os.path.join(open_directory, "bin")
-    os.mkdir(place)
+    directory = os.path.join(open_directory, "bin")
+    os.mkdir(directory)
     for name in ("cr_run", "cr_checkpoint", "cr_restart"):
-        path = os.path.join(place, name)
+        path = os.path.join(directory, name)
         with open(path, "w") as stream:
             stream.write("#!/usr/bin/python3\n" + DOUBLE.read_text())
         os.chmod(path, 0o755)
-    site.commands = place
-    site.configure(engine="blcr", engine_options={"path": place})
+    site.commands = directory
+    site.configure(engine="blcr", engine_options={"path": directory})
     return site
 
 
@@ -398,21 +398,21 @@ def record(site):
 
 @pytest.mark.root
 def test_hook_ends_a_held_job(hook, blcr_site, start_job):
-    found = start_job(user=blcr_site.user)
-    leader, job = found.leader, found.pids[0]
+    started = start_job(user=blcr_site.user)
+    leader, job = started.leader, started.pids[0]
     assert checkpoint(hook, blcr_site, leader, "15") == (0, "", "")
     assert getattr(processes.read_process(job), "state", "Z") in "ZX"
     files = blcr_site.content()
     assert "ckpt.12.head.2/context" in files
-    found = json.loads(files["ckpt.12.head.2/manifest.json"].decode())
-    assert (found["engine"], found["pids"], found["lost"]) == ({"name": "blcr", "version": "0.8.6_b4"}, [job], [])
+    manifest = json.loads(files["ckpt.12.head.2/manifest.json"].decode())
+    assert (manifest["engine"], manifest["pids"], manifest["lost"]) == ({"name": "blcr", "version": "0.8.6_b4"}, [job], [])
     assert record(blcr_site) is None
 
 
 @pytest.mark.root
 def test_hook_leaves_a_job_going(hook, blcr_site, start_job, state_of, wait_until):
-    found = start_job(user=blcr_site.user)
-    leader, job = found.leader, found.pids[0]
+    started = start_job(user=blcr_site.user)
+    leader, job = started.leader, started.pids[0]
     assert checkpoint(hook, blcr_site, leader, "0") == (0, "", "")
     wait_until(lambda: state_of(job) == "S")
     assert "ckpt.12.head.2/context" in blcr_site.content()
@@ -422,8 +422,8 @@ def test_hook_leaves_a_job_going(hook, blcr_site, start_job, state_of, wait_unti
 @pytest.mark.root
 @pytest.mark.parametrize("signal_number", ["15", "0"])
 def test_checkpoint_that_fails_after_it_has_stopped_the_job(hook, blcr_site, start_job, state_of, wait_until, signal_number):
-    found = start_job(user=blcr_site.user)
-    leader, job = found.leader, found.pids[0]
+    started = start_job(user=blcr_site.user)
+    leader, job = started.leader, started.pids[0]
     with open(os.path.join(blcr_site.commands, "cr_checkpoint"), "w") as stream:
         stream.write("#!/bin/sh\nkill -STOP %d\necho '- vfs_write returned -28' >&2\nexit 28\n" % job)
     assert checkpoint(hook, blcr_site, leader, signal_number) == (
@@ -438,8 +438,8 @@ def test_checkpoint_that_fails_after_it_has_stopped_the_job(hook, blcr_site, sta
 @pytest.mark.parametrize("signal_number", ["15", "0"])
 def test_kernel_that_stops_the_job_when_everybody_has_given_up(hook, blcr_site, start_job, state_of, wait_until, signal_number):
     """The record stays, by which the job's leader, or here the test, sets it going again."""
-    found = start_job(user=blcr_site.user)
-    leader, job = found.leader, found.pids[0]
+    started = start_job(user=blcr_site.user)
+    leader, job = started.leader, started.pids[0]
     blcr_site.configure(engine="blcr", engine_options={"path": blcr_site.commands}, engine_timeout=1)
     path = os.path.join(blcr_site.commands, "cr_checkpoint")
     with open(path, "w") as stream:
@@ -456,8 +456,8 @@ def test_kernel_that_stops_the_job_when_everybody_has_given_up(hook, blcr_site, 
 @pytest.mark.root
 @pytest.mark.parametrize("signal_number", ["15", "0"])
 def test_hook_that_is_killed_while_the_job_stands_still(hook, blcr_site, start_job, state_of, wait_until, signal_number):
-    found = start_job(user=blcr_site.user)
-    leader, job = found.leader, found.pids[0]
+    started = start_job(user=blcr_site.user)
+    leader, job = started.leader, started.pids[0]
     with open(os.path.join(blcr_site.commands, "cr_checkpoint"), "w") as stream:
         stream.write("#!/bin/sh\n[ $1 != --version ] || exec echo version 0.8.6_b4\nkill -STOP %d\n" % job
                      + "kill -KILL $PPID\nsleep 0.3\n")

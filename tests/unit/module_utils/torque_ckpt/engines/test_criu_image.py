@@ -20,7 +20,7 @@ def test_image_of_an_ordinary_thread():
     assert excess(core_image(ME)) == ""
 
 
-@pytest.mark.parametrize("change, found", [
+@pytest.mark.parametrize("change, wanted", [
     ({"effective": CHECKPOINT_RESTORE}, "effective capabilities 0x10000000000"),
     ({"permitted": CHECKPOINT_RESTORE}, "permitted capabilities 0x10000000000"),
     ({"inheritable": CHECKPOINT_RESTORE}, "inheritable capabilities 0x10000000000"),
@@ -33,8 +33,8 @@ def test_image_of_an_ordinary_thread():
     ({"gid": 0}, "gid 0"), ({"egid": 0}, "egid 0"), ({"sgid": 0}, "sgid 0"), ({"fsgid": 0}, "fsgid 0"),
     ({"groups": sorted(GROUPS) + [0]}, "group 0"),
 ])
-def test_image_that_gives_more_than_its_owner_has(change, found):
-    assert excess(core_image(ME, **change)) == found
+def test_image_that_gives_more_than_its_owner_has(change, wanted):
+    assert excess(core_image(ME, **change)) == wanted
 
 
 def test_bounding_set_and_absent_sets_give_nothing():
@@ -104,7 +104,7 @@ def test_every_bit_that_is_turned_over_is_read_or_refused():
 
 # The engine
 
-@pytest.mark.parametrize("name, data, found", [
+@pytest.mark.parametrize("name, data, wanted", [
     ("core-7.img", core_image(ME, ambient=CHECKPOINT_RESTORE), "core-7.img has ambient capabilities 0x10000000000"),
     ("core-7.img", b"x", "core-7.img is not as CRIU writes it: it has 1 bytes"),
     ("core-7.img", bytes(criu_image.LARGEST + 2), "core-7.img is not as CRIU writes it: it has more than 1048576 bytes"),
@@ -112,7 +112,7 @@ def test_every_bit_that_is_turned_over_is_read_or_refused():
     ("core-7.img", core_image(ME), ""), ("core-x.img", b"x", ""), ("score-7.img", b"x", ""),
 ])
 @pytest.mark.root
-def test_engine_reads_every_core_image(open_directory, name, data, found):
+def test_engine_reads_every_core_image(open_directory, name, data, wanted):
     for number, content in ((6, core_image(ME)), (8, core_image(ME))):
         with open("%s/core-%d.img" % (open_directory, number), "wb") as stream:
             stream.write(content)
@@ -121,6 +121,6 @@ def test_engine_reads_every_core_image(open_directory, name, data, found):
     os.chmod(open_directory, 0o755)
     directory = os.open(open_directory, os.O_RDONLY)
     try:
-        assert privilege.as_user(ME, lambda: criu.Criu.find_excess(object.__new__(criu.Criu), directory)) == found
+        assert privilege.as_user(ME, lambda: criu.Criu.find_excess(object.__new__(criu.Criu), directory)) == wanted
     finally:
         os.close(directory)

@@ -17,10 +17,10 @@ from torque_ckpt.system import processes
 
 def test_get_gives_the_configured_criu(program):
     path = program("exit 0\n")
-    found = registry.load_engine({"engine": "criu", "engine_timeout": 5,
+    engine = registry.load_engine({"engine": "criu", "engine_timeout": 5,
                                   "engine_options": {"path": path, "options": ["--tcp-close"], "stall": 3}})
-    assert isinstance(found, base.Engine)
-    assert (found.name, found.path, found.options, found.timeout, found.stall) == ("criu", path, ["--tcp-close"], 5, 3)
+    assert isinstance(engine, base.Engine)
+    assert (engine.name, engine.path, engine.options, engine.timeout, engine.stall) == ("criu", path, ["--tcp-close"], 5, 3)
 
 
 @pytest.mark.parametrize("name, shown", [("BLCR", "'BLCR'"), ("CRIU", "'CRIU'"), ("", "''"), ("\u00fc", "'\\xfc'")])

@@ -110,13 +110,13 @@ class Counter:
 @pytest.fixture
 def counter(installed, toy_site, open_directory):
     """A Counter that counts."""
-    place = os.path.join(open_directory, "job")
-    os.mkdir(place)
-    os.chmod(place, 0o755)
-    found = Counter(installed, toy_site, place)
-    wait_until(lambda: len(found.lines()) > 2)
-    yield found
-    found.clean()
+    directory = os.path.join(open_directory, "job")
+    os.mkdir(directory)
+    os.chmod(directory, 0o755)
+    running = Counter(installed, toy_site, directory)
+    wait_until(lambda: len(running.lines()) > 2)
+    yield running
+    running.clean()
 
 
 def checkpoint(hook, site, counter, signal_number):
@@ -176,11 +176,12 @@ def test_checkpoint_leaves_the_job_going(hook, toy_site, counter):
 def test_nodes_are_compared_by_the_engine(hook, toy_site, counter, installed):
     assert checkpoint(hook, toy_site, counter, "15") == (0, "", "")
     code = ("import sys, json; sys.path.insert(0, %r); from torque_ckpt.image import compatibility\n"
-            "found = json.loads(sys.stdin.read())\n"
-            "for node in (found['node'], 'node7'): print(compatibility.find_incompatibility(found, dict(found, node=node)))" % installed)
-    said = subprocess.run([sys.executable, "-IS", "-c", code], input=toy_site.content()["ckpt.12.head.2/manifest.json"],
-                          stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
-    assert said == ["", "was made on %s, and a toy stays at home" % os.uname().nodename]
+            "manifest = json.loads(sys.stdin.read())\n"
+            "for node in (manifest['node'], 'node7'):\n"
+            "    print(compatibility.find_incompatibility(manifest, dict(manifest, node=node)))" % installed)
+    differences = subprocess.run([sys.executable, "-IS", "-c", code], input=toy_site.content()["ckpt.12.head.2/manifest.json"],
+                                 stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
+    assert differences == ["", "was made on %s, and a toy stays at home" % os.uname().nodename]
 
 
 @pytest.mark.root

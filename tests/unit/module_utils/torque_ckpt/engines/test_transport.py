@@ -14,11 +14,11 @@ pytestmark = pytest.mark.root
 @pytest.fixture
 def listening():
     """A socket as CRIU makes it: its address (bytes), and the listener."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as found:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         address = b"\0/crtools-pr-%d-unit" % os.getpid()
-        found.bind(address)
-        found.listen(1)
-        yield address, found
+        listener.bind(address)
+        listener.listen(1)
+        yield address, listener
 
 
 def connect(address, user=None):
@@ -29,8 +29,8 @@ def connect(address, user=None):
         try:
             if user:
                 privilege.become_user(user)
-            kept = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            kept.connect(address)
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            connection.connect(address)
             os.write(writer, b"x")
             signal.pause()
         finally:
@@ -43,11 +43,11 @@ def connect(address, user=None):
 
 @pytest.mark.parametrize("who", ["stranger", "owner"])
 def test_another_user_is_seen(listening, somebody, who):
-    address, found = listening
+    address, listener = listening
     assert transport.find_stranger() is None
     pid = connect(address, somebody if who == "stranger" else None)
     try:
-        accepted = found.accept()[0]
+        accepted = listener.accept()[0]
         assert transport.find_stranger() == (somebody.uid if who == "stranger" else None)
         accepted.close()
     finally:
@@ -57,10 +57,10 @@ def test_another_user_is_seen(listening, somebody, who):
 
 
 def test_other_users_engines_are_not_ours(listening, somebody, in_child):
-    address, found = listening
+    address, listener = listening
     pid = connect(address, somebody)
     try:
-        accepted = found.accept()[0]  # noqa: F841 stays open
+        accepted = listener.accept()[0]  # noqa: F841 stays open
 
         def work():
             os.setresuid(somebody.uid + 1, somebody.uid + 1, somebody.uid + 1)
