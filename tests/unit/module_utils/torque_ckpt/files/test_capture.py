@@ -58,35 +58,35 @@ class Trip:
         between()
         return dict(copying.after_thaw(), node="elsewhere", left=[])
 
-    def put_back(self, found, uid=ME):
-        putting = restore.Restoration(self.image, found, self.settings, uid)
+    def put_back(self, manifest, uid=ME):
+        putting = restore.Restoration(self.image, manifest, self.settings, uid)
         putting.restore()
         return putting
 
     def empty(self):
         """Be another node."""
-        for place, directories, files in os.walk(self.top, topdown=False):
+        for parent, directories, files in os.walk(self.top, topdown=False):
             for name in files:
-                os.unlink(os.path.join(place, name))
+                os.unlink(os.path.join(parent, name))
             for name in directories:
-                full = os.path.join(place, name)
+                full = os.path.join(parent, name)
                 (os.unlink if os.path.islink(full) else os.rmdir)(full)
 
     def listing(self):
-        found = {}
-        for place, directories, files in os.walk(self.top):
+        entries = {}
+        for parent, directories, files in os.walk(self.top):
             for name in directories + files:
-                status = os.lstat(os.path.join(place, name))
+                status = os.lstat(os.path.join(parent, name))
                 size = status.st_size if stat.S_ISREG(status.st_mode) else None
-                found[os.path.relpath(os.path.join(place, name), self.top)] = (stat.filemode(status.st_mode), status.st_nlink, size)
-        return found
+                entries[os.path.relpath(os.path.join(parent, name), self.top)] = (stat.filemode(status.st_mode), status.st_nlink, size)
+        return entries
 
 
 @pytest.fixture
 def trip(tmp_path, keep):
-    made = Trip(os.path.realpath(str(tmp_path)), keep)
-    yield made
-    os.close(made.image)
+    trip = Trip(os.path.realpath(str(tmp_path)), keep)
+    yield trip
+    os.close(trip.image)
 
 
 def raised(work):
@@ -103,9 +103,9 @@ def places_of(wait_until):
     def make(settings, **variables):
         with subprocess.Popen(["/bin/sleep", "60"], env=dict(variables, READY="yes")) as process:
             wait_until(lambda: processes.read_variable(process.pid, "READY") == b"yes")
-            found = capture.NodeLocal(settings, process.pid)
+            places = capture.NodeLocal(settings, process.pid)
             process.kill()
-        return found
+        return places
     return make
 
 
@@ -113,28 +113,28 @@ def test_directories_are_resolved_and_outermost(tmp_path, places_of):
     top = os.path.realpath(str(tmp_path))
     os.makedirs(top + "/real/inner")
     os.symlink(top + "/real", top + "/link")
-    found = places_of({"node_local_directories": [top + "/link", top + "/real/inner", "$TMPDIR", "$TMPDIR/x"],
+    places = places_of({"node_local_directories": [top + "/link", top + "/real/inner", "$TMPDIR", "$TMPDIR/x"],
                        "node_local_trees": ["$TMPDIR/tree"]}, TMPDIR=top + "/tmpdir")
-    assert (found.directories, found.trees) == ([top + "/real", top + "/tmpdir"], [top + "/tmpdir/tree"])
-    assert found.find_directory(top + "/real/inner/file") == top + "/real"
-    assert found.find_directory(top + "/realistic") is None
-    assert found.find_directory(top + "/tmpdir/tree/file") is None
+    assert (places.directories, places.trees) == ([top + "/real", top + "/tmpdir"], [top + "/tmpdir/tree"])
+    assert places.find_directory(top + "/real/inner/file") == top + "/real"
+    assert places.find_directory(top + "/realistic") is None
+    assert places.find_directory(top + "/tmpdir/tree/file") is None
 
 
 @pytest.mark.parametrize("variables", [{}, {"TMPDIR": ""}, {"TMPDIR": "relative"}])
 def test_no_tmpdir(places_of, variables):
-    found = places_of({"node_local_directories": ["$TMPDIR", "$TMPDIR/x"], "node_local_trees": ["$TMPDIR", "$TMPDIR/x"]}, **variables)
-    assert (found.directories, found.trees) == ([], [])
+    places = places_of({"node_local_directories": ["$TMPDIR", "$TMPDIR/x"], "node_local_trees": ["$TMPDIR", "$TMPDIR/x"]}, **variables)
+    assert (places.directories, places.trees) == ([], [])
 
 
 @pytest.mark.parametrize("kind, local", [("ext4", True), ("tmpfs", True), ("overlay", True), ("nfs4", False), ("lustre", False),
                                          ("fuse.sshfs", False), ("gpfs", False)])
 def test_what_other_nodes_see_is_not_carried(places_of, monkeypatch, kind, local):
-    found = {point: mounts.Mount(point, "x", each, []) for point, each in (("/", "ext4"), ("/scratch", kind))}
-    monkeypatch.setattr(mounts, "read_mounts", lambda: found)
-    found = places_of({"node_local_directories": ["/scratch", "/scratchy"], "node_local_trees": ["/scratch/tree"]})
-    assert found.directories == (["/scratch"] if local else []) + ["/scratchy"]
-    assert found.trees == (["/scratch/tree"] if local else [])
+    mounted = {point: mounts.Mount(point, "x", each, []) for point, each in (("/", "ext4"), ("/scratch", kind))}
+    monkeypatch.setattr(mounts, "read_mounts", lambda: mounted)
+    places = places_of({"node_local_directories": ["/scratch", "/scratchy"], "node_local_trees": ["/scratch/tree"]})
+    assert places.directories == (["/scratch"] if local else []) + ["/scratchy"]
+    assert places.trees == (["/scratch/tree"] if local else [])
 
 
 # There and back
@@ -145,13 +145,13 @@ def test_files_come_back(trip):
         trip.write(name, "hello " + name, 0o640)
     os.utime(trip.path("data"), ns=(10 ** 18 + 1, 10 ** 18 + 1))
     flags = {"data": os.O_RDWR, "deep/log": os.O_WRONLY | os.O_APPEND, "constant": os.O_RDONLY}
-    found = trip.save(lambda: [os.open(trip.path(name), how) for name, how in flags.items()])
-    assert {os.path.relpath(entry["path"], trip.top): entry["opened"] for entry in found["carried"]} == {
+    manifest = trip.save(lambda: [os.open(trip.path(name), how) for name, how in flags.items()])
+    assert {os.path.relpath(entry["path"], trip.top): entry["opened"] for entry in manifest["carried"]} == {
         "data": "write", "deep/log": "append", "constant": "read"}
-    schema.check_fields(found, *CARRIED)
+    schema.check_fields(manifest, *CARRIED)
     before = trip.listing()
     trip.empty()
-    trip.put_back(found)
+    trip.put_back(manifest)
     assert trip.listing() == dict(before, deep=("drwx------", 2, None))
     assert [trip.read(name) for name in flags] == ["hello " + name for name in flags]
     assert os.stat(trip.path("data")).st_mtime_ns == 10 ** 18 + 1
@@ -167,10 +167,10 @@ def test_directories_and_pipes_come_back(trip):
     def work():
         os.chdir(trip.path("a", "b"))
         return os.open("pipe", os.O_RDWR)
-    found = trip.save(work)
+    manifest = trip.save(work)
     os.chmod(trip.path("a", "b"), 0o700)
     trip.empty()
-    trip.put_back(found)
+    trip.put_back(manifest)
     assert trip.listing() == {"a": ("drwx------", 3, None), "a/b": ("dr-x------", 2, None), "a/b/pipe": ("prw--w----", 1, None)}
     os.chmod(trip.path("a", "b"), 0o700)
 
@@ -179,13 +179,13 @@ def test_hard_links_come_back_as_such(trip):
     trip.write("one")
     for name in ("two", "unknown"):
         os.link(trip.path("one"), trip.path(name))
-    found = trip.save(lambda: [os.open(trip.path(name), os.O_RDONLY) for name in ("one", "two")])
+    manifest = trip.save(lambda: [os.open(trip.path(name), os.O_RDONLY) for name in ("one", "two")])
     assert len(os.listdir(trip.image_path)) == 1
     trip.empty()
-    trip.put_back(found)
+    trip.put_back(manifest)
     assert trip.listing() == {"one": ("-rw-------", 2, 5), "two": ("-rw-------", 2, 5)}
     os.unlink(trip.path("two"))
-    trip.put_back(found)
+    trip.put_back(manifest)
     assert os.path.samefile(trip.path("one"), trip.path("two"))
 
 
@@ -195,9 +195,9 @@ def test_what_grows_after_the_image_is_cut_off(trip):
     def grow():
         with open(trip.path("log"), "a") as stream:
             stream.write("after")
-    found = trip.save(lambda: os.open(trip.path("log"), os.O_WRONLY | os.O_APPEND), grow)
+    manifest = trip.save(lambda: os.open(trip.path("log"), os.O_WRONLY | os.O_APPEND), grow)
     trip.empty()
-    trip.put_back(found)
+    trip.put_back(manifest)
     assert trip.read("log") == "before "
 
 
@@ -205,15 +205,15 @@ def test_what_grows_after_the_image_is_cut_off(trip):
 def test_only_what_may_change_is_copied_while_the_job_stands_still(trip, flags, wanted):
     """What it has open for reading only need not be: that nobody writes there is the job's own promise."""
     trip.write("data", "hello")
-    found = trip.save(lambda: os.open(trip.path("data"), flags), lambda: trip.write("data", "HELLO"))
-    with open(os.path.join(trip.image_path, found["carried"][0]["name"])) as stream:
+    manifest = trip.save(lambda: os.open(trip.path("data"), flags), lambda: trip.write("data", "HELLO"))
+    with open(os.path.join(trip.image_path, manifest["carried"][0]["name"])) as stream:
         assert stream.read() == wanted
 
 
 def test_removed_at_once_is_carried_all_the_same(trip):
     trip.write("data")
-    found = trip.save(lambda: os.open(trip.path("data"), os.O_RDONLY), lambda: os.unlink(trip.path("data")))
-    trip.put_back(found)
+    manifest = trip.save(lambda: os.open(trip.path("data"), os.O_RDONLY), lambda: os.unlink(trip.path("data")))
+    trip.put_back(manifest)
     assert trip.read("data") == "hello"
 
 
@@ -251,8 +251,8 @@ def test_limit(trip):
     def work():
         return [os.open(trip.path(name), os.O_RDONLY) for name in ("small", "large")]
     trip.settings["node_local_bytes"] = 100004
-    found = trip.save(work)
-    assert (found["carried"], found["bound"], found["bound_reason"]) == (
+    manifest = trip.save(work)
+    assert (manifest["carried"], manifest["bound"], manifest["bound_reason"]) == (
         [], True, "97.7 KiB (%s, %s) lie on this node's own file systems, above the limit of 97.7 KiB (checkpoint_hooks_node_local_bytes)"
         % (trip.path("large"), trip.path("small")))
     assert os.listdir(trip.image_path) == []
@@ -286,18 +286,18 @@ def test_file_that_cannot_be_read(trip):
 
 
 def test_bound_image_elsewhere():
-    found = {"bound": True, "bound_reason": "3.0 GiB lie there", "node": "elsewhere"}
-    assert raised(lambda: restore.check_node(found, "/store/ckpt.1")) == (
+    manifest = {"bound": True, "bound_reason": "3.0 GiB lie there", "node": "elsewhere"}
+    assert raised(lambda: restore.check_node(manifest, "/store/ckpt.1")) == (
         errors.REFUSED, "image /store/ckpt.1 restarts on elsewhere only: when it was made, 3.0 GiB lie there; restart the job there; "
         "image kept")
-    restore.check_node(dict(found, node=NODE), "/store/ckpt.1")
-    restore.check_node(dict(found, bound=False), "/store/ckpt.1")
+    restore.check_node(dict(manifest, node=NODE), "/store/ckpt.1")
+    restore.check_node(dict(manifest, bound=False), "/store/ckpt.1")
 
 
 # What stands in the way
 
 @pytest.fixture
-def found(trip):
+def manifest(trip):
     """What the manifest says of two files and a directory, on another node."""
     os.mkdir(trip.path("deep"))
     for name in ("deep/first", "second"):
@@ -306,21 +306,21 @@ def found(trip):
     def work():
         os.chdir(trip.path("deep"))
         return [os.open(trip.path(name), os.O_RDWR) for name in ("deep/first", "second")]
-    said = trip.save(work)
+    manifest = trip.save(work)
     trip.empty()
-    return said
+    return manifest
 
 
-def test_the_same_is_left_alone(trip, found):
+def test_the_same_is_left_alone(trip, manifest):
     trip.write("second")
     before = os.stat(trip.path("second"))
-    putting = trip.put_back(found)
+    putting = trip.put_back(manifest)
     assert open_files.format_state(os.stat(trip.path("second"))) == open_files.format_state(before)
     putting.remove_created()
     assert trip.listing() == {"second": ("-rw-------", 1, 5)}
 
 
-WAY = "%s, which the image carries, %s; move it away or restart the job on another node; image kept"
+REFUSAL = "%s, which the image carries, %s; move it away or restart the job on another node; image kept"
 
 
 @pytest.mark.parametrize("text, mode, why", [
@@ -328,63 +328,63 @@ WAY = "%s, which the image carries, %s; move it away or restart the job on anoth
     ("longer", 0o600, "is there already with 6 bytes, in the image it has 5"),
     ("hello", 0o644, "is there already with another mode (5 bytes)"),
 ])
-def test_another_file(trip, found, text, mode, why):
+def test_another_file(trip, manifest, text, mode, why):
     trip.write("second", text, mode)
     before = trip.listing()
-    assert raised(lambda: trip.put_back(found)) == (errors.REFUSED, WAY % (trip.path("second"), why))
+    assert raised(lambda: trip.put_back(manifest)) == (errors.REFUSED, REFUSAL % (trip.path("second"), why))
     assert (trip.listing(), trip.read("second")) == (before, text)
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: os.symlink("/etc/passwd", path)])
-def test_something_else(trip, found, make):
+def test_something_else(trip, manifest, make):
     make(trip.path("second"))
     before = trip.listing()
-    assert raised(lambda: trip.put_back(found)) == (
-        errors.REFUSED, WAY % (trip.path("second"), "is something else or another user's on this node"))
+    assert raised(lambda: trip.put_back(manifest)) == (
+        errors.REFUSED, REFUSAL % (trip.path("second"), "is something else or another user's on this node"))
     assert trip.listing() == before
 
 
 @pytest.mark.root
-def test_directory_of_another_user(trip, found):
+def test_directory_of_another_user(trip, manifest):
     os.mkdir(trip.path("deep"))
     os.chown(trip.path("deep"), 1234, -1)
-    assert raised(lambda: trip.put_back(found)) == (
+    assert raised(lambda: trip.put_back(manifest)) == (
         errors.REFUSED, "%s, which the image carries, is something else or another user's on this node; move it away or restart the job on "
         "another node; image kept" % trip.path("deep"))
-    found["carried"] = [entry for entry in found["carried"] if entry["kind"] == "file"]
-    assert raised(lambda: trip.put_back(found)) == (
+    manifest["carried"] = [entry for entry in manifest["carried"] if entry["kind"] == "file"]
+    assert raised(lambda: trip.put_back(manifest)) == (
         errors.REFUSED, "the directory %s, which files of the image belong into, is another user's on this node; move it away or restart "
         "the job on another node; image kept" % trip.path("deep"))
     assert list(trip.listing()) == ["deep"]
 
 
-def test_link_on_the_way(trip, found, tmp_path):
+def test_link_on_the_way(trip, manifest, tmp_path):
     (tmp_path / "precious").mkdir()
     os.symlink(str(tmp_path / "precious"), trip.path("deep"))
-    found["carried"] = [entry for entry in found["carried"] if entry["kind"] == "file"]
-    assert raised(lambda: trip.put_back(found)) == (
+    manifest["carried"] = [entry for entry in manifest["carried"] if entry["kind"] == "file"]
+    assert raised(lambda: trip.put_back(manifest)) == (
         errors.REFUSED, "the directory %s, which files of the image belong into, is a link or a file on this node; move it away or restart "
         "the job on another node; image kept" % trip.path("deep"))
     assert os.listdir(str(tmp_path / "precious")) == []
 
 
-def test_nothing_is_made_above_the_carried_directory(trip, found):
+def test_nothing_is_made_above_the_carried_directory(trip, manifest):
     os.rmdir(trip.top)
-    assert raised(lambda: trip.put_back(found)) == (
+    assert raised(lambda: trip.put_back(manifest)) == (
         errors.SYSTEM, "cannot put back %s: No such file or directory; image kept" % trip.path("deep"))
     assert not os.path.exists(trip.top)
 
 
-def test_no_room_takes_back_what_was_made(trip, found, monkeypatch):
+def test_no_room_takes_back_what_was_made(trip, manifest, monkeypatch):
     def full(_descriptor, _data):
         raise OSError(28, "No space left on device")
     monkeypatch.setattr(os, "write", full)
-    code, sentence = raised(lambda: trip.put_back(found))
+    code, sentence = raised(lambda: trip.put_back(manifest))
     assert (code, sentence) == (errors.TEMPORARY, "cannot put back %s: No space left on device; image kept" % trip.path("deep", "first"))
     assert trip.listing() == {}
 
 
-def test_file_system_without_nameless_files(trip, found, monkeypatch):
+def test_file_system_without_nameless_files(trip, manifest, monkeypatch):
     real = os.open
 
     def without(path, flags, *arguments, **options):
@@ -392,18 +392,18 @@ def test_file_system_without_nameless_files(trip, found, monkeypatch):
             raise OSError(95, "Operation not supported")
         return real(path, flags, *arguments, **options)
     monkeypatch.setattr(os, "open", without)
-    trip.put_back(found)
+    trip.put_back(manifest)
     assert sorted(trip.listing()) == ["deep", "deep/first", "second"]
     assert (trip.listing()["second"], trip.read("second")) == (("-rw-------", 1, 5), "hello")
 
 
-def test_undone_by_what_was_noted(trip, found):
+def test_undone_by_what_was_noted(trip, manifest):
     """As root's part of the hook has it done, when the restored job is not there."""
-    made = trip.put_back(found).created
+    created = trip.put_back(manifest).created
     trip.write("second", "the restored job wrote to it")
     trip.write("new", "another's")
     os.rename(trip.path("new"), trip.path("deep", "first"))
-    restore.undo_restore(made, trip.settings, ME)
+    restore.undo_restore(created, trip.settings, ME)
     assert sorted(trip.listing()) == ["deep", "deep/first"]
     assert trip.read("deep/first") == "another's"
 
@@ -428,9 +428,9 @@ def test_own_leavings_are_replaced(trip):
 
 
 def test_own_leavings_that_somebody_touched_are_not(trip):
-    found = there_and_back(trip, lambda: trip.write("data", "FIRST"))
-    assert raised(lambda: trip.put_back(found)) == (
-        errors.REFUSED, WAY % (trip.path("data"), "is there already with 5 bytes, in the image it has 13"))
+    manifest = there_and_back(trip, lambda: trip.write("data", "FIRST"))
+    assert raised(lambda: trip.put_back(manifest)) == (
+        errors.REFUSED, REFUSAL % (trip.path("data"), "is there already with 5 bytes, in the image it has 13"))
     assert trip.read("data") == "FIRST"
 
 

@@ -32,19 +32,19 @@ APPEND = os.O_WRONLY | os.O_APPEND
 
 def file_system_of(path):
     """What is noted of the file system here, which is the node's own: by its id, which Python 3.6 does not tell."""
-    found = getattr(os.statvfs(path), "f_fsid", 0)
-    return "%x" % found if found else ""
+    identifier = getattr(os.statvfs(path), "f_fsid", 0)
+    return "%x" % identifier if identifier else ""
 
 
 def test_record(record, tmp_path):
-    found = {os.path.basename(entry.pop("path")): entry for entry in record({"log": APPEND, "data": os.O_RDWR})}
-    assert {name: entry.pop("inode") for name, entry in found.items()} == {
+    entries = {os.path.basename(entry.pop("path")): entry for entry in record({"log": APPEND, "data": os.O_RDWR})}
+    assert {name: entry.pop("inode") for name, entry in entries.items()} == {
         name: os.stat(str(tmp_path / name)).st_ino for name in ("log", "data")}
-    status = {name: os.stat(str(tmp_path / name)) for name in found}
-    assert {name: (entry.pop("mtime_ns"), entry.pop("ctime_ns")) for name, entry in found.items()} == {
-        name: (there.st_mtime_ns, there.st_ctime_ns) for name, there in status.items()}
-    assert {entry.pop("filesystem") for entry in found.values()} == {file_system_of(str(tmp_path))}
-    assert found == {"log": {"size": 5, "writable": True, "append": True}, "data": {"size": 5, "writable": True, "append": False}}
+    statuses = {name: os.stat(str(tmp_path / name)) for name in entries}
+    assert {name: (entry.pop("mtime_ns"), entry.pop("ctime_ns")) for name, entry in entries.items()} == {
+        name: (status.st_mtime_ns, status.st_ctime_ns) for name, status in statuses.items()}
+    assert {entry.pop("filesystem") for entry in entries.values()} == {file_system_of(str(tmp_path))}
+    assert entries == {"log": {"size": 5, "writable": True, "append": True}, "data": {"size": 5, "writable": True, "append": False}}
 
 
 def test_files_that_travel_are_left_out(record, tmp_path):
@@ -57,10 +57,10 @@ def test_script_that_pbs_mom_writes_anew_when_the_job_comes_back(record, tmp_pat
     """The hook's directory is pbs_mom's mom_priv."""
     (tmp_path / "jobs").mkdir()
     monkeypatch.chdir(str(tmp_path))
-    found, = record({"jobs/12.head.SC": os.O_RDWR})
-    assert found["filesystem"] == ""
+    noted, = record({"jobs/12.head.SC": os.O_RDWR})
+    assert noted["filesystem"] == ""
     os.utime(str(tmp_path / "jobs/12.head.SC"), (1, 1))
-    assert consistency.check_files([found], False) == ([], [])
+    assert consistency.check_files([noted], False) == ([], [])
 
 
 @pytest.mark.root
@@ -75,9 +75,9 @@ def test_read_only_files_of_root_are_the_engines(record, tmp_path):
 def entry(tmp_path):
     (tmp_path / "a file").write_text("12345")
     path = str(tmp_path / "a file")
-    there = os.stat(path)
-    return {"path": path, "size": 5, "writable": True, "append": True, "inode": there.st_ino, "mtime_ns": there.st_mtime_ns,
-            "ctime_ns": there.st_ctime_ns, "filesystem": file_system_of(path)}
+    status = os.stat(path)
+    return {"path": path, "size": 5, "writable": True, "append": True, "inode": status.st_ino, "mtime_ns": status.st_mtime_ns,
+            "ctime_ns": status.st_ctime_ns, "filesystem": file_system_of(path)}
 
 
 def refused(entry, allowed=True):
@@ -161,9 +161,9 @@ def test_status_of_the_file_not_what_the_node_remembers_of_it(entry, monkeypatch
     real = os.stat
 
     def stale(path, *arguments, **options):
-        found = list(real(path, *arguments, **options))
-        found[6] = 3
-        return os.stat_result(found)
+        fields = list(real(path, *arguments, **options))
+        fields[6] = 3
+        return os.stat_result(fields)
     monkeypatch.setattr(consistency.os, "stat", stale)
     assert os.stat(entry["path"]).st_size == 3
     assert consistency.check_files([entry], False) == ([], [])
@@ -208,7 +208,7 @@ def test_what_cannot_be_flushed(entry, monkeypatch):
 
 # The same size
 
-told = pytest.mark.skipif(not file_system_of("/"), reason="needs to know file systems apart: Python 3.7")
+knows_file_systems = pytest.mark.skipif(not file_system_of("/"), reason="needs to know file systems apart: Python 3.7")
 
 
 def write(path):
@@ -228,22 +228,22 @@ def shown(nanoseconds):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(nanoseconds // 10**9))
 
 
-@told
+@knows_file_systems
 @pytest.mark.parametrize("change, append, how", [(write, False, "written to"), (replace, False, "replaced"), (replace, True, "replaced")])
 def test_rewritten(entry, change, append, how):
     change(entry["path"])
     entry["append"] = append
-    said = "file %s, which the job has open, was %s after the image was made (its time is 1970-01-01T00:00:07Z, was %s)" % (
+    sentence = "file %s, which the job has open, was %s after the image was made (its time is 1970-01-01T00:00:07Z, was %s)" % (
         entry["path"], how, shown(entry["mtime_ns"]))
     assert refused(entry) == ("%s; if it is as the job needs it, give it its time back with \"%s\", or restart the job from another image; "
-                              "image kept" % (said, touch_of(entry)))
-    assert consistency.check_files([entry], False, consistency.REPORT) == ([], [said])
+                              "image kept" % (sentence, touch_of(entry)))
+    assert consistency.check_files([entry], False, consistency.REPORT) == ([], [sentence])
     assert consistency.check_files([entry], False, consistency.IGNORE) == ([], [])
     subprocess.check_call(touch_of(entry), shell=True)
     assert consistency.check_files([entry], False) == ([], [])
 
 
-@told
+@knows_file_systems
 def test_moment_is_told_apart(entry):
     """Nanoseconds count."""
     entry["append"] = False
@@ -251,7 +251,7 @@ def test_moment_is_told_apart(entry):
     assert "was written to after" in refused(entry)
 
 
-@told
+@knows_file_systems
 def test_what_the_job_cannot_have_read(entry):
     """Who opened it for appending only."""
     write(entry["path"])
@@ -287,8 +287,8 @@ def test_change_that_costs_no_job(entry, harmless):
 @pytest.mark.parametrize("kind, shared", [("nfs4", True), ("lustre", True), ("ext4", False)])
 def test_shared_file_system_is_known_by_its_type(record, monkeypatch, tmp_path, kind, shared):
     monkeypatch.setattr(consistency.mounts, "read_mounts", lambda: {"/": mounts.Mount("/", "server:/home", kind, [])})
-    found, = record({"data": os.O_RDWR})
-    assert found["filesystem"] == (kind if shared else file_system_of(str(tmp_path)))
+    noted, = record({"data": os.O_RDWR})
+    assert noted["filesystem"] == (kind if shared else file_system_of(str(tmp_path)))
 
 
 @pytest.mark.root
@@ -306,8 +306,8 @@ def test_what_others_write_on_the_node(keep, monkeypatch, tmp_path, kind, noted)
 
 def test_times_are_noted_after_the_flush(entry):
     write(entry["path"])
-    there = os.stat(entry["path"])
+    status = os.stat(entry["path"])
     other = dict(entry, inode=0)
     consistency.note_times([entry, other, dict(entry, path=entry["path"] + ".gone")])
-    assert (entry["mtime_ns"], entry["ctime_ns"]) == (there.st_mtime_ns, there.st_ctime_ns)
-    assert other["mtime_ns"] != there.st_mtime_ns
+    assert (entry["mtime_ns"], entry["ctime_ns"]) == (status.st_mtime_ns, status.st_ctime_ns)
+    assert other["mtime_ns"] != status.st_mtime_ns

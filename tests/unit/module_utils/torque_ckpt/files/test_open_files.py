@@ -13,15 +13,15 @@ from torque_ckpt.system import mounts, privilege, processes
 
 
 @pytest.fixture
-def look(keep, tmp_path):
-    """Return a function that lets a child open things and returns what is found: {names below the directory: File}, directories."""
+def opened_by(keep, tmp_path):
+    """Return a function that lets a child open things and returns what it has open: {names below the directory: File}, directories."""
     top = os.path.realpath(str(tmp_path))
 
     def run(work, directories=None):
-        found = open_files.find_open_files(keep(work), [top] if directories is None else directories)
-        files = {tuple(os.path.relpath(name, top) for name in sorted(file.names)): file for file in found.files
+        opened = open_files.find_open_files(keep(work), [top] if directories is None else directories)
+        files = {tuple(os.path.relpath(name, top) for name in sorted(file.names)): file for file in opened.files
                  if any(mounts.is_beneath(name, top) for name in file.names)}
-        return files, sorted(os.path.relpath(path, top) for path in found.directories if mounts.is_beneath(path, top))
+        return files, sorted(os.path.relpath(path, top) for path in opened.directories if mounts.is_beneath(path, top))
     return run
 
 
@@ -36,69 +36,69 @@ def how(file):
     (os.O_WRONLY | os.O_APPEND, ["logged", "held"], True),
     (os.O_RDWR | os.O_APPEND, ["written", "held"], False),
 ])
-def test_how_a_file_is_open(look, tmp_path, flags, words, appended):
+def test_how_a_file_is_open(opened_by, tmp_path, flags, words, appended):
     (tmp_path / "file").write_text("hello")
-    files, _directories = look(lambda: os.open(str(tmp_path / "file"), flags))
+    files, _directories = opened_by(lambda: os.open(str(tmp_path / "file"), flags))
     file = files[("file",)]
     assert (how(file), file.is_append_only(), file.status.st_size) == (words, appended, 5)
     assert os.path.samestat(os.stat(file.proc_path) if os.path.exists(file.proc_path) else file.status, file.status)
 
 
-def test_one_file_opened_twice_is_one(look, tmp_path):
+def test_one_file_opened_twice_is_one(opened_by, tmp_path):
     (tmp_path / "file").write_text("")
-    files, _directories = look(lambda: [os.open(str(tmp_path / "file"), flags) for flags in (os.O_RDONLY, os.O_WRONLY | os.O_APPEND)])
+    files, _directories = opened_by(lambda: [os.open(str(tmp_path / "file"), flags) for flags in (os.O_RDONLY, os.O_WRONLY | os.O_APPEND)])
     assert [(names, how(file), file.is_append_only()) for names, file in files.items()] == [(("file",), ["logged", "read", "held"], False)]
 
 
-def test_names_of_a_hard_link_are_kept_straight(look, tmp_path):
+def test_names_of_a_hard_link_are_kept_straight(opened_by, tmp_path):
     (tmp_path / "one").write_text("")
     os.link(str(tmp_path / "one"), str(tmp_path / "two"))
     os.link(str(tmp_path / "one"), str(tmp_path / "three"))
-    files, _directories = look(lambda: [os.open(str(tmp_path / name), os.O_RDONLY) for name in ("one", "two")])
+    files, _directories = opened_by(lambda: [os.open(str(tmp_path / name), os.O_RDONLY) for name in ("one", "two")])
     assert list(files) == [("one", "two")]
 
 
-def test_children_count_too(look, tmp_path):
+def test_children_count_too(opened_by, tmp_path):
     (tmp_path / "file").write_text("")
-    ready, told = os.pipe()
+    ready, ready_in = os.pipe()
     life, life_in = os.pipe()
 
     def work():
         if os.fork() == 0:
             os.open(str(tmp_path / "file"), os.O_RDWR)
-            os.write(told, b"x")
+            os.write(ready_in, b"x")
             os.close(life_in)
             os.read(life, 1)  # until the test ends
             os._exit(0)
         os.read(ready, 1)
         os.close(life_in)
-    files, _directories = look(work)
-    for descriptor in (ready, told, life, life_in):
+    files, _directories = opened_by(work)
+    for descriptor in (ready, ready_in, life, life_in):
         os.close(descriptor)
     assert list(files) == [("file",)]
 
 
-def test_removed_and_replaced_files_are_the_engines(look, tmp_path):
+def test_removed_and_replaced_files_are_the_engines(opened_by, tmp_path):
     def work():
-        kept = [os.open(str(tmp_path / name), os.O_RDWR | os.O_CREAT) for name in ("removed", "replaced")]
+        descriptors = [os.open(str(tmp_path / name), os.O_RDWR | os.O_CREAT) for name in ("removed", "replaced")]
         os.unlink(str(tmp_path / "removed"))
         os.rename(str(tmp_path / "replaced"), str(tmp_path / "away"))
         (tmp_path / "replaced").write_text("another")
         os.unlink(str(tmp_path / "away"))
         (tmp_path / "removed (deleted)").write_text("another")
-        return kept
-    assert look(work) == ({}, [])
+        return descriptors
+    assert opened_by(work) == ({}, [])
 
 
-def test_special_files_do_not_count(look, tmp_path):
-    files, _directories = look(lambda: [os.open(path, os.O_RDONLY) for path in ("/dev/null", "/proc/self/stat", "/sys/kernel/profiling")
-                                        if os.path.exists(path)])
+def test_special_files_do_not_count(opened_by, tmp_path):
+    paths = [path for path in ("/dev/null", "/proc/self/stat", "/sys/kernel/profiling") if os.path.exists(path)]
+    files, _directories = opened_by(lambda: [os.open(path, os.O_RDONLY) for path in paths])
     assert files == {}
 
 
-def test_named_pipe(look, tmp_path):
+def test_named_pipe(opened_by, tmp_path):
     os.mkfifo(str(tmp_path / "pipe"))
-    files, _directories = look(lambda: os.open(str(tmp_path / "pipe"), os.O_RDWR))
+    files, _directories = opened_by(lambda: os.open(str(tmp_path / "pipe"), os.O_RDWR))
     assert list(files) == [("pipe",)]
 
 
@@ -106,7 +106,7 @@ def test_named_pipe(look, tmp_path):
     (mmap.PROT_READ, os.O_RDONLY, ["read", "held"]),
     (mmap.PROT_READ | mmap.PROT_WRITE, os.O_RDWR, ["written", "held"]),
 ])
-def test_shared_mapping_of_a_closed_file(look, tmp_path, prot, flags, words):
+def test_shared_mapping_of_a_closed_file(opened_by, tmp_path, prot, flags, words):
     (tmp_path / "file").write_text("hello")
 
     def work():
@@ -116,11 +116,11 @@ def test_shared_mapping_of_a_closed_file(look, tmp_path, prot, flags, words):
             os.close(descriptor)
         return mapped
     # Python's mmap keeps a descriptor of its own, so what is seen is at least that.
-    files, _directories = look(work)
+    files, _directories = opened_by(work)
     assert how(files[("file",)]) == words
 
 
-def test_private_mapping_counts_in_the_directories_only(look, tmp_path):
+def test_private_mapping_counts_in_the_directories_only(opened_by, tmp_path):
     (tmp_path / "file").write_text("hello")
 
     def work():
@@ -131,12 +131,12 @@ def test_private_mapping_counts_in_the_directories_only(look, tmp_path):
         address = libc.mmap(None, ctypes.c_size_t(5), mmap.PROT_READ, mmap.MAP_PRIVATE, descriptor, ctypes.c_long(0))
         os.close(descriptor)
         assert address not in (None, ctypes.c_void_p(-1).value)
-    files, _directories = look(work)
+    files, _directories = opened_by(work)
     assert [(names, how(file)) for names, file in files.items()] == [(("file",), [])]
-    assert look(work, []) == ({}, [])
+    assert opened_by(work, []) == ({}, [])
 
 
-def test_directories(look, tmp_path):
+def test_directories(opened_by, tmp_path):
     for name in ("work", "opened", "sockets"):
         (tmp_path / name).mkdir()
 
@@ -145,7 +145,7 @@ def test_directories(look, tmp_path):
         post = socket.socket(socket.AF_UNIX)
         post.bind(str(tmp_path / "sockets" / "post"))
         return post, os.open(str(tmp_path / "opened"), os.O_RDONLY)
-    assert look(work) == ({}, ["opened", "sockets", "work"])
+    assert opened_by(work) == ({}, ["opened", "sockets", "work"])
 
 
 @pytest.mark.parametrize("as_owner", [False, True])
@@ -160,9 +160,9 @@ def test_zombie_is_passed_over(site, somebody, wait_until, as_owner):
         def work():
             return [name for file in open_files.find_open_files(job.pid, []).files for name in file.names]
         capabilities = (privilege.CAP_SYS_PTRACE, privilege.CAP_CHECKPOINT_RESTORE)
-        found = privilege.as_user(somebody, work, capabilities) if as_owner else work()
+        names = privilege.as_user(somebody, work, capabilities) if as_owner else work()
         job.kill()
-    assert path in found
+    assert path in names
 
 
 def test_process_that_is_ending_is_passed_over(start_job, monkeypatch, wait_until):
@@ -198,11 +198,11 @@ def test_process_that_may_not_be_looked_into(in_child, somebody, start_job):
         errors.SYSTEM, "cannot see what process %d (sh) of the job has open: Permission denied; the job runs on" % pid]
 
 
-def test_names_that_are_no_text(look, tmp_path):
+def test_names_that_are_no_text(opened_by, tmp_path):
     name = os.fsdecode(b"a b\n\xff\\012")
     with open(os.path.join(str(tmp_path), name), "w"):
         pass
-    files, _directories = look(lambda: os.open(os.path.join(str(tmp_path), name), os.O_RDONLY))
+    files, _directories = opened_by(lambda: os.open(os.path.join(str(tmp_path), name), os.O_RDONLY))
     assert list(files) == [(name,)]
 
 

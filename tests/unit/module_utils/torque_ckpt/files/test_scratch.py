@@ -41,20 +41,20 @@ def image(tmp_path):
 
 
 def listing(top):
-    found = {}
+    entries = {}
     for name, status in scratch._walk(top):
         kind = stat.S_IFMT(status.st_mode)
         if kind == stat.S_IFSOCK:
             continue
         full = os.path.join(top, name)
         content = open(full, "rb").read() if kind == stat.S_IFREG else os.readlink(full) if kind == stat.S_IFLNK else None
-        found[name] = (stat.filemode(status.st_mode), status.st_uid, status.st_gid, status.st_mtime_ns, content)
-    return found
+        entries[name] = (stat.filemode(status.st_mode), status.st_uid, status.st_gid, status.st_mtime_ns, content)
+    return entries
 
 
 def test_everything_comes_back(tree, image, tmp_path):
-    said = scratch.save_directory(image, "scratch-1.tar", tree)
-    assert said["mode"] == stat.S_IMODE(os.stat(tree).st_mode)
+    entry = scratch.save_directory(image, "scratch-1.tar", tree)
+    assert entry["mode"] == stat.S_IMODE(os.stat(tree).st_mode)
     (tmp_path / "back").mkdir()
     scratch.unpack_archive(image, "scratch-1.tar", str(tmp_path / "back"))
     assert listing(str(tmp_path / "back")) == listing(tree)
@@ -66,8 +66,8 @@ def test_everything_comes_back(tree, image, tmp_path):
 def test_any_tar_reads_it(tree, image, tmp_path):
     import subprocess
     scratch.save_directory(image, "scratch-1.tar", tree)
-    said = subprocess.run(["tar", "-tf", str(tmp_path / "image" / "scratch-1.tar")], stdout=subprocess.PIPE, check=True).stdout
-    assert b"a/closed/file\n" in said
+    listed = subprocess.run(["tar", "-tf", str(tmp_path / "image" / "scratch-1.tar")], stdout=subprocess.PIPE, check=True).stdout
+    assert b"a/closed/file\n" in listed
 
 
 def test_what_an_unpack_that_was_killed_left_is_of_no_use(tree, image, tmp_path):
