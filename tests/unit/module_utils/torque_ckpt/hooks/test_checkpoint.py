@@ -209,9 +209,9 @@ def test_hold_takes_the_output_along(hook, site, mom, program, start_job):
     assert checkpoint(hook, site, job.leader, cwd=mom + "/mom_priv") == (0, "", "")
     content = site.content()
     assert content["ckpt.12.head.2/stdout"] == b"line 1\n"
-    found = json.loads(content["ckpt.12.head.2/manifest.json"].decode())
-    assert found["spool"] == [{"name": "stdout", "path": output, "mode": 0o600}]
-    assert [entry["name"] for entry in found["files"]] == ["pages.img", "stdout"]
+    manifest = json.loads(content["ckpt.12.head.2/manifest.json"].decode())
+    assert manifest["spool"] == [{"name": "stdout", "path": output, "mode": 0o600}]
+    assert [entry["name"] for entry in manifest["files"]] == ["pages.img", "stdout"]
 
 
 @pytest.mark.root

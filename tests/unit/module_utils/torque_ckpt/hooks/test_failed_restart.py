@@ -93,9 +93,9 @@ def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, 
     before = site.content()
     session = failed_restart.read_note(Records(site.run_directory, "12.head"))["hook"][0]
     assert checkpoint(hook, site) == (0, "", "")
-    for found in filter(None, [processes.read_process(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()]):
-        if found.session == session:  # as pbs_mom does
-            os.kill(found.pid, signal.SIGKILL)
+    for process in filter(None, [processes.read_process(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()]):
+        if process.session == session:  # as pbs_mom does
+            os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: len(called(torque)) == 3)
     assert called(torque)[1:] == [
         "ended 137", 'qalter -W comment="Permanent failure of the restart: image %s/ckpt.12.head.1 is damaged: pages.img has another '
@@ -235,9 +235,9 @@ def test_note_that_is_damaged(tmp_path, content):
 def test_note_of_a_hook_that_has_ended(tmp_path):
     me = processes.read_process(os.getpid())
     (tmp_path / "jobs").mkdir()
-    for begun, there in ((me.start, True), (me.start + 1, False)):
+    for begun, alive in ((me.start, True), (me.start + 1, False)):
         (tmp_path / "jobs" / "12.head.failed").write_text(json.dumps({"hook": [me.pid, begun], "name": "ckpt.12.head.1"}))
-        assert (failed_restart.read_note(Records(str(tmp_path), "12.head")) is not None) == there
+        assert (failed_restart.read_note(Records(str(tmp_path), "12.head")) is not None) == alive
 
 
 @pytest.mark.root

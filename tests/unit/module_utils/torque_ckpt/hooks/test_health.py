@@ -98,12 +98,12 @@ def test_memory_that_criu_restores_in_is_refused(node):
     """By a prctl that cannot be taken back (PR_SET_MDWE), so in a process of its own; SELinux's refusal is seen in the scenario selinux."""
     program = ("import ctypes, sys; from torque_ckpt.hooks import health; "
                "print('unknown' if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) else health.find_complaint(sys.argv[1]))")
-    said = subprocess.check_output([sys.executable, "-c", program, node.config], universal_newlines=True,
-                                   env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
-    if said == "unknown\n":
+    complaint = subprocess.check_output([sys.executable, "-c", program, node.config], universal_newlines=True,
+                                        env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    if complaint == "unknown\n":
         pytest.skip("this kernel has no PR_SET_MDWE (6.3 and newer have)")
-    assert said == ("SELinux refuses memory that is writable and executable on this node, so that CRIU can restore no job; allow it: "
-                    "setsebool -P allow_execmem on, or where the policy has deny_execmem: setsebool -P deny_execmem off\n")
+    assert complaint == ("SELinux refuses memory that is writable and executable on this node, so that CRIU can restore no job; allow it: "
+                         "setsebool -P allow_execmem on, or where the policy has deny_execmem: setsebool -P deny_execmem off\n")
 
 
 def test_command_of_blcr_that_is_gone(node, loaded):
@@ -142,8 +142,8 @@ def test_key_that_others_can_read(node):
 
 def test_code_that_others_could_change(node, hook):
     os.chmod(os.path.dirname(node.config), 0o777)
-    found = hook("health", [], node.config)
-    assert (found.code, found.stdout) == (errors.CONFIG, (
+    answer = hook("health", [], node.config)
+    assert (answer.code, answer.stdout) == (errors.CONFIG, (
         "ERROR ckpt.torque: %s must be root's and writable by nobody else, or others could change the hooks; run the role checkpoint_hooks "
         "on this node; nothing was done") % os.path.dirname(node.config))
 

@@ -144,9 +144,9 @@ def test_image_without_a_manifest(hook, site, image):
 @pytest.mark.root
 def test_image_that_its_owner_changed(hook, site, image):
     with open(os.path.join(image, "manifest.json")) as stream:
-        found = json.load(stream)
+        manifest = json.load(stream)
     with open(os.path.join(image, "manifest.json"), "w") as stream:
-        json.dump(dict(found, root=1), stream)
+        json.dump(dict(manifest, root=1), stream)
     refused(hook, site, errors.REFUSED,
             "image %s has a manifest that root's hooks did not write, or that was changed since; take an older image" % image)
 
@@ -301,65 +301,65 @@ def test_image_that_is_damaged_leaves_the_output_alone(hook, site, mom, free_pid
 # What pbs_mom is told
 
 @pytest.fixture
-def told(open_directory):
+def status_path(open_directory):
     """The path (str) that a pbs_mom with the patch restart-status gives."""
     return os.path.join(open_directory, "12.head.RS")
 
 
-def verdict(hook, site, told):
-    answer = restart(hook, site, variables={contract.STATUS: told})
-    with open(told) as stream:
+def verdict(hook, site, status_path):
+    answer = restart(hook, site, variables={contract.STATUS: status_path})
+    with open(status_path) as stream:
         text = stream.read()
-    assert os.stat(told).st_mode == 0o100600
+    assert os.stat(status_path).st_mode == 0o100600
     return answer.code, text
 
 
 @pytest.mark.root
-def test_a_lasting_failure_holds_the_job(hook, site, image, told):
+def test_a_lasting_failure_holds_the_job(hook, site, image, status_path):
     os.unlink(os.path.join(image, "pages.img"))
-    assert verdict(hook, site, told) == (
+    assert verdict(hook, site, status_path) == (
         errors.DATA, "Permanent failure of the restart: image %s is damaged: pages.img: No such file or directory; "
         "take an older image\n" % image)
 
 
 @pytest.mark.root
-def test_a_process_id_in_use_queues_the_job(hook, site, start_job, told):
+def test_a_process_id_in_use_queues_the_job(hook, site, start_job, status_path):
     pid = start_job().pids[0]
     site.publish("ckpt.12.head.1", pid, [pid])
-    assert verdict(hook, site, told) == (
+    assert verdict(hook, site, status_path) == (
         errors.TEMPORARY, "Temporary failure of the restart: process id %d of the image is in use on this node (by 'sh'); "
         "try again later or on another node (attempt 1 of 5)\n" % pid)
 
 
 @pytest.mark.root
-def test_a_store_that_is_not_mounted_queues_the_job(hook, site, image, told):
+def test_a_store_that_is_not_mounted_queues_the_job(hook, site, image, status_path):
     os.unlink(os.path.join(site.store, location.MARKER))
-    code, text = verdict(hook, site, told)
+    code, text = verdict(hook, site, status_path)
     assert code == errors.CONFIG
     assert text.startswith("Temporary failure of the restart: store %s is not usable on this node: " % site.store)
 
 
 @pytest.mark.root
-def test_a_malformed_call_holds_the_job(hook, site, told):
-    answer = hook("restart", ["x"], site.config, variables={contract.STATUS: told})
-    with open(told) as stream:
+def test_a_malformed_call_holds_the_job(hook, site, status_path):
+    answer = hook("restart", ["x"], site.config, variables={contract.STATUS: status_path})
+    with open(status_path) as stream:
         assert stream.read() == "Permanent failure of the restart: " + answer.stderr
 
 
 @pytest.mark.root
-def test_a_hook_that_is_killed_holds_the_job(hook, site, image, program, told, wait_until):
+def test_a_hook_that_is_killed_holds_the_job(hook, site, image, program, status_path, wait_until):
     """It has said so before it could be killed."""
     program("exec sleep 60\n")
     site.configure(engine_timeout=2)
     seen = []
 
-    def look():
-        wait_until(lambda: os.path.exists(told) and os.path.getsize(told))
-        with open(told) as stream:
+    def watch():
+        wait_until(lambda: os.path.exists(status_path) and os.path.getsize(status_path))
+        with open(status_path) as stream:
             seen.append(stream.read())
-    watcher = threading.Thread(target=look)
+    watcher = threading.Thread(target=watch)
     watcher.start()
-    restart(hook, site, variables={contract.STATUS: told})
+    restart(hook, site, variables={contract.STATUS: status_path})
     watcher.join()
     assert seen == ["Permanent failure of the restart: the restart hook was killed before the job ran; image kept\n"]
 

@@ -81,9 +81,9 @@ def test_shell_has_the_signals_that_it_expects_though_the_leader_holds_them_back
     note = str(tmp_path / "note")
     started(["/bin/sh", "-c", 'cat /proc/self/status > "$0"', note])
     with open(note) as stream:
-        found = dict(line.split(":\t", 1) for line in stream)
-    assert int(found["SigBlk"], 16) == 0
-    assert int(found["SigIgn"], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
+        fields = dict(line.split(":\t", 1) for line in stream)
+    assert int(fields["SigBlk"], 16) == 0
+    assert int(fields["SigIgn"], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
 
 
 def test_kill_0_in_a_job_script_does_not_reach_the_leader(started):
@@ -98,13 +98,13 @@ def test_daemons_stay_beneath_the_shell(in_child, wait_until):
         root = run._start_job(["/bin/sh", "-c", "exec 3<&0; (cat <&3 & :); read line"])
         return len(wait_until(lambda: [pid for pid in processes.list_children(root) if processes.read_process(pid).name == "cat"]))
     reader, writer = os.pipe()
-    kept = os.dup(0)
+    own_stdin = os.dup(0)
     os.dup2(reader, 0)
     try:
         assert in_child(work).result == 1
     finally:
-        os.dup2(kept, 0)
-        for descriptor in (reader, writer, kept):
+        os.dup2(own_stdin, 0)
+        for descriptor in (reader, writer, own_stdin):
             os.close(descriptor)
 
 
