@@ -31,14 +31,14 @@ def is_pages(name):
 
 
 class Image:
-    """An image on its way. path: pathlib.Path; descriptor: int; place: private_dir.PrivateDirectory; found: its manifest (dict)"""
+    """An image on its way. path: pathlib.Path; descriptor: int; private_directory: PrivateDirectory; described: its manifest (dict)"""
 
     def __init__(self, path):
         self.path = path / "image"
         self.path.mkdir()
         self.descriptor = os.open(str(self.path), os.O_RDONLY)
-        self.place = private_dir.PrivateDirectory(str(path / "node"), privilege.User("me", os.geteuid(), os.getegid(), "/"))
-        self.found = None
+        self.private_directory = private_dir.PrivateDirectory(str(path / "node"), privilege.User("me", os.geteuid(), os.getegid(), "/"))
+        self.described = None
 
     def put(self, **contents):
         for name, content in contents.items():
@@ -49,39 +49,39 @@ class Image:
 
     def compress(self, program="zstd", level=0, timeout=LIMIT):
         plain = compression.compress_files(self.descriptor, is_pages, program, level, timeout)
-        self.found = manifest.write_manifest(self.descriptor, CALL, ALICE, FACTS, lambda body: seal.add_seal(KEYS, body), plain)
-        return self.found
+        self.described = manifest.write_manifest(self.descriptor, CALL, ALICE, FACTS, lambda body: seal.add_seal(KEYS, body), plain)
+        return self.described
 
     def decompress(self, meanwhile=None, timeout=LIMIT):
-        found = manifest.read_manifest(self.descriptor, SHOWN)
-        assert found == self.found
-        compression.check_decompressible(found, SHOWN, self.place, is_pages)
-        manifest.check_files(self.descriptor, found, SHOWN, self.place.descriptor, is_pages)
+        described = manifest.read_manifest(self.descriptor, SHOWN)
+        assert described == self.described
+        compression.check_decompressible(described, SHOWN, self.private_directory, is_pages)
+        manifest.check_files(self.descriptor, described, SHOWN, self.private_directory.descriptor, is_pages)
         if meanwhile:
             meanwhile()
-        compression.decompress_files(self.descriptor, found, SHOWN, self.place, timeout)
+        compression.decompress_files(self.descriptor, described, SHOWN, self.private_directory, timeout)
 
     def private(self):
-        """What is in the private place (dict of bytes by name)."""
+        """What is in the private directory (dict of bytes by name)."""
         contents = {}
-        for name in os.listdir(self.place.descriptor):
-            with open(os.open(name, os.O_RDONLY, dir_fd=self.place.descriptor), "rb") as stream:
+        for name in os.listdir(self.private_directory.descriptor):
+            with open(os.open(name, os.O_RDONLY, dir_fd=self.private_directory.descriptor), "rb") as stream:
                 contents[name] = stream.read()
         return contents
 
     def edit(self, number=0, **change):
         """Change what the manifest says of a plain file."""
-        packed = [entry for entry in self.found["files"] if "plain" in entry]
+        packed = [entry for entry in self.described["files"] if "plain" in entry]
         packed[number]["plain"].update(change)
-        (self.path / schema.FILE).write_text(json.dumps(self.found))
+        (self.path / schema.FILE).write_text(json.dumps(self.described))
 
 
 @pytest.fixture
 def image(tmp_path):
-    made = Image(tmp_path)
-    yield made
-    os.close(made.descriptor)
-    made.place.remove()
+    image = Image(tmp_path)
+    yield image
+    os.close(image.descriptor)
+    image.private_directory.remove()
 
 
 @pytest.fixture
@@ -109,16 +109,16 @@ def failure(work, *arguments, **named):
 def test_what_is_compressed_comes_back(image, program, suffix, level):
     many = os.urandom(5000) * 1000  # several chunks
     image.put(core_7=TEXT, pages_1=TEXT, pages_2=many)
-    found = image.compress(program, level)
+    described = image.compress(program, level)
     assert image.names() == ["core-7.img", "manifest.json", "pages-1.img" + suffix, "pages-2.img" + suffix]
-    entry = found["files"][1]
+    entry = described["files"][1]
     assert entry["plain"] == {"program": program, "name": "pages-1.img", "size": len(TEXT),
                               "sha256_tree": manifest.hash_named_file(image.descriptor, "core-7.img")[1]}
     assert entry["size"] == (image.path / entry["name"]).stat().st_size < len(TEXT)
     assert (image.path / entry["name"]).stat().st_mode == 0o100600
-    assert (found["format"], found["compression"]) == (4, program)
-    assert found["plain_bytes"] == 2 * len(TEXT) + len(many)
-    assert found["bytes"] == sum(entry["size"] for entry in found["files"])
+    assert (described["format"], described["compression"]) == (4, program)
+    assert described["plain_bytes"] == 2 * len(TEXT) + len(many)
+    assert described["bytes"] == sum(entry["size"] for entry in described["files"])
     image.decompress()
     assert image.private() == {"core-7.img": TEXT, "pages-1.img": TEXT, "pages-2.img": many}
     assert image.names() == ["core-7.img", "manifest.json", "pages-1.img" + suffix, "pages-2.img" + suffix]
@@ -137,20 +137,20 @@ def test_sizes_at_the_edges(image, program, size):
 @pytest.mark.parametrize("program", compressors.ORDER)
 def test_what_does_not_become_smaller_stays_as_it_is(image, program):
     image.put(pages_1=NOISE)
-    found = image.compress(program)
+    described = image.compress(program)
     assert image.names() == ["manifest.json", "pages-1.img"]
-    assert found["format"] == 3 and "compression" not in found and "plain_bytes" not in found
+    assert described["format"] == 3 and "compression" not in described and "plain_bytes" not in described
     assert (image.path / "pages-1.img").read_bytes() == NOISE
 
 
 def test_some_of_the_files_only(image):
     small = TEXT[:compression.WORTH - 1]
     image.put(pages_1=NOISE, pages_2=TEXT, pages_3=small, pages_4=b"")
-    found = image.compress()
-    assert [entry["name"] for entry in found["files"] if "plain" in entry] == ["pages-2.img.zst"]
+    described = image.compress()
+    assert [entry["name"] for entry in described["files"] if "plain" in entry] == ["pages-2.img.zst"]
     image.decompress()
     places = {name: image.path / name for name in ("pages-1.img", "pages-3.img", "pages-4.img")}
-    inner = "/proc/self/fd/%d/" % image.place.descriptor
+    inner = "/proc/self/fd/%d/" % image.private_directory.descriptor
     assert {name: os.readlink(inner + name) for name in places} == {name: SHOWN + "/" + name for name in places}
     with open(inner + "pages-2.img", "rb") as stream:
         assert stream.read() == TEXT
@@ -276,17 +276,17 @@ def test_plain_file_that_is_another(image, change):
     assert failure(image.decompress)[0] == errors.DATA
 
 
-def test_decompressing_program_has_nothing_of_the_private_place(image, instead, tmp_path):
+def test_decompressing_program_has_nothing_of_the_private_directory(image, instead, tmp_path):
     """Its owner could take a descriptor of it, and write what nobody hashes."""
     seen = str(tmp_path / "seen")
     image.put(pages_1=TEXT)
     image.compress()
-    instead("found=$(ls -l /proc/$$/fd)\necho \"$found\" > %s\nexec {} \"$@\"\n" % seen)
+    instead("listed=$(ls -l /proc/$$/fd)\necho \"$listed\" > %s\nexec {} \"$@\"\n" % seen)
     image.decompress()
     with open(seen) as stream:
         targets = {line.split()[-3]: line.split()[-1] for line in stream if " -> " in line}
     assert targets["0"] == str(image.path / "pages-1.img.zst") and targets["1"].startswith("pipe:") and targets["2"].startswith("pipe:")
-    assert not [target for target in targets.values() if image.place.path in target]
+    assert not [target for target in targets.values() if image.private_directory.path in target]
 
 
 def test_decompressing_program_that_takes_too_long(image, instead):
@@ -304,7 +304,7 @@ def test_decompressing_program_that_is_slow(image, instead):
     assert failure(image.decompress, timeout=1)[1].startswith("%s took longer than 1 seconds" % path)
 
 
-def test_private_place_whose_room_goes_meanwhile(image, monkeypatch):
+def test_private_directory_whose_room_goes_meanwhile(image, monkeypatch):
     image.put(pages_1=TEXT)
     image.compress()
     write = os.write
@@ -316,19 +316,19 @@ def test_private_place_whose_room_goes_meanwhile(image, monkeypatch):
     monkeypatch.setattr(os, "write", full)
     assert failure(image.decompress) == (
         errors.TEMPORARY, "cannot decompress pages-1.img.zst of the image to %s: No space left on device; try again later or on another "
-        "node; image kept" % image.place.path)
+        "node; image kept" % image.private_directory.path)
 
 
 def test_node_without_room_for_copies(image, monkeypatch):
     """Where memory is to be copied, too; what is compressed counts as it is when it is not."""
     image.put(core_7=TEXT, pages_1=NOISE)
     image.compress()
-    there = os.statvfs_result((4096, 4096, 9, 8, 7, 6, 5, 4, 0, 255))
-    monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: there)
-    assert failure(compression.check_decompressible, image.found, SHOWN, image.place, lambda _name: False) == (
+    file_system = os.statvfs_result((4096, 4096, 9, 8, 7, 6, 5, 4, 0, 255))
+    monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: file_system)
+    assert failure(compression.check_decompressible, image.described, SHOWN, image.private_directory, lambda _name: False) == (
         errors.TEMPORARY, "image %s needs %s to be copied, %s has 28.0 KiB free; free room there, name a larger disk of this node in "
         "checkpoint_hooks_private_directory or restart the job on another node; image kept"
-        % (SHOWN, units.format_bytes(len(NOISE) + len(TEXT)), image.place.path))
+        % (SHOWN, units.format_bytes(len(NOISE) + len(TEXT)), image.private_directory.path))
 
 
 def test_program_that_is_not_on_this_node(image, monkeypatch, tmp_path):
@@ -355,11 +355,11 @@ def test_node_without_room(image, monkeypatch):
     image.compress()
     image.edit(0, size=3 << 50)
     image.edit(1, size=1 << 50)
-    there = os.statvfs_result((4096, 4096, 9, 8, 7, 6, 5, 4, 0, 255))
-    monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: there)
+    file_system = os.statvfs_result((4096, 4096, 9, 8, 7, 6, 5, 4, 0, 255))
+    monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: file_system)
     assert failure(image.decompress) == (
         errors.TEMPORARY, "image %s needs 4096.0 TiB to be decompressed, %s has 28.0 KiB free; free room there, name a larger disk of this "
-        "node in checkpoint_hooks_private_directory or restart the job on another node; image kept" % (SHOWN, image.place.path))
+        "node in checkpoint_hooks_private_directory or restart the job on another node; image kept" % (SHOWN, image.private_directory.path))
 
 
 def test_node_whose_room_goes_meanwhile(image, instead):
@@ -368,7 +368,8 @@ def test_node_whose_room_goes_meanwhile(image, instead):
     instead("exec {} \"$@\" > /dev/full\n")
     code, sentence = failure(image.decompress)
     assert code == errors.TEMPORARY
-    assert sentence.startswith("cannot decompress pages-1.img.zst of the image to %s: zstd failed with status " % image.place.path)
+    assert sentence.startswith(
+        "cannot decompress pages-1.img.zst of the image to %s: zstd failed with status " % image.private_directory.path)
     assert sentence.endswith("No space left on device; try again later or on another node; image kept")
 
 
@@ -380,9 +381,9 @@ def test_node_whose_room_goes_meanwhile(image, instead):
     ({"name": 7, "size": 7, "sha256_tree": "", "program": "zstd"}, "files[0].plain.name is not a text of at most 255 characters")])
 def test_manifest_with_nonsense(image, plain, why):
     image.put(pages_1=TEXT)
-    found = image.compress()
-    found["files"][0]["plain"] = plain
-    (image.path / schema.FILE).write_text(json.dumps(found))
+    described = image.compress()
+    described["files"][0]["plain"] = plain
+    (image.path / schema.FILE).write_text(json.dumps(described))
     assert failure(manifest.read_manifest, image.descriptor, SHOWN) == (
         errors.DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (SHOWN, why))
 
@@ -433,22 +434,22 @@ def stand_in(open_directory):
 
     {} in it is the real zstd, and out a file into which it may write.
     """
-    place = os.path.join(open_directory, "programs")
-    os.mkdir(place)
+    directory = os.path.join(open_directory, "programs")
+    os.mkdir(directory)
     out = os.path.join(open_directory, "out")
     open(out, "w").close()
     os.chmod(out, 0o666)
 
     def write(text):
-        with open(os.path.join(place, "zstd"), "w") as stream:
+        with open(os.path.join(directory, "zstd"), "w") as stream:
             stream.write("#!/bin/sh\n" + text.replace("{}", compressors.find_program("zstd")).replace("{out}", out))
         os.chmod(stream.name, 0o755)
-        return "from torque_ckpt.image import compressors; compressors.DIRECTORIES = (%r,)" % place
+        return "from torque_ckpt.image import compressors; compressors.DIRECTORIES = (%r,)" % directory
     write.out = out
     return write
 
 
-def said(stand_in):
+def written_by(stand_in):
     with open(stand_in.out) as stream:
         return stream.read()
 
@@ -471,13 +472,13 @@ def test_criu_job_there_and_back(hook, criu_site, start_job, state_of, wait_unti
     assert checkpoint(hook, criu_site, job, signal_number) == (0, "", "")
     wait_until(lambda: state_of(job.pids[0]) == ("Z" if signal_number == "15" else "S"))
     files = criu_site.content()
-    found = json.loads(files["ckpt.12.head.2/manifest.json"].decode())
-    assert [entry["name"] for entry in found["files"]] == ["core-%d.img" % job.pids[0], "pages-1.img" + suffix]
-    assert found.get("compression") == {"none": None, "auto": "zstd"}.get(setting, setting)
+    described = json.loads(files["ckpt.12.head.2/manifest.json"].decode())
+    assert [entry["name"] for entry in described["files"]] == ["core-%d.img" % job.pids[0], "pages-1.img" + suffix]
+    assert described.get("compression") == {"none": None, "auto": "zstd"}.get(setting, setting)
     assert (len(files["ckpt.12.head.2/pages-1.img" + suffix]) < len(PAGES)) == bool(suffix)
     criu_site.configure()  # how an image is compressed, the image says
     # On this node the job's process is there still.
-    before = "from torque_ckpt.image import manifest; manifest.check_pids_free = lambda found: None"
+    before = "from torque_ckpt.image import manifest; manifest.check_pids_free = lambda _manifest: None"
     kind = "regular file" if suffix else "symbolic link"
     assert hook("restart", criu_site.arguments(), criu_site.config, before=before) == (
         errors.ENGINE, "", "criu restore failed with status 1: a %s; the image is kept\n" % kind)
@@ -488,18 +489,18 @@ def test_criu_job_there_and_back(hook, criu_site, start_job, state_of, wait_unti
 @pytest.fixture
 def blcr_site(site, open_directory):
     """The Site with the double of BLCR; the job's image is large."""
-    place = os.path.join(open_directory, "bin")
-    os.mkdir(place)
+    directory = os.path.join(open_directory, "bin")
+    os.mkdir(directory)
     with open(str(TOP / "tests/unit/helpers/blcr_double.py")) as stream:
         text = "#!/usr/bin/python3\n" + stream.read()
     for name in ("cr_run", "cr_checkpoint", "cr_restart"):
-        with open(os.path.join(place, name), "w") as stream:
+        with open(os.path.join(directory, name), "w") as stream:
             stream.write(text)
         os.chmod(stream.name, 0o755)
-    with open(os.path.join(place, "memory"), "wb") as stream:
+    with open(os.path.join(directory, "memory"), "wb") as stream:
         stream.write(PAGES)
     os.chmod(stream.name, 0o644)
-    site.blcr = {"engine": "blcr", "engine_options": {"path": place, "restore_options": ["--no-restore-pid"]}}
+    site.blcr = {"engine": "blcr", "engine_options": {"path": directory, "restore_options": ["--no-restore-pid"]}}
     return site
 
 
@@ -512,10 +513,10 @@ def test_blcr_job_there_and_back(hook, blcr_site, start_job, state_of, wait_unti
     assert checkpoint(hook, blcr_site, job, signal_number) == (0, "", "")
     wait_until(lambda: state_of(job.pids[0]) == ("Z" if signal_number == "15" else "S"))
     files = blcr_site.content()
-    found = json.loads(files["ckpt.12.head.2/manifest.json"].decode())
-    assert [entry["name"] for entry in found["files"]] == sorted(["context" + suffix, "context.json"])
+    described = json.loads(files["ckpt.12.head.2/manifest.json"].decode())
+    assert [entry["name"] for entry in described["files"]] == sorted(["context" + suffix, "context.json"])
     assert (len(files["ckpt.12.head.2/context" + suffix]) < len(PAGES)) == bool(suffix)
-    assert found.get("plain_bytes", 0) > (len(PAGES) if suffix else -1)
+    assert described.get("plain_bytes", 0) > (len(PAGES) if suffix else -1)
     blcr_site.configure(**blcr_site.blcr)
     assert hook("restart", blcr_site.arguments(), blcr_site.config).code == 7  # the job's own
     assert os.listdir(os.path.join(blcr_site.state_directory, "private")) == []
@@ -549,7 +550,7 @@ def test_job_that_goes_on_does_so_before_anything_is_compressed(hook, criu_site,
     before = stand_in("cut -d ' ' -f 3 /proc/%d/stat > {out}\nexec {} \"$@\"\n" % job.pids[0])
     criu_site.configure(compression="zstd")
     assert checkpoint(hook, criu_site, job, signal_number, before) == (0, "", "")
-    assert said(stand_in) == ("T\n" if signal_number == "15" else "S\n")
+    assert written_by(stand_in) == ("T\n" if signal_number == "15" else "S\n")
 
 
 @pytest.mark.root
@@ -559,7 +560,7 @@ def test_program_is_confined(hook, criu_site, start_job, stand_in):
     before = stand_in("{ id -un; grep Cap /proc/self/status; ls /proc/self/fd; ulimit -f; } > {out}\nexec {} \"$@\"\n")
     criu_site.configure(compression="zstd")
     assert checkpoint(hook, criu_site, job, "15", before) == (0, "", "")
-    lines = said(stand_in).splitlines()
+    lines = written_by(stand_in).splitlines()
     assert lines[0] == criu_site.user.name
     masks = {line.split(":")[0]: int(line.split(":")[1], 16) for line in lines if line.startswith("Cap")}
     assert [masks[name] for name in ("CapInh", "CapPrm", "CapEff")] == [0, 0, 0] and not masks.get("CapAmb")
@@ -608,7 +609,7 @@ def test_program_does_not_outlive_its_caller(hook, criu_site, start_job, state_o
     assert checkpoint(hook, criu_site, job, "15", before) == (
         errors.SYSTEM, "", "the part of the hook that runs as nobody died with wait status 9\n")
     wait_until(lambda: state_of(job.pids[0]) == "S")
-    assert processes.read_process(int(said(stand_in))) is None
+    assert processes.read_process(int(written_by(stand_in))) is None
 
 
 @pytest.mark.root

@@ -8,13 +8,13 @@ from torque_ckpt.image import compressors
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def directories(tmp_path, monkeypatch):
     """Two directories (pathlib.Path) where programs are looked for, instead of the real ones."""
-    places = tmp_path / "first", tmp_path / "second"
-    for path in places:
+    directories = tmp_path / "first", tmp_path / "second"
+    for path in directories:
         path.mkdir()
-    monkeypatch.setattr(compressors, "DIRECTORIES", tuple(map(str, places)))
-    return places
+    monkeypatch.setattr(compressors, "DIRECTORIES", tuple(map(str, directories)))
+    return directories
 
 
 def put(path, mode=0o755):
@@ -22,38 +22,38 @@ def put(path, mode=0o755):
     path.chmod(mode)
 
 
-def test_the_first_directory_counts(place):
-    put(place[1] / "lz4")
-    assert compressors.find_program("lz4") == str(place[1] / "lz4")
-    put(place[0] / "lz4")
-    assert compressors.find_program("lz4") == str(place[0] / "lz4")
+def test_the_first_directory_counts(directories):
+    put(directories[1] / "lz4")
+    assert compressors.find_program("lz4") == str(directories[1] / "lz4")
+    put(directories[0] / "lz4")
+    assert compressors.find_program("lz4") == str(directories[0] / "lz4")
 
 
-def test_what_is_no_program(place):
-    put(place[0] / "gzip", 0o644)
-    (place[0] / "zstd").mkdir()
-    (place[0] / "lz4").symlink_to("/nonexistent")
+def test_what_is_no_program(directories):
+    put(directories[0] / "gzip", 0o644)
+    (directories[0] / "zstd").mkdir()
+    (directories[0] / "lz4").symlink_to("/nonexistent")
     assert compressors.list_available() == []
 
 
-@pytest.mark.parametrize("there, chosen", [
+@pytest.mark.parametrize("present, chosen", [
     (["zstd", "lz4", "gzip"], "zstd"), (["gzip", "lz4"], "lz4"), (["gzip"], "gzip"), ([], None)])
-def test_auto_takes_the_first_that_is_there(place, there, chosen):
-    for name in there:
-        put(place[1] / name)
+def test_auto_takes_the_first_that_is_there(directories, present, chosen):
+    for name in present:
+        put(directories[1] / name)
     assert compressors.choose_program("auto") == chosen
     assert compressors.choose_program("none") is None
-    assert sorted(compressors.list_available()) == sorted(there)
+    assert sorted(compressors.list_available()) == sorted(present)
 
 
-def test_program_that_is_named_and_not_there(place):
-    put(place[0] / "gzip")
+def test_program_that_is_named_and_not_there(directories):
+    put(directories[0] / "gzip")
     assert compressors.choose_program("gzip") == "gzip"
     with pytest.raises(HookError) as caught:
         compressors.choose_program("zstd")
     assert (caught.value.code, str(caught.value)) == (
         errors.CONFIG, "zstd, by which checkpoint_hooks_compression has images compressed, is not in %s or %s on this node; run the role "
-        "checkpoint_hooks on it" % place)
+        "checkpoint_hooks on it" % directories)
 
 
 def test_places_are_the_systems():

@@ -31,11 +31,11 @@ def test_hash_and_copy(tmp_path, size):
     assert (tmp_path / "target").read_bytes() == content
 
 
-@pytest.mark.parametrize("place", [0, (4 << 20) - 1, 4 << 20, (20 << 20) - 1])
-def test_every_byte_counts(tmp_path, place):
+@pytest.mark.parametrize("position", [0, (4 << 20) - 1, 4 << 20, (20 << 20) - 1])
+def test_every_byte_counts(tmp_path, position):
     content = bytearray(20 << 20)
     before = digest.hash_file(opened(tmp_path / "before", content))
-    content[place] = 1
+    content[position] = 1
     assert digest.hash_file(opened(tmp_path / "after", content)) != before
 
 

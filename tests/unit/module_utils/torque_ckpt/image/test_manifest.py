@@ -25,8 +25,8 @@ def sealed(body):
     return seal.add_seal(KEYS, body)
 
 
-def prove(found, shown):
-    seal.check_seal(KEYS, found, shown)
+def prove(described, shown):
+    seal.check_seal(KEYS, described, shown)
 
 
 class Image:
@@ -47,17 +47,17 @@ class Image:
         return manifest.write_manifest(self.descriptor, CALL, ALICE, dict(FACTS, **change), sealed)
 
     def verify(self, private=None, **change):
-        found = manifest.verify_manifest(self.descriptor, CALL._replace(**change), ALICE, SHOWN, prove)
-        manifest.check_files(self.descriptor, found, SHOWN, private, lambda name: name.startswith("pages"))
-        return found
+        described = manifest.verify_manifest(self.descriptor, CALL._replace(**change), ALICE, SHOWN, prove)
+        manifest.check_files(self.descriptor, described, SHOWN, private, lambda name: name.startswith("pages"))
+        return described
 
     def edit(self, **change):
         """Put another manifest in the place of this one, sealed as it must be."""
         path = os.path.join(self.path, schema.FILE)
         with open(path) as stream:
-            found = json.load(stream)
+            described = json.load(stream)
         with open(path, "w") as stream:
-            json.dump(sealed(dict(found, **change)), stream)
+            json.dump(sealed(dict(described, **change)), stream)
 
     def refusal(self, **change):
         with pytest.raises(HookError) as caught:
@@ -67,9 +67,9 @@ class Image:
 
 @pytest.fixture
 def image(tmp_path):
-    made = Image(str(tmp_path / "image"))
-    yield made
-    os.close(made.descriptor)
+    image = Image(str(tmp_path / "image"))
+    yield image
+    os.close(image.descriptor)
 
 
 # Writing
@@ -79,23 +79,23 @@ def leaf(content):
 
 
 def test_written_manifest_says_what_the_image_is(image):
-    found = image.write(generation=3)
-    assert re.match(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$", found.pop("created"))
-    assert re.match(r"[0-9a-f]{64}$", found.pop("mac"))
-    assert found == dict(
+    described = image.write(generation=3)
+    assert re.match(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$", described.pop("created"))
+    assert re.match(r"[0-9a-f]{64}$", described.pop("mac"))
+    assert described == dict(
         FACTS, format=3, job_id="12.head", user="alice", uid=1001, name="ckpt.12.head.1", generation=3, key="first",
         carried=[], left=[], open_files=[], bound=False, bound_reason="", lost=[], incarnation="",
         bytes=sum(map(len, FILES.values())), files=[
             {"name": name, "size": len(FILES[name]), "sha256_tree": hashlib.sha256(leaf(FILES[name]) if FILES[name] else b"").hexdigest()}
             for name in sorted(FILES)], **compatibility.describe_node())
-    assert found["kernel"] == os.uname().release and found["node"] == os.uname().nodename
+    assert described["kernel"] == os.uname().release and described["node"] == os.uname().nodename
 
 
 def test_manifest_lies_beside_the_files_and_is_the_users_alone(image):
-    found = image.write()
+    described = image.write()
     path = os.path.join(image.path, "manifest.json")
     with open(path) as stream:
-        assert json.load(stream) == found
+        assert json.load(stream) == described
     assert os.stat(path).st_mode == 0o100600
     assert sorted(os.listdir(image.path)) == sorted(list(FILES) + ["manifest.json"])
 
@@ -142,15 +142,15 @@ def is_pages(name):
 
 @pytest.fixture
 def draft(tmp_path):
-    """An image whose steering files are in a private place yet. private: its descriptor"""
-    made = Image(str(tmp_path / "image"))
-    os.mkdir(str(tmp_path / "place"))
+    """An image whose steering files are still in a private directory. private: its descriptor"""
+    draft = Image(str(tmp_path / "image"))
+    os.mkdir(str(tmp_path / "private"))
     for name in ("core-7.img", "empty.img"):
-        os.rename(os.path.join(made.path, name), str(tmp_path / "place" / name))
-    made.private = os.open(str(tmp_path / "place"), os.O_RDONLY)
-    yield made
-    os.close(made.private)
-    os.close(made.descriptor)
+        os.rename(os.path.join(draft.path, name), str(tmp_path / "private" / name))
+    draft.private = os.open(str(tmp_path / "private"), os.O_RDONLY)
+    yield draft
+    os.close(draft.private)
+    os.close(draft.descriptor)
 
 
 def collect(draft, plain=None, **change):
@@ -158,14 +158,14 @@ def collect(draft, plain=None, **change):
 
 
 def test_what_steers_the_engine_is_copied_into_the_image_while_it_is_hashed(draft, tmp_path):
-    (tmp_path / "place" / "pages-77.img").write_bytes(b"more than was expected")
+    (tmp_path / "private" / "pages-77.img").write_bytes(b"more than was expected")
     draft.put("stdout", b"line 1")
     draft.put("carried-1", b"x")
-    found = collect(draft, spool=[{"name": "stdout", "path": "/spool/12.head.OU", "mode": 0o600}],
-                    carried=[{"name": "carried-1"}, {"path": "/tmp/fifo"}])
-    assert [entry["name"] for entry in found["files"]] == [
+    described = collect(draft, spool=[{"name": "stdout", "path": "/spool/12.head.OU", "mode": 0o600}],
+                        carried=[{"name": "carried-1"}, {"path": "/tmp/fifo"}])
+    assert [entry["name"] for entry in described["files"]] == [
         "carried-1", "core-7.img", "empty.img", "pages-1.img", "pages-77.img", "stdout"]
-    for entry in found["files"]:
+    for entry in described["files"]:
         path = os.path.join(draft.path, entry["name"])
         assert manifest.hash_named_file(draft.descriptor, entry["name"]) == (entry["size"], entry["sha256_tree"])
         assert os.stat(path).st_mode & 0o077 == 0 or entry["name"] not in os.listdir(draft.private)
@@ -334,18 +334,18 @@ def test_manifest_that_somebody_changed(image, change):
     path = os.path.join(image.path, schema.FILE)
     image.write()
     with open(path) as stream:
-        found = json.load(stream)
+        described = json.load(stream)
     with open(path, "w") as stream:
-        json.dump(dict(found, **change), stream)
+        json.dump(dict(described, **change), stream)
     assert image.refusal() == (
         errors.REFUSED, "image %s has a manifest that root's hooks did not write, or that was changed since; take an older image" % SHOWN)
 
 
 def test_manifest_laid_out_anew_is_the_same(image):
     path = os.path.join(image.path, schema.FILE)
-    found = image.write()
-    image.put(schema.FILE, json.dumps(found, indent=None).encode())
-    assert image.verify() == found
+    described = image.write()
+    image.put(schema.FILE, json.dumps(described, indent=None).encode())
+    assert image.verify() == described
     assert os.path.exists(path)
 
 

@@ -9,13 +9,13 @@ from torque_ckpt.image import compatibility, schema
 
 def list_paths(fields, prefix=""):
     """Return the names (dict: path to Field) of fields and of those inside of them, "files[].name" for instance."""
-    found = {}
+    paths = {}
     for field in fields:
         path = prefix + field.name
-        assert path not in found
-        found[path] = field
-        found.update(list_paths(field.fields, path + ("[]." if field.many else ".")))
-    return found
+        assert path not in paths
+        paths[path] = field
+        paths.update(list_paths(field.fields, path + ("[]." if field.many else ".")))
+    return paths
 
 
 PATHS = list_paths(schema.FIELDS)
@@ -51,11 +51,11 @@ def test_what_the_hook_writes_is_in_the_table(hook, site, start_job, program):
     job = start_job(user=site.user)
     program(STOPPING)
     assert hook("checkpoint", site.arguments(session=str(job.leader)) + ["15", "3"], site.config) == (0, "", "")
-    found = json.loads(site.content()["ckpt.12.head.2/manifest.json"].decode())
-    assert set(find_paths(found)) <= set(PATHS)
+    manifest = json.loads(site.content()["ckpt.12.head.2/manifest.json"].decode())
+    assert set(find_paths(manifest)) <= set(PATHS)
     needed = {field.name for field in schema.FIELDS if field.since == schema.FORMAT}
-    assert needed - set(found) == set()
-    schema.check_manifest(found)
+    assert needed - set(manifest) == set()
+    schema.check_manifest(manifest)
 
 
 WHOLE = dict({

@@ -100,9 +100,9 @@ def test_order_and_layout_do_not_matter():
     seal.check_seal([NEW], json.loads(json.dumps(seal.add_seal([NEW], BODY), sort_keys=True, indent=3)), "/shown")
 
 
-def checked(keys, found, code=errors.REFUSED):
+def checked(keys, manifest, code=errors.REFUSED):
     with pytest.raises(HookError) as caught:
-        seal.check_seal(keys, found, "/shown")
+        seal.check_seal(keys, manifest, "/shown")
     assert caught.value.code == code
     return str(caught.value)
 
@@ -195,15 +195,15 @@ def work():
     seal.ask_to_verify(sealed, "/shown")
     return [sealed["key"], holds()]
 
-found = [privilege.as_user(node.user, work, answer=answer), privilege.as_user(node.user, work, answer=answer), holds()]
-kept = seal.load_keys(node.settings["key_path"])
-found.append(holds())
-print(json.dumps(found))
+results = [privilege.as_user(node.user, work, answer=answer), privilege.as_user(node.user, work, answer=answer), holds()]
+keys = seal.load_keys(node.settings["key_path"])
+results.append(holds())
+print(json.dumps(results))
 """
 
 
 def test_secret_is_in_no_memory_but_a_childs_that_stays_roots(site, installed):
-    """Neither in the part that becomes the user's, nor in the one from which the next is forked; the last shows that it would be found."""
+    """Neither in the part that becomes the user's, nor in the one from which the next is forked; the last shows that it would be seen."""
     secret = os.urandom(32)
     with open(site.key, "w") as stream:
         json.dump({"keys": [{"id": "first", "secret": secret.hex()}]}, stream)
