@@ -12,13 +12,13 @@ from torque_ckpt.system import processes
 @pytest.fixture
 def asleep():
     """Start a process in a session of its own, of a job or of none; return its pid."""
-    made = []
+    children = []
 
     def start(job=None):
-        made.append(subprocess.Popen(["sleep", "600"], start_new_session=True, env={"PBS_JOBID": job} if job else {}))
-        return made[-1].pid
+        children.append(subprocess.Popen(["sleep", "600"], start_new_session=True, env={"PBS_JOBID": job} if job else {}))
+        return children[-1].pid
     yield start
-    for child in made:
+    for child in children:
         child.kill()
         child.wait()
 
@@ -37,15 +37,15 @@ def hook(asleep, end, job="12.head"):
             end()
         os._exit(0)
     status = os.waitpid(pid, 0)[1]
-    found = [int(word) for word in os.read(reader, 100).split()]
+    pids = [int(word) for word in os.read(reader, 100).split()]
     os.close(reader)
     os.close(writer)
-    return found, status
+    return pids, status
 
 
 def lives(pid):
-    found = processes.read_process(pid)
-    return found is not None and found.state not in "ZX"
+    process = processes.read_process(pid)
+    return process is not None and process.state not in "ZX"
 
 
 def test_hook_that_is_killed(asleep, wait_until):
@@ -63,13 +63,13 @@ def test_hook_that_is_killed(asleep, wait_until):
 
 
 def test_hook_that_comes_through(asleep):
-    found, status = hook(asleep, lambda: None, "14.head")  # the other job's are still being looked for
+    pids, status = hook(asleep, lambda: None, "14.head")  # the other job's are still being looked for
     try:
         assert status == 0
         time.sleep(5 * cleanup._PAUSE)
-        assert [lives(pid) for pid in found] == [True] * 4
+        assert [lives(pid) for pid in pids] == [True] * 4
     finally:
-        for pid in found:
+        for pid in pids:
             os.kill(pid, signal.SIGKILL)
 
 

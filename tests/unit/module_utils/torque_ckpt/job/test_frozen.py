@@ -43,8 +43,8 @@ def run_directory(tmp_path):
 
 @pytest.fixture
 def channel(run_directory):
-    with make(run_directory) as found:
-        yield found
+    with make(run_directory) as channel:
+        yield channel
     assert os.listdir(os.path.join(run_directory, "jobs")) == []
 
 
@@ -83,8 +83,8 @@ def test_work_that_fails_while_the_job_stands_still(channel, error, code, senten
     """The engine fails by it, and the reason is the work's."""
     worker = frozen.Worker(Work(fails(error)), channel)
     assert call(channel) == 1
-    found = worker.find_fault()
-    assert (found.code, found.sentence) == (code, sentence)
+    fault = worker.find_fault()
+    assert (fault.code, fault.sentence) == (code, sentence)
 
 
 def test_work_that_fails_afterwards(channel):
@@ -140,6 +140,6 @@ def test_child_alone_that_was_killed(channel, at_work):
     if not at_work:
         os.kill(worker._pid, signal.SIGKILL)
     assert call(channel) == 1
-    found = worker.find_fault()
-    assert (found.code, found.sentence) == (
+    fault = worker.find_fault()
+    assert (fault.code, fault.sentence) == (
         errors.SYSTEM, "the part of the hook that looks after the job's files was killed (signal 9)")

@@ -39,10 +39,10 @@ def test_job_of_a_process_that_replaces_its_program():
     program = "n=$1; [ $n = 0 ] && exec sleep 60; exec /bin/sh -c \"$2\" sh $((n - 1)) \"$2\""
     process = subprocess.Popen(["/bin/sh", "-c", program, "sh", "3000", program], env={"PBS_JOBID": "12.head", "PATH": "/usr/bin:/bin"})
     try:
-        found = []
+        job_ids = []
         while processes.read_process(process.pid).name != "sleep":
-            found.append(identity.read_job_id(process.pid))
-        assert set(found) == {"12.head"} and len(found) > 1000
+            job_ids.append(identity.read_job_id(process.pid))
+        assert set(job_ids) == {"12.head"} and len(job_ids) > 1000
     finally:
         process.kill()
         process.wait()
@@ -83,11 +83,11 @@ import ctypes, mmap, os, signal, struct
 size = 1 << 30
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
-found = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, 0)  # MAP_NORESERVE
+address = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, 0)  # MAP_NORESERVE
 with open("/proc/self/stat") as stream:
     fields = [0, 0, 0] + stream.read().rpartition(")")[2].split()  # as proc(5) counts them
 values = [int(fields[number]) for number in (26, 27, 45, 46, 47)] + [libc.sbrk(0)] + [int(fields[number]) for number in (28, 48, 49)]
-ours = ctypes.create_string_buffer(struct.pack("12QIi", *values + [found, found + size, 0, 0, -1]))
+ours = ctypes.create_string_buffer(struct.pack("12QIi", *values + [address, address + size, 0, 0, -1]))
 assert libc.prctl(35, 14, ours, ctypes.c_ulong(len(ours) - 1), 0) == 0, os.strerror(ctypes.get_errno())  # PR_SET_MM, PR_SET_MM_MAP
 print("declared", flush=True)
 signal.pause()
@@ -170,9 +170,9 @@ GONE = ("job 12.head has no running process started by the run or restart hook o
 
 def test_root_is_the_leaders_child(start_job, tmp_path):
     job = start_job()
-    found = identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), os.getuid())
-    assert found == processes.read_process(job.pids[0])
-    assert (found.pid, found.ppid, found.name) == (job.pids[0], job.leader, "sh")
+    root = identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), os.getuid())
+    assert root == processes.read_process(job.pids[0])
+    assert (root.pid, root.ppid, root.name) == (job.pids[0], job.leader, "sh")
 
 
 @pytest.fixture
@@ -187,8 +187,8 @@ def test_root_is_never_the_demux_beside_it(start_job, demux, tmp_path, position)
     programs = ["/bin/sh"]
     programs.insert(position, demux)
     job = start_job(programs=programs)
-    found = identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), os.getuid())
-    assert (found.pid, found.name) == (job.pids[1 - position], "sh")
+    root = identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), os.getuid())
+    assert (root.pid, root.name) == (job.pids[1 - position], "sh")
 
 
 def gone(run_directory, session_id, uid=None):
@@ -322,8 +322,8 @@ def may_trace():
 @pytest.mark.skipif(not may_trace(), reason="needs root: with CAP_SYS_PTRACE")
 def test_root_of_a_job_of_another_user(start_job, somebody, tmp_path):
     job = start_job(user=somebody)
-    found = identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), somebody.uid)
-    assert (found.pid, found.uid) == (job.pids[0], somebody.uid)
+    root = identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), somebody.uid)
+    assert (root.pid, root.uid) == (job.pids[0], somebody.uid)
     with pytest.raises(HookError) as caught:
         identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), 0)
     assert str(caught.value) == "process %d is not job 12.head of alice (its uid is %d, its PBS_JOBID is 12.head); it was left alone" % (

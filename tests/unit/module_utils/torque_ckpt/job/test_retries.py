@@ -15,8 +15,8 @@ def settings(tmp_path):
 
 def assess(settings, code=errors.TEMPORARY, job="12.head"):
     pauses = []
-    found = retries.assess_failure(Records(settings["run_directory"], job), settings, HookError(code, "it would not"), pauses.append)
-    return found.code, found.sentence, pauses
+    failure = retries.assess_failure(Records(settings["run_directory"], job), settings, HookError(code, "it would not"), pauses.append)
+    return failure.code, failure.sentence, pauses
 
 
 def test_pauses_double_and_the_last_attempt_is_the_last(settings):

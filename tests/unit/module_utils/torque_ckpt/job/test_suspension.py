@@ -22,9 +22,9 @@ def left_behind(run, pid, suspended=()):
     suspension.write_note(Records(run, "12.head"), list(suspended))
     path = run + "/jobs/12.head.holding"
     with open(path) as stream:
-        found = json.load(stream)
+        note = json.load(stream)
     with open(path, "w") as stream:
-        json.dump(dict(found, hook=[pid, 1]), stream)
+        json.dump(dict(note, hook=[pid, 1]), stream)
 
 
 def test_job_that_a_dead_hook_left_stopped_goes_on(run, start_job, wait_until, state_of, free_pid):
@@ -84,23 +84,23 @@ def test_kill_ends_the_job_and_not_who_has_its_number_by_now(start_job, monkeypa
     monkeypatch.setattr(processes, "has_pidfds", lambda: handles)
     if not handles:
         monkeypatch.setattr(processes, "_open_pidfd", lambda pid: None)
-    found = processes.read_process(start_job(user=somebody).pids[0])
-    suspension.kill_tree(found._replace(start=found.start - 1), somebody)  # its number is another process's by now
-    assert state_of(found.pid) == "S"
-    suspension.kill_tree(found, somebody)
-    wait_until(lambda: state_of(found.pid) == "Z")
+    process = processes.read_process(start_job(user=somebody).pids[0])
+    suspension.kill_tree(process._replace(start=process.start - 1), somebody)  # its number is another process's by now
+    assert state_of(process.pid) == "S"
+    suspension.kill_tree(process, somebody)
+    wait_until(lambda: state_of(process.pid) == "Z")
 
 
 @pytest.mark.root
 def test_go_on_wakes_only_what_is_the_jobs(start_job, somebody, wait_until, state_of):
     mine = start_job(user=somebody)
-    found = processes.read_process(mine.pids[0])
-    os.kill(found.pid, signal.SIGSTOP)
-    wait_until(lambda: state_of(found.pid) == "T")
-    processes.resume_tree(found._replace(start=found.start - 1), [])
-    assert state_of(found.pid) == "T"
-    processes.resume_tree(found, [])
-    wait_until(lambda: state_of(found.pid) == "S")
+    process = processes.read_process(mine.pids[0])
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(process.pid) == "T")
+    processes.resume_tree(process._replace(start=process.start - 1), [])
+    assert state_of(process.pid) == "T"
+    processes.resume_tree(process, [])
+    wait_until(lambda: state_of(process.pid) == "S")
 
 
 def test_record_ends(run):
