@@ -56,13 +56,13 @@ def test_failed_step_is_no_phase():
 ], ids=["whole", "half line", "half first line", "empty", "gap"])
 def test_evidence(tmp_path, text, counter, ended, problems):
     (tmp_path / "output").write_text(text)
-    found = roundtrip.read_evidence(str(tmp_path / "output"))
-    assert (found.counter, found.ended, found.problems) == (counter, ended, problems)
+    evidence = roundtrip.read_evidence(str(tmp_path / "output"))
+    assert (evidence.counter, evidence.ended, evidence.problems) == (counter, ended, problems)
 
 
 def test_evidence_of_no_file(tmp_path):
-    found = roundtrip.read_evidence(str(tmp_path / "missing"))
-    assert (found.counter, found.ended, found.problems) == (0, False, [])
+    evidence = roundtrip.read_evidence(str(tmp_path / "missing"))
+    assert (evidence.counter, evidence.ended, evidence.problems) == (0, False, [])
 
 
 def test_evidence_of_damaged_bytes(tmp_path):
@@ -108,13 +108,13 @@ def test_result():
 
 def test_where_processes_wait():
     with subprocess.Popen(["sleep", "600"]) as one, subprocess.Popen(["env", "--block-signal=USR1", "sleep", "600"]) as other:
-        def found():
+        def read_both():
             return [processes.read_process(process.pid) for process in (one, other)]
         try:
             wanted = r"process %d \(sleep\) is S( in \w+)?; process %d \(sleep\) is S( in \w+)? without signals 200" % (one.pid, other.pid)
-            assert wait_until(lambda: re.fullmatch(wanted, roundtrip.describe_processes(found())), 20), \
-                roundtrip.describe_processes(found())
-            known = found()
+            assert wait_until(lambda: re.fullmatch(wanted, roundtrip.describe_processes(read_both())), 20), \
+                roundtrip.describe_processes(read_both())
+            known = read_both()
         finally:
             one.kill()
             other.kill()

@@ -52,15 +52,15 @@ def test_program_to_its_end(start, status):
     stop.touch()
     assert process.wait(20) == status
     text = output.read_text()
-    found = Evidence(text)
-    assert found.problems == []
-    assert found.ended is True
+    evidence = Evidence(text)
+    assert evidence.problems == []
+    assert evidence.ended is True
     lines = text.splitlines()
-    assert found.counter == len(lines) - 1 >= 20
+    assert evidence.counter == len(lines) - 1 >= 20
     secret = lines[0].split()[3]
     assert re.fullmatch("[0-9a-f]{16}", secret)
-    assert lines[:-1] == ["%d %d %d %s" % (number, number, number, secret) for number in range(1, found.counter + 1)]
-    assert lines[-1] == "end %d" % found.counter
+    assert lines[:-1] == ["%d %d %d %s" % (number, number, number, secret) for number in range(1, evidence.counter + 1)]
+    assert lines[-1] == "end %d" % evidence.counter
 
 
 def sockets(pid):
@@ -70,7 +70,7 @@ def sockets(pid):
 
 
 def test_program_under_cr_run_has_no_sockets(start, tmp_path):
-    """BLCR brings none back. What cr_run has preloaded is found by its name; here it is another library."""
+    """BLCR brings none back. What cr_run has preloaded is known by its name; here it is another library."""
     library = next(line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "/libm" in line)
     shutil.copy(library, str(tmp_path / "libcr_run.so.0"))
     process, output, stop = start(LD_PRELOAD=str(tmp_path / "libcr_run.so.0"))
@@ -78,8 +78,8 @@ def test_program_under_cr_run_has_no_sockets(start, tmp_path):
     assert sockets(process.pid) == 0
     stop.touch()
     assert process.wait(20) == 7
-    found = Evidence(output.read_text())
-    assert (found.problems, found.ended) == ([], True)
+    evidence = Evidence(output.read_text())
+    assert (evidence.problems, evidence.ended) == ([], True)
 
 
 def test_program_has_sockets(start):
@@ -158,9 +158,9 @@ def test_program_ended_half_way(start):
     assert reached(output, 5)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    found = Evidence(output.read_text())
-    assert (found.problems, found.ended) == ([], False)
-    assert found.counter >= 5
+    evidence = Evidence(output.read_text())
+    assert (evidence.problems, evidence.ended) == ([], False)
+    assert evidence.counter >= 5
 
 
 def test_program_started_anew_cannot_hide(start):
@@ -175,10 +175,10 @@ def test_program_started_anew_cannot_hide(start):
     assert second.wait(20) == 7
     lines = output.read_text().splitlines()
     old, new, number = before[0].split()[3], lines[-2].split()[3], len(before)
-    found = Evidence(output.read_text())
-    assert found.problems == ["counter 1 follows %d (repeat)" % number,
-                              "line %d comes from another process: its secret is %s, was %s" % (number + 1, new, old)]
-    assert found.ended
+    evidence = Evidence(output.read_text())
+    assert evidence.problems == ["counter 1 follows %d (repeat)" % number,
+                                 "line %d comes from another process: its secret is %s, was %s" % (number + 1, new, old)]
+    assert evidence.ended
 
 
 GOOD = "1 1 1 aa\n2 2 2 aa\n3 3 3 aa\n"
@@ -217,13 +217,13 @@ JUDGED = [
 
 @pytest.mark.parametrize("text, counter, ended, problems", [case[1:] for case in JUDGED], ids=[case[0] for case in JUDGED])
 def test_judgement(text, counter, ended, problems):
-    found = Evidence(text)
-    assert (found.problems, found.counter, found.ended) == (problems, counter, ended)
+    evidence = Evidence(text)
+    assert (evidence.problems, evidence.counter, evidence.ended) == (problems, counter, ended)
 
 
 def test_ten_problems_are_enough():
-    found = Evidence("damage\n" * 50)
-    assert found.problems == ["line %d is damaged: damage" % number for number in range(1, 11)]
+    evidence = Evidence("damage\n" * 50)
+    assert evidence.problems == ["line %d is damaged: damage" % number for number in range(1, 11)]
 
 
 def test_digit_that_is_no_number():
