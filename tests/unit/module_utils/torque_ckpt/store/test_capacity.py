@@ -12,7 +12,7 @@ from torque_ckpt.store import capacity
 from torque_ckpt.system import privilege
 from torque_ckpt.store import catalog  # noqa: F401 pylint: disable=unused-import; by root: users may not be able to read this interpreter
 from torque_ckpt.errors import HookError
-from torque_ckpt.system import private_dir as private_place
+from torque_ckpt.system import private_dir
 
 MIB = 1 << 20
 
@@ -20,10 +20,10 @@ MIB = 1 << 20
 # How much an image takes
 
 def filled(size, flags):
-    found = mmap.mmap(-1, size, flags=flags | mmap.MAP_ANONYMOUS)
-    for place in range(0, size, 4096):
-        found[place] = 1
-    return found
+    area = mmap.mmap(-1, size, flags=flags | mmap.MAP_ANONYMOUS)
+    for offset in range(0, size, 4096):
+        area[offset] = 1
+    return area
 
 
 def private(size):
@@ -55,9 +55,9 @@ def test_file_in_memory_does_not_count(keep, base):
         data.flush()
 
         def work():
-            found = mmap.mmap(data.fileno(), 0, prot=mmap.PROT_READ)
-            assert sum(found[place] for place in range(0, 16 * MIB, 4096))
-            return found
+            area = mmap.mmap(data.fileno(), 0, prot=mmap.PROT_READ)
+            assert sum(area[offset] for offset in range(0, 16 * MIB, 4096))
+            return area
         assert -1 <= grown(keep(work), base) <= 1
 
 
@@ -65,8 +65,8 @@ def test_memory_that_is_shared_on_purpose_counts_once(keep, base):
     area = filled(32 * MIB, mmap.MAP_SHARED)
 
     def work():
-        for place in range(0, 32 * MIB, 4096):
-            area[place] = 2
+        for offset in range(0, 32 * MIB, 4096):
+            area[offset] = 2
     sharers = [keep(work) for _turn in range(3)]
     area.close()
     assert 30 <= sum(grown(pid, base) for pid in sharers) <= 36
@@ -75,8 +75,8 @@ def test_memory_that_is_shared_on_purpose_counts_once(keep, base):
 def test_memory_that_parent_and_child_still_share_counts_for_each(keep):
     """Engines write it for each."""
     held = private(32 * MIB)
-    found = [keep(lambda: None) for _turn in range(3)]
-    assert all(capacity.measure_memory(pid) > 32 * MIB for pid in found)
+    pids = [keep(lambda: None) for _turn in range(3)]
+    assert all(capacity.measure_memory(pid) > 32 * MIB for pid in pids)
     held.close()
 
 
@@ -124,19 +124,19 @@ def test_need_of_a_process_that_has_ended(free_pid):
 @pytest.fixture
 def mounted(tmp_path):
     """Return a function that mounts a file system and returns a descriptor of it."""
-    there = []
+    mounts = []
 
     def mount(*arguments):
-        path = str(tmp_path / ("mounted%d" % len(there)))
+        path = str(tmp_path / ("mounted%d" % len(mounts)))
         os.mkdir(path)
         done = subprocess.run(["mount"] + list(arguments) + [path], stderr=subprocess.PIPE, check=False)
         if done.returncode:
             pytest.skip("cannot mount: %s" % done.stderr.decode().strip())
-        there.append((path, os.open(path, os.O_RDONLY)))
-        return there[-1][1]
+        mounts.append((path, os.open(path, os.O_RDONLY)))
+        return mounts[-1][1]
 
     yield mount
-    for path, descriptor in there:
+    for path, descriptor in mounts:
         os.close(descriptor)
         subprocess.run(["umount", path], check=True)
 
@@ -216,18 +216,18 @@ def test_attempt_really_asks_for_the_room(mounted):
     assert caught.value.errno == 28
 
 
-def test_private_place_without_room(open_directory, somebody, monkeypatch):
-    place = private_place.PrivateDirectory(open_directory + "/run", somebody)
-    monkeypatch.setattr(place, "get_free_space", lambda: 32 << 13)
-    capacity.check_private(place, 32)
+def test_private_directory_without_room(open_directory, somebody, monkeypatch):
+    directory = private_dir.PrivateDirectory(open_directory + "/run", somebody)
+    monkeypatch.setattr(directory, "get_free_space", lambda: 32 << 13)
+    capacity.check_private(directory, 32)
     with pytest.raises(HookError) as caught:
-        capacity.check_private(place, 33)
+        capacity.check_private(directory, 33)
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "what the engine writes on this node needs 264.0 KiB, %s/run/private has 256.0 KiB free; the job runs on; "
         "free room there, or name another disk of this node in checkpoint_hooks_private_directory" % open_directory)
-    monkeypatch.setattr(place, "get_free_space", lambda: None)  # of a file system that does not know its size
-    capacity.check_private(place, 33)
-    place.remove()
+    monkeypatch.setattr(directory, "get_free_space", lambda: None)  # of a file system that does not know its size
+    capacity.check_private(directory, 33)
+    directory.remove()
 
 
 def test_directory_of_another_user(open_directory, somebody):

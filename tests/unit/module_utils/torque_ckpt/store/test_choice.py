@@ -50,8 +50,8 @@ def choose(site):
 
         def work():
             directory = location.open_job_directory({"path": site.store, "id": "main"}, site.directory)
-            found, reason = choice.choose(Job(call, site.user), directory, seal.ask_to_verify)
-            return [int(found.name.rpartition(".")[2]), reason]
+            chosen, reason = choice.choose(Job(call, site.user), directory, seal.ask_to_verify)
+            return [int(chosen.name.rpartition(".")[2]), reason]
         return privilege.as_user(site.user, work, answer=seal.build_answer(seal.load_keys(site.key), call, site.user))
     return ask
 

@@ -32,9 +32,9 @@ esac
 
 def other(site, keys=None, **values):
     """Return the text of another life's incarnation, which started an hour from now."""
-    found = {"id": "ab" * 16, "job_id": "12.head", "uid": site.user.uid, "node": "node2", "started": time.time() + 3600, "generation": 1,
-             "process": []}
-    return json.dumps(seal.add_seal(keys or KEYS, dict(found, **values), b"incarnation"))
+    fields = {"id": "ab" * 16, "job_id": "12.head", "uid": site.user.uid, "node": "node2", "started": time.time() + 3600, "generation": 1,
+              "process": []}
+    return json.dumps(seal.add_seal(keys or KEYS, dict(fields, **values), b"incarnation"))
 
 
 def put(site, text):
@@ -69,11 +69,12 @@ def checkpoint(hook, site, job):
     return call
 
 
-def refusal(site, job, there):
+def refusal(site, job, elsewhere):
     root = processes.read_process(job.pids[0])
     return ("job 12.head continues on %s since %s; what runs on %s is an older life of it, since %s (if that is wrong, compare the two "
             "clocks and remove %s/%s); nothing was written or removed\n" % (
-                there["node"], shown(there["started"]), os.uname().nodename, shown(processes.get_start_time(root)), site.directory, NAME))
+                elsewhere["node"], shown(elsewhere["started"]), os.uname().nodename, shown(processes.get_start_time(root)),
+                site.directory, NAME))
 
 
 def shown(seconds):
@@ -85,18 +86,18 @@ def shown(seconds):
 @pytest.mark.root
 def test_first_image_writes_it_and_the_next_keeps_it(checkpoint, site, job):
     assert checkpoint(1) == (0, "", "")
-    found = written(site)
+    first = written(site)
     root = processes.read_process(job.pids[0])
-    assert seal.is_sealed(KEYS, found, b"incarnation")
-    assert re.fullmatch("[0-9a-f]{32}", found["id"])
-    assert abs(found["started"] - processes.get_start_time(root)) < 1
-    assert (found["job_id"], found["uid"], found["node"], found["generation"]) == ("12.head", site.user.uid, os.uname().nodename, 0)
-    assert found["process"][1:] == [root.pid, root.start]
+    assert seal.is_sealed(KEYS, first, b"incarnation")
+    assert re.fullmatch("[0-9a-f]{32}", first["id"])
+    assert abs(first["started"] - processes.get_start_time(root)) < 1
+    assert (first["job_id"], first["uid"], first["node"], first["generation"]) == ("12.head", site.user.uid, os.uname().nodename, 0)
+    assert first["process"][1:] == [root.pid, root.start]
     status = os.stat(os.path.join(site.directory, NAME))
     assert (status.st_mode, status.st_uid) == (0o100600, site.user.uid)
     assert checkpoint(2) == (0, "", "")
-    assert written(site) == found
-    assert [named(site, "ckpt.12.head.%d" % number) for number in (1, 2)] == [found["id"]] * 2
+    assert written(site) == first
+    assert [named(site, "ckpt.12.head.%d" % number) for number in (1, 2)] == [first["id"]] * 2
 
 
 @pytest.mark.root
@@ -114,12 +115,12 @@ def test_job_that_continues_elsewhere(checkpoint, site, job, state_of):
 @pytest.mark.root
 def test_restart_elsewhere_while_the_image_is_written(checkpoint, site, job, program):
     site.publish("ckpt.12.head.1", 7, [7])
-    there, draft = other(site), os.path.join(site.directory, "new")
+    text, draft = other(site), os.path.join(site.directory, "new")
     with open(draft, "w") as stream:
-        stream.write(there)
+        stream.write(text)
     os.chown(draft, site.user.uid, -1)
     program(ENGINE % ("mv %s %s/%s" % (draft, site.directory, NAME)))
-    assert checkpoint(2) == (errors.REFUSED, "", refusal(site, job, json.loads(there)))
+    assert checkpoint(2) == (errors.REFUSED, "", refusal(site, job, json.loads(text)))
     assert sorted(os.listdir(site.directory)) == [NAME, "ckpt.12.head.1"]
     assert written(site)["node"] == "node2"
 
@@ -207,10 +208,10 @@ def test_restarted_job_is_known_by_its_record(checkpoint, site, restarted):
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("there", [None, "damaged", "older"])
-def test_restarted_job_writes_its_own_again(checkpoint, site, restarted, there):
-    if there:
-        put(site, there if there == "damaged" else other(site, started=restarted["started"] - 1))
+@pytest.mark.parametrize("stored", [None, "damaged", "older"])
+def test_restarted_job_writes_its_own_again(checkpoint, site, restarted, stored):
+    if stored:
+        put(site, stored if stored == "damaged" else other(site, started=restarted["started"] - 1))
     assert checkpoint(2) == (0, "", "")
     assert written(site) == restarted
 

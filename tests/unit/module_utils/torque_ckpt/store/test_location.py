@@ -15,7 +15,7 @@ from torque_ckpt.torque import contract
 
 
 @pytest.fixture
-def place(tmp_path):
+def store(tmp_path):
     """A store (dict) that is there."""
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / location.MARKER).write_text("main\n")
@@ -23,9 +23,9 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def job_directory(place):
+def job_directory(store):
     """A descriptor of an empty job directory; .path of the fixture's store + /12.head.CK."""
-    descriptor = location.open_job_directory(place, place["path"] + "/12.head.CK", create=True)
+    descriptor = location.open_job_directory(store, store["path"] + "/12.head.CK", create=True)
     yield descriptor
     os.close(descriptor)
 
@@ -57,7 +57,7 @@ def test_configured_refuses_a_directory_elsewhere(directory):
 
 # Root makes the job's directory where users may not
 
-def found(path):
+def owner_and_mode(path):
     """Owner and mode of a path as (uid, gid, octal str), None when it is not there."""
     try:
         status = os.lstat(path)
@@ -67,158 +67,158 @@ def found(path):
 
 
 @pytest.mark.root
-def test_root_gives_the_user_a_directory_in_the_store_itself(place, somebody):
+def test_root_gives_the_user_a_directory_in_the_store_itself(store, somebody):
     before = descriptors()
-    location.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
-    assert found(place["path"] + "/12.head.CK") == (somebody.uid, somebody.gid, "711")
+    location.give_job_directory(store, store["path"] + "/12.head.CK", somebody)
+    assert owner_and_mode(store["path"] + "/12.head.CK") == (somebody.uid, somebody.gid, "711")
     assert descriptors() == before
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_a_directory_deeper_in_the_store_is_the_users_to_make(place, somebody, slash):
-    os.mkdir(place["path"] + "/alice")
-    location.give_job_directory(dict(place, path=place["path"] + slash), place["path"] + "/alice/12.head.CK", somebody)
-    assert os.listdir(place["path"] + "/alice") == []
+def test_a_directory_deeper_in_the_store_is_the_users_to_make(store, somebody, slash):
+    os.mkdir(store["path"] + "/alice")
+    location.give_job_directory(dict(store, path=store["path"] + slash), store["path"] + "/alice/12.head.CK", somebody)
+    assert os.listdir(store["path"] + "/alice") == []
 
 
 @pytest.mark.root
-def test_root_gives_the_user_his_own_directory_in_the_store(place, somebody):
-    own = "%s/%s" % (place["path"], somebody.name)
-    location.give_job_directory(place, own + "/12.head.CK", somebody)
-    assert found(own) == (somebody.uid, somebody.gid, "711")
+def test_root_gives_the_user_his_own_directory_in_the_store(store, somebody):
+    own = "%s/%s" % (store["path"], somebody.name)
+    location.give_job_directory(store, own + "/12.head.CK", somebody)
+    assert owner_and_mode(own) == (somebody.uid, somebody.gid, "711")
     assert os.listdir(own) == []
     os.chmod(own, 0o700)
-    location.give_job_directory(place, own + "/13.head.CK", somebody)
-    assert found(own) == (somebody.uid, somebody.gid, "700")
+    location.give_job_directory(store, own + "/13.head.CK", somebody)
+    assert owner_and_mode(own) == (somebody.uid, somebody.gid, "700")
 
 
 @pytest.mark.root
-def test_root_makes_nobody_elses_directory(place, somebody):
-    location.give_job_directory(place, place["path"] + "/somebodyelse/12.head.CK", somebody)
-    assert found(place["path"] + "/somebodyelse") is None
+def test_root_makes_nobody_elses_directory(store, somebody):
+    location.give_job_directory(store, store["path"] + "/somebodyelse/12.head.CK", somebody)
+    assert owner_and_mode(store["path"] + "/somebodyelse") is None
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("mode", [0o1777, 0o775, 0o757])
-def test_root_makes_nothing_where_others_can_write(place, somebody, mode):
-    os.chmod(place["path"], mode)
-    location.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
-    assert found(place["path"] + "/12.head.CK") is None
+def test_root_makes_nothing_where_others_can_write(store, somebody, mode):
+    os.chmod(store["path"], mode)
+    location.give_job_directory(store, store["path"] + "/12.head.CK", somebody)
+    assert owner_and_mode(store["path"] + "/12.head.CK") is None
 
 
 @pytest.mark.root
 @pytest.mark.parametrize("make", [os.mkdir, lambda path: os.symlink("/etc", path), lambda path: open(path, "w").close()])
-def test_what_is_there_already_is_not_given_away(place, somebody, make):
-    make(place["path"] + "/12.head.CK")
-    before = found(place["path"] + "/12.head.CK")
-    location.give_job_directory(place, place["path"] + "/12.head.CK", somebody)
-    assert found(place["path"] + "/12.head.CK") == before
+def test_what_is_there_already_is_not_given_away(store, somebody, make):
+    make(store["path"] + "/12.head.CK")
+    before = owner_and_mode(store["path"] + "/12.head.CK")
+    location.give_job_directory(store, store["path"] + "/12.head.CK", somebody)
+    assert owner_and_mode(store["path"] + "/12.head.CK") == before
     assert os.stat("/etc").st_uid == 0
 
 
 # Whether it is there
 
 @pytest.mark.parametrize("content", ["main\n", "main", "  main \n\n"])
-def test_mounted_store_is_taken(place, content):
-    with open(os.path.join(place["path"], location.MARKER), "w") as stream:
+def test_mounted_store_is_taken(store, content):
+    with open(os.path.join(store["path"], location.MARKER), "w") as stream:
         stream.write(content)
-    assert location.check_mounted(place) is None
+    assert location.check_mounted(store) is None
 
 
-def test_store_without_its_marker_is_not_mounted(place):
-    marker = os.path.join(place["path"], location.MARKER)
+def test_store_without_its_marker_is_not_mounted(store):
+    marker = os.path.join(store["path"], location.MARKER)
     os.unlink(marker)
     with pytest.raises(HookError) as caught:
-        location.check_mounted(place)
+        location.check_mounted(store)
     assert str(caught.value) == "store %s is not usable on this node: %s: No such file or directory; is it mounted?" % (
-        place["path"], marker)
+        store["path"], marker)
     assert caught.value.code == errors.CONFIG
 
 
 @pytest.mark.parametrize("content, shown", [
     ("other\n", "'other'"), ("", "''"), ("main2\n", "'main2'"), ("a\nb", "'a\\nb'"), ("x" * 99, "'%s'" % ("x" * 80))])
-def test_another_store_in_its_place(place, content, shown):
-    with open(os.path.join(place["path"], location.MARKER), "w") as stream:
+def test_another_store_in_its_place(store, content, shown):
+    with open(os.path.join(store["path"], location.MARKER), "w") as stream:
         stream.write(content)
     with pytest.raises(HookError) as caught:
-        location.check_mounted(place)
-    assert str(caught.value) == "store %s is another one than configured: its id is %s, expected main" % (place["path"], shown)
+        location.check_mounted(store)
+    assert str(caught.value) == "store %s is another one than configured: its id is %s, expected main" % (store["path"], shown)
     assert caught.value.code == errors.CONFIG
 
 
 # The job's directory
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o000])
-def test_job_directory_is_made_searchable_whatever_the_umask(in_child, place, umask):
+def test_job_directory_is_made_searchable_whatever_the_umask(in_child, store, umask):
     def work():
         os.umask(umask)
-        os.close(location.open_job_directory(place, place["path"] + "/12.head.CK", create=True))
+        os.close(location.open_job_directory(store, store["path"] + "/12.head.CK", create=True))
     in_child(work)
-    assert os.stat(place["path"] + "/12.head.CK").st_mode == 0o040711
+    assert os.stat(store["path"] + "/12.head.CK").st_mode == 0o040711
 
 
-def test_job_directory_that_is_there_stays_as_it_is(place):
-    path = os.path.join(place["path"], "12.head.CK")
+def test_job_directory_that_is_there_stays_as_it_is(store):
+    path = os.path.join(store["path"], "12.head.CK")
     os.mkdir(path)
     os.chmod(path, 0o750)
     for create in (True, False):
-        descriptor = location.open_job_directory(place, path, create=create)
+        descriptor = location.open_job_directory(store, path, create=create)
         assert os.path.samestat(os.fstat(descriptor), os.stat(path))
         os.close(descriptor)
     assert os.stat(path).st_mode == 0o040750
 
 
-def test_job_directory_beneath_a_users_own(place):
-    os.mkdir(place["path"] + "/alice")
-    path = place["path"] + "/alice/12.head.CK"
-    os.close(location.open_job_directory(place, path, create=True))
+def test_job_directory_beneath_a_users_own(store):
+    os.mkdir(store["path"] + "/alice")
+    path = store["path"] + "/alice/12.head.CK"
+    os.close(location.open_job_directory(store, path, create=True))
     assert os.path.isdir(path)
 
 
-def test_only_the_last_component_is_made(place):
+def test_only_the_last_component_is_made(store):
     with pytest.raises(HookError) as caught:
-        location.open_job_directory(place, place["path"] + "/alice/12.head.CK", create=True)
-    assert str(caught.value) == "cannot use the directory of job images %s/alice: No such file or directory" % place["path"]
+        location.open_job_directory(store, store["path"] + "/alice/12.head.CK", create=True)
+    assert str(caught.value) == "cannot use the directory of job images %s/alice: No such file or directory" % store["path"]
     assert caught.value.code == errors.CANNOT_WRITE
-    assert os.listdir(place["path"]) == [location.MARKER]
+    assert os.listdir(store["path"]) == [location.MARKER]
 
 
-def test_missing_job_directory_is_not_made_for_reading(place):
+def test_missing_job_directory_is_not_made_for_reading(store):
     with pytest.raises(HookError) as caught:
-        location.open_job_directory(place, place["path"] + "/12.head.CK")
-    assert str(caught.value) == "cannot open the directory of job images %s/12.head.CK: No such file or directory" % place["path"]
+        location.open_job_directory(store, store["path"] + "/12.head.CK")
+    assert str(caught.value) == "cannot open the directory of job images %s/12.head.CK: No such file or directory" % store["path"]
     assert caught.value.code == errors.NO_INPUT
-    assert os.listdir(place["path"]) == [location.MARKER]
+    assert os.listdir(store["path"]) == [location.MARKER]
 
 
 @pytest.mark.parametrize("create, words, code", [
     (True, "cannot use the directory", errors.CANNOT_WRITE), (False, "cannot open the directory", errors.NO_INPUT)])
 @pytest.mark.parametrize("link, rest", [("12.head.CK", ""), ("alice", "/12.head.CK")])
-def test_links_on_the_way_are_not_followed(place, tmp_path, create, words, code, link, rest):
+def test_links_on_the_way_are_not_followed(store, tmp_path, create, words, code, link, rest):
     (tmp_path / "elsewhere" / "12.head.CK").mkdir(parents=True)
-    os.symlink(str(tmp_path / "elsewhere"), os.path.join(place["path"], link))
+    os.symlink(str(tmp_path / "elsewhere"), os.path.join(store["path"], link))
     with pytest.raises(HookError) as caught:
-        location.open_job_directory(place, "%s/%s%s" % (place["path"], link, rest), create=create)
-    assert str(caught.value) == "%s of job images %s/%s: Not a directory" % (words, place["path"], link)
+        location.open_job_directory(store, "%s/%s%s" % (store["path"], link, rest), create=create)
+    assert str(caught.value) == "%s of job images %s/%s: Not a directory" % (words, store["path"], link)
     assert caught.value.code == code
     assert os.listdir(str(tmp_path / "elsewhere")) == ["12.head.CK"]
 
 
-def test_file_in_the_place_of_a_job_directory(place):
-    path = os.path.join(place["path"], "12.head.CK")
+def test_file_in_the_place_of_a_job_directory(store):
+    path = os.path.join(store["path"], "12.head.CK")
     open(path, "w").close()
     with pytest.raises(HookError) as caught:
-        location.open_job_directory(place, path, create=True)
+        location.open_job_directory(store, path, create=True)
     assert str(caught.value) == "cannot use the directory of job images %s: Not a directory" % path
     assert caught.value.code == errors.CANNOT_WRITE
 
 
 def test_job_directory_that_the_user_may_not_make(open_directory, somebody):
-    place = {"path": open_directory, "id": "main"}
+    store = {"path": open_directory, "id": "main"}
     os.chmod(open_directory, 0o555)
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: location.open_job_directory(place, open_directory + "/12.head.CK", create=True))
+        privilege.as_user(somebody, lambda: location.open_job_directory(store, open_directory + "/12.head.CK", create=True))
     os.chmod(open_directory, 0o755)
     assert str(caught.value) == "cannot use the directory of job images %s/12.head.CK: Permission denied" % open_directory
     assert caught.value.code == errors.CANNOT_WRITE
@@ -227,20 +227,20 @@ def test_job_directory_that_the_user_may_not_make(open_directory, somebody):
 @pytest.mark.root
 def test_what_another_uid_owns(open_directory, somebody):
     """A user who has another uid on the node where the image was made."""
-    place, path = {"path": open_directory, "id": "default"}, open_directory + "/12.head.CK"
+    store, path = {"path": open_directory, "id": "default"}, open_directory + "/12.head.CK"
     os.makedirs(path + "/ckpt.1")
     os.chmod(path, 0o711)
     os.chown(path, somebody.uid + 1, -1)
     why = "Permission denied; it belongs to uid %d, and the job's user has uid %d on this node; give the user one uid on all nodes" % (
         somebody.uid + 1, somebody.uid)
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: location.open_job_directory(place, path))
+        privilege.as_user(somebody, lambda: location.open_job_directory(store, path))
     assert str(caught.value) == "cannot open the directory of job images %s: %s" % (path, why)
     os.chmod(path, 0o755)
     os.chmod(path + "/ckpt.1", 0o700)
     os.chown(path + "/ckpt.1", somebody.uid + 1, -1)
     with pytest.raises(HookError) as caught:
-        privilege.as_user(somebody, lambda: location.open_image(location.open_job_directory(place, path), "ckpt.1", path + "/ckpt.1"))
+        privilege.as_user(somebody, lambda: location.open_image(location.open_job_directory(store, path), "ckpt.1", path + "/ckpt.1"))
     assert str(caught.value) == "image %s/ckpt.1 cannot be opened: %s" % (path, why)
 
 
@@ -249,10 +249,10 @@ def test_the_way_to_a_users_own_directory_needs_search_permission_only(open_dire
     os.mkdir(own)
     os.chown(own, somebody.uid, somebody.gid)
     os.chmod(open_directory, 0o311)
-    place = {"path": open_directory, "id": "main"}
+    store = {"path": open_directory, "id": "main"}
     try:
-        privilege.as_user(somebody, lambda: location.open_job_directory(place, own + "/12.head.CK", create=True))
-        privilege.as_user(somebody, lambda: location.open_job_directory(place, own + "/12.head.CK"))
+        privilege.as_user(somebody, lambda: location.open_job_directory(store, own + "/12.head.CK", create=True))
+        privilege.as_user(somebody, lambda: location.open_job_directory(store, own + "/12.head.CK"))
     finally:
         os.chmod(open_directory, 0o755)
     assert os.stat(own + "/12.head.CK").st_uid == somebody.uid
@@ -274,20 +274,20 @@ def test_store_that_is_no_directory(tmp_path, create, words, code, make, why):
     assert caught.value.code == code
 
 
-def test_no_descriptor_is_left(place):
-    os.makedirs(place["path"] + "/a/b")
+def test_no_descriptor_is_left(store):
+    os.makedirs(store["path"] + "/a/b")
     before = descriptors()
-    os.close(location.open_job_directory(place, place["path"] + "/a/b/c", create=True))
+    os.close(location.open_job_directory(store, store["path"] + "/a/b/c", create=True))
     for path in ("/none", "/a/none/c", "/a/b/none"):
         with pytest.raises(HookError):
-            location.open_job_directory(place, place["path"] + path)
+            location.open_job_directory(store, store["path"] + path)
     assert descriptors() == before
 
 
 # Images
 
-def test_open_image_opens_the_directory_of_that_name(job_directory, place):
-    path = os.path.join(place["path"], "12.head.CK", "ckpt.1")
+def test_open_image_opens_the_directory_of_that_name(job_directory, store):
+    path = os.path.join(store["path"], "12.head.CK", "ckpt.1")
     os.mkdir(path)
     descriptor = location.open_image(job_directory, "ckpt.1", "/shown")
     assert os.path.samestat(os.fstat(descriptor), os.stat(path))
@@ -300,16 +300,16 @@ def test_open_image_opens_the_directory_of_that_name(job_directory, place):
     (lambda path: os.symlink("/", path), "Not a directory"),
     (lambda path: os.symlink("/nonexistent", path), "Not a directory"),
 ])
-def test_open_image_of_something_else(job_directory, place, make, why):
-    make(os.path.join(place["path"], "12.head.CK", "ckpt.1"))
+def test_open_image_of_something_else(job_directory, store, make, why):
+    make(os.path.join(store["path"], "12.head.CK", "ckpt.1"))
     with pytest.raises(HookError) as caught:
         location.open_image(job_directory, "ckpt.1", "/shown/ckpt.1")
     assert str(caught.value) == "image /shown/ckpt.1 cannot be opened: %s" % why
     assert caught.value.code == errors.NO_INPUT
 
 
-def test_engine_path_leads_a_program_to_the_directory_even_when_it_was_renamed(job_directory, place):
-    path = os.path.join(place["path"], "12.head.CK", "ckpt.1")
+def test_engine_path_leads_a_program_to_the_directory_even_when_it_was_renamed(job_directory, store):
+    path = os.path.join(store["path"], "12.head.CK", "ckpt.1")
     os.mkdir(path)
     open(os.path.join(path, "pages.img"), "w").close()
     descriptor = location.open_image(job_directory, "ckpt.1", path)
@@ -319,12 +319,12 @@ def test_engine_path_leads_a_program_to_the_directory_even_when_it_was_renamed(j
     os.close(descriptor)
 
 
-def test_draft_is_hidden_private_and_empty(job_directory, place):
+def test_draft_is_hidden_private_and_empty(job_directory, store):
     draft = Draft(job_directory, "ckpt.1")
-    found = os.listdir(job_directory)
-    assert len(found) == 1 and found[0] == ".ckpt.1@%s:%d:%d" % (
+    names = os.listdir(job_directory)
+    assert len(names) == 1 and names[0] == ".ckpt.1@%s:%d:%d" % (
         os.uname().nodename, os.getpid(), processes.read_process(os.getpid()).start)
-    path = os.path.join(place["path"], "12.head.CK", found[0])
+    path = os.path.join(store["path"], "12.head.CK", names[0])
     assert os.path.samestat(os.fstat(draft.descriptor), os.stat(path))
     assert os.stat(path).st_mode == 0o040700
     assert os.listdir(path) == []
@@ -337,7 +337,7 @@ def put(draft, name, content=b"x"):
         stream.write(content)
 
 
-def test_published_draft_is_the_image_with_all_its_files(job_directory, place):
+def test_published_draft_is_the_image_with_all_its_files(job_directory, store):
     before = descriptors()
     draft = Draft(job_directory, "ckpt.1")
     for number in range(3):
@@ -346,7 +346,7 @@ def test_published_draft_is_the_image_with_all_its_files(job_directory, place):
     assert os.listdir(job_directory) == ["ckpt.1"]
     image = location.open_image(job_directory, "ckpt.1", "ckpt.1")
     assert sorted(os.listdir(image)) == ["pages-0.img", "pages-1.img", "pages-2.img"]
-    with open(os.path.join(place["path"], "12.head.CK", "ckpt.1", "pages-2.img"), "rb") as stream:
+    with open(os.path.join(store["path"], "12.head.CK", "ckpt.1", "pages-2.img"), "rb") as stream:
         assert stream.read() == b"2"
     os.close(image)
     assert descriptors() == before
@@ -373,7 +373,7 @@ def test_discard_of_a_draft_that_cannot_go_is_silent(job_directory):
     assert os.listdir(job_directory) == [draft.hidden]
 
 
-def test_what_is_no_image_is_not_replaced(job_directory, place):
+def test_what_is_no_image_is_not_replaced(job_directory, store):
     older = Draft(job_directory, "ckpt.1")
     put(older, "pages.img", b"older")
     older.publish()
@@ -383,15 +383,15 @@ def test_what_is_no_image_is_not_replaced(job_directory, place):
         draft.publish()
     assert str(caught.value) == "cannot publish image ckpt.1: what has its name is not an older image; it is kept"
     assert caught.value.code == errors.CANNOT_WRITE
-    with open(os.path.join(place["path"], "12.head.CK", "ckpt.1", "pages.img"), "rb") as stream:
+    with open(os.path.join(store["path"], "12.head.CK", "ckpt.1", "pages.img"), "rb") as stream:
         assert stream.read() == b"older"
     assert os.listdir(draft.descriptor) == ["pages.img"]
     draft.discard()
     assert os.listdir(job_directory) == ["ckpt.1"]
 
 
-def test_file_of_the_same_name_is_not_replaced(job_directory, place):
-    path = os.path.join(place["path"], "12.head.CK", "ckpt.1")
+def test_file_of_the_same_name_is_not_replaced(job_directory, store):
+    path = os.path.join(store["path"], "12.head.CK", "ckpt.1")
     open(path, "w").close()
     draft = Draft(job_directory, "ckpt.1")
     with pytest.raises(HookError) as caught:
@@ -472,14 +472,14 @@ def publish(*arguments, **options):
 
 def content(job_directory):
     """What is in the job's directory (dict of what pages.img holds, or None, by name)."""
-    found = {}
+    contents = {}
     for name in os.listdir(job_directory):
         try:
             with open("/proc/self/fd/%d/%s/pages.img" % (job_directory, name), "rb") as stream:
-                found[name] = stream.read()
+                contents[name] = stream.read()
         except OSError:
-            found[name] = None
-    return found
+            contents[name] = None
+    return contents
 
 
 def listed(job_directory, **options):
@@ -644,16 +644,16 @@ def test_image_that_cannot_be_removed_is_hidden_and_swept_later(job_directory):
     assert listed(job_directory) == [("ckpt.2", 2)]
 
 
-def test_prune_in_a_directory_of_another_user(place, somebody):
+def test_prune_in_a_directory_of_another_user(store, somebody):
     if os.geteuid() != 0:
         pytest.skip("needs root: becomes another user")
-    os.chmod(place["path"], 0o755)
-    directory = location.open_job_directory(place, place["path"] + "/12.head.CK", create=True)
+    os.chmod(store["path"], 0o755)
+    directory = location.open_job_directory(store, store["path"] + "/12.head.CK", create=True)
     for generation in (1, 2):
         publish(directory, "ckpt.%d" % generation, generation)
     assert privilege.as_user(somebody, lambda: generations.prune_images(directory, "12.head", 1)) == []  # it cannot read them
     os.close(directory)
-    assert sorted(os.listdir(place["path"] + "/12.head.CK")) == ["ckpt.1", "ckpt.2"]
+    assert sorted(os.listdir(store["path"] + "/12.head.CK")) == ["ckpt.1", "ckpt.2"]
 
 
 # Two images of one second
@@ -667,15 +667,15 @@ def test_image_of_the_same_name_is_superseded(job_directory):
     assert descriptors() == before
 
 
-@pytest.mark.parametrize("there, mine", [(2, 2), (3, 2), (None, None), (1, None)])
-def test_image_of_the_same_name_that_is_not_older_is_kept(job_directory, there, mine):
-    publish(job_directory, "ckpt.1", there, b"there")
+@pytest.mark.parametrize("existing, mine", [(2, 2), (3, 2), (None, None), (1, None)])
+def test_image_of_the_same_name_that_is_not_older_is_kept(job_directory, existing, mine):
+    publish(job_directory, "ckpt.1", existing, b"existing")
     draft = drafted(job_directory, "ckpt.1", mine, b"mine")
     with pytest.raises(HookError) as caught:
         draft.publish()
     assert str(caught.value) == "cannot publish image ckpt.1: what has its name is not an older image; it is kept"
     draft.discard()
-    assert content(job_directory) == {"ckpt.1": b"there"}
+    assert content(job_directory) == {"ckpt.1": b"existing"}
 
 
 @pytest.mark.parametrize("number, why", [(22, "Invalid argument"), (38, "Function not implemented")])
@@ -886,39 +886,39 @@ def test_what_early_flushing_met_is_raised(job_directory, monkeypatch):
 
 
 def test_draft_is_not_removed_under_who_flushes_it(job_directory, monkeypatch):
-    there = []
+    listings = []
 
     def fsync(descriptor):
         time.sleep(0.3)
-        there.append(sorted(os.listdir(draft.descriptor)))
+        listings.append(sorted(os.listdir(draft.descriptor)))
 
     monkeypatch.setattr(location.os, "fsync", fsync)
     monkeypatch.setattr("torque_ckpt.store.draft._MUCH", 1)
     draft = drafted(job_directory, "ckpt.1", 1)
     draft.flush()
     draft.discard()
-    assert there == [["manifest.json", "pages.img"]] * 2
+    assert listings == [["manifest.json", "pages.img"]] * 2
     assert os.listdir(job_directory) == []
 
 
-def test_new_job_directory_is_flushed_in_its_parent(place, monkeypatch):
+def test_new_job_directory_is_flushed_in_its_parent(store, monkeypatch):
     flushed = []
     monkeypatch.setattr(location.os, "fsync", lambda descriptor: flushed.append(os.readlink("/proc/self/fd/%d" % descriptor)))
-    path = place["path"] + "/12.head.CK"
+    path = store["path"] + "/12.head.CK"
     for wanted in (1, 2, 2):  # the second time it could be pbs_mom's, who does not flush
-        os.close(location.open_job_directory(place, path, create=True))
-        assert flushed == [place["path"]] * wanted
+        os.close(location.open_job_directory(store, path, create=True))
+        assert flushed == [store["path"]] * wanted
         if wanted == 2:
             os.makedirs(path + "/ckpt.1", exist_ok=True)
 
 
 @pytest.mark.root
-def test_new_job_directory_of_pbs_mom_is_flushed_by_root(place, somebody, monkeypatch):
+def test_new_job_directory_of_pbs_mom_is_flushed_by_root(store, somebody, monkeypatch):
     flushed = []
     monkeypatch.setattr(location.os, "fsync", lambda descriptor: flushed.append(os.readlink("/proc/self/fd/%d" % descriptor)))
-    path = place["path"] + "/12.head.CK"
+    path = store["path"] + "/12.head.CK"
     os.mkdir(path)
     for wanted in (1, 1):
-        location.give_job_directory(place, path, somebody)
-        assert flushed == [place["path"]] * wanted
+        location.give_job_directory(store, path, somebody)
+        assert flushed == [store["path"]] * wanted
         os.makedirs(path + "/ckpt.1", exist_ok=True)

@@ -19,14 +19,14 @@ NODE = os.uname().nodename
 STAYS = "; it stays on node %s, and its job can be restarted nowhere else" % NODE
 
 
-class Ways:
-    """A node's store and the server's directory, with .way between them."""
+class Pair:
+    """A node's store and the server's directory; .remote (MountedServer) is how the node reaches the latter."""
 
     def __init__(self, top):
         self.node, self.server = os.path.join(top, "node", JOB), os.path.join(top, "server", JOB)
         os.makedirs(self.node)
         os.makedirs(self.server)
-        self.way = transfer.MountedServer(os.path.join(top, "server"))
+        self.remote = transfer.MountedServer(os.path.join(top, "server"))
 
     def make(self, epoch, content=b"pages", directory=None, generation=1):
         """Lay an image into the node's store; return its path."""
@@ -44,26 +44,26 @@ class Ways:
         return path
 
     def put(self, path, keep=2):
-        return transfer.copy_to_server(self.way, path, JOB, os.path.basename(path), keep)
+        return transfer.copy_to_server(self.remote, path, JOB, os.path.basename(path), keep)
 
     def get(self, epoch):
         name = "ckpt.12.head.%d" % epoch
-        return transfer.fetch_from_server(self.way, os.path.join(self.node, name), JOB, name)
+        return transfer.fetch_from_server(self.remote, os.path.join(self.node, name), JOB, name)
 
 
 @pytest.fixture
-def ways(open_directory):
-    return Ways(open_directory)
+def pair(open_directory):
+    return Pair(open_directory)
 
 
 def content(path):
     """All files beneath a path, with what they hold (dict)."""
-    found = {}
+    contents = {}
     for directory, _directories, names in os.walk(path):
         for name in names:
             with open(os.path.join(directory, name), "rb") as stream:
-                found[os.path.relpath(os.path.join(directory, name), path)] = stream.read()
-    return found
+                contents[os.path.relpath(os.path.join(directory, name), path)] = stream.read()
+    return contents
 
 
 def refused(work):
@@ -93,255 +93,255 @@ def test_outdated_by_generation():
 
 
 def test_what_is_no_image_is_left_to_scp(in_child, open_directory, monkeypatch):
-    said = os.path.join(open_directory, "said")
+    arguments = os.path.join(open_directory, "arguments")
     program = os.path.join(open_directory, "scp")
     with open(program, "w") as stream:
-        stream.write('#!/bin/sh\necho "$@" > %s\nexit 3\n' % said)
+        stream.write('#!/bin/sh\necho "$@" > %s\nexit 3\n' % arguments)
     os.chmod(program, 0o755)
     monkeypatch.setattr(copy, "SCP", program)
     ended = in_child(lambda: copy.main(["copy", "-rpB", "/spool/12.head.OU", "alice@head:/home/alice/job.o12"], "/nonexistent"))
     assert os.WEXITSTATUS(ended.status) == 3
-    assert content(open_directory)["said"] == b"-rpB /spool/12.head.OU alice@head:/home/alice/job.o12\n"
+    assert content(open_directory)["arguments"] == b"-rpB /spool/12.head.OU alice@head:/home/alice/job.o12\n"
 
 
 # To the server
 
-def test_image_goes_to_the_server(ways):
-    path = ways.make(7)
+def test_image_goes_to_the_server(pair):
+    path = pair.make(7)
     os.utime(path + "/pages-1.img", (1000, 2000))
-    assert ways.put(path) == sum(map(len, content(path).values()))
-    there = os.path.join(ways.server, "ckpt.12.head.7")
-    assert content(there) == content(path)
-    assert os.stat(there).st_mode & 0o777 == 0o700
-    assert os.stat(there + "/pages-1.img").st_mtime == 2000
+    assert pair.put(path) == sum(map(len, content(path).values()))
+    copied = os.path.join(pair.server, "ckpt.12.head.7")
+    assert content(copied) == content(path)
+    assert os.stat(copied).st_mode & 0o777 == 0o700
+    assert os.stat(copied + "/pages-1.img").st_mtime == 2000
 
 
-def test_image_that_is_there_already(ways):
+def test_image_that_is_there_already(pair):
     """A try whose answer pbs_mom did not get: the second one lays nothing into the first one's directory."""
-    path = ways.make(7)
-    ways.put(path)
-    before = content(ways.server)
-    ways.put(path)
-    assert content(ways.server) == before
+    path = pair.make(7)
+    pair.put(path)
+    before = content(pair.server)
+    pair.put(path)
+    assert content(pair.server) == before
 
 
-def test_name_that_another_image_has(ways):
-    path = ways.make(7)
-    other = ways.make(7, b"other", ways.server)
+def test_name_that_another_image_has(pair):
+    path = pair.make(7)
+    other = pair.make(7, b"other", pair.server)
     before = content(other)
-    code, sentence = refused(lambda: ways.put(path))
+    code, sentence = refused(lambda: pair.put(path))
     assert (code, sentence) == (
         CANNOT_WRITE, "image %s cannot be copied to %s: cannot publish image ckpt.12.head.7: what has its name is not an older image; "
-        "it is kept" % (path, ways.way.path) + STAYS)
-    assert content(other) == before and os.listdir(ways.server) == ["ckpt.12.head.7"]
+        "it is kept" % (path, pair.remote.path) + STAYS)
+    assert content(other) == before and os.listdir(pair.server) == ["ckpt.12.head.7"]
     assert content(path)
 
 
-def test_server_without_a_directory_for_the_job(ways):
-    path = ways.make(7)
-    os.rmdir(ways.server)
-    assert refused(lambda: ways.put(path)) == (
-        CANNOT_WRITE, "image %s cannot be copied to %s: No such file or directory" % (path, ways.way.path) + STAYS)
+def test_server_without_a_directory_for_the_job(pair):
+    path = pair.make(7)
+    os.rmdir(pair.server)
+    assert refused(lambda: pair.put(path)) == (
+        CANNOT_WRITE, "image %s cannot be copied to %s: No such file or directory" % (path, pair.remote.path) + STAYS)
 
 
-def test_directory_at_the_server_that_another_user_made_first(ways, somebody):
-    path = ways.make(7)
-    os.chown(ways.server, somebody.uid, somebody.gid)
-    assert refused(lambda: ways.put(path)) == (
+def test_directory_at_the_server_that_another_user_made_first(pair, somebody):
+    path = pair.make(7)
+    os.chown(pair.server, somebody.uid, somebody.gid)
+    assert refused(lambda: pair.put(path)) == (
         CANNOT_WRITE, "image %s cannot be copied to %s: its directory %s is another user's (%d); remove it" % (
-            path, ways.way.path, JOB, somebody.uid) + STAYS)
-    assert os.listdir(ways.server) == []
+            path, pair.remote.path, JOB, somebody.uid) + STAYS)
+    assert os.listdir(pair.server) == []
 
 
-def test_directory_at_the_server_that_a_stock_pbs_server_made(ways, somebody):
+def test_directory_at_the_server_that_a_stock_pbs_server_made(pair, somebody):
     """It is root's and sticky."""
-    path = ways.make(7)
-    os.chmod(ways.server, 0o1777)
-    for place in (path, ways.node):
-        for name in [""] + os.listdir(place):
-            os.chown(os.path.join(place, name), somebody.uid, somebody.gid)
-    assert privilege.as_user(somebody, lambda: ways.put(path)) > 0
-    assert os.listdir(ways.server) == ["ckpt.12.head.7"]
+    path = pair.make(7)
+    os.chmod(pair.server, 0o1777)
+    for directory in (path, pair.node):
+        for name in [""] + os.listdir(directory):
+            os.chown(os.path.join(directory, name), somebody.uid, somebody.gid)
+    assert privilege.as_user(somebody, lambda: pair.put(path)) > 0
+    assert os.listdir(pair.server) == ["ckpt.12.head.7"]
 
 
-def test_half_an_image(ways, monkeypatch):
+def test_half_an_image(pair, monkeypatch):
     """The second file fails: nothing is left that has a name, or that takes room."""
-    path, real = ways.make(7), transfer._copy_file
+    path, real = pair.make(7), transfer._copy_file
 
     def full(name, *directories):
         if name == schema.FILE:
             raise OSError(28, "No space left on device")
         real(name, *directories)
     monkeypatch.setattr(transfer, "_copy_file", full)
-    assert "No space left on device; it stays on node" in refused(lambda: ways.put(path))[1]
-    assert os.listdir(ways.server) == []
+    assert "No space left on device; it stays on node" in refused(lambda: pair.put(path))[1]
+    assert os.listdir(pair.server) == []
 
 
 @pytest.mark.parametrize("name", ["a b", "x;id", "-rf", "\u00e9"])
-def test_strange_file(ways, name):
-    path = ways.make(7)
+def test_strange_file(pair, name):
+    path = pair.make(7)
     open(os.path.join(path, name), "w").close()
-    code, sentence = refused(lambda: ways.put(path))
+    code, sentence = refused(lambda: pair.put(path))
     assert code == CANNOT_WRITE
     assert "%s is not copied: it is no image, it holds %s; nothing was done" % (path, ascii(name)) in sentence
 
 
-def test_no_manifest(ways):
-    path = ways.make(7)
+def test_no_manifest(pair):
+    path = pair.make(7)
     os.unlink(os.path.join(path, schema.FILE))
-    assert "it is no image, it has no manifest.json; nothing was done" in refused(lambda: ways.put(path))[1]
+    assert "it is no image, it has no manifest.json; nothing was done" in refused(lambda: pair.put(path))[1]
 
 
-def test_image_that_is_gone(ways):
-    path = ways.node + "/ckpt.12.head.7"
-    assert refused(lambda: ways.put(path)) == (
-        NO_INPUT, "image %s cannot be copied to %s: No such file or directory; nothing was done" % (path, ways.way.path))
+def test_image_that_is_gone(pair):
+    path = pair.node + "/ckpt.12.head.7"
+    assert refused(lambda: pair.put(path)) == (
+        NO_INPUT, "image %s cannot be copied to %s: No such file or directory; nothing was done" % (path, pair.remote.path))
 
 
-def test_newest_images_are_kept_on_both_sides(ways):
+def test_newest_images_are_kept_on_both_sides(pair):
     """On the node what the server has, and what is too old; what the server lacks stays."""
     for epoch in (5, 6, 7):
-        ways.put(ways.make(epoch))
-    assert sorted(os.listdir(ways.server)) == ["ckpt.12.head.6", "ckpt.12.head.7"]
-    assert os.listdir(ways.node) == ["ckpt.12.head.7"]  # pbs_mom removes that one
-    alone = ways.make(8)
-    os.mkdir(ways.node + "/kept")
-    ways.put(ways.make(9))
-    assert sorted(os.listdir(ways.node)) == ["ckpt.12.head.8", "ckpt.12.head.9", "kept"]
+        pair.put(pair.make(epoch))
+    assert sorted(os.listdir(pair.server)) == ["ckpt.12.head.6", "ckpt.12.head.7"]
+    assert os.listdir(pair.node) == ["ckpt.12.head.7"]  # pbs_mom removes that one
+    alone = pair.make(8)
+    os.mkdir(pair.node + "/kept")
+    pair.put(pair.make(9))
+    assert sorted(os.listdir(pair.node)) == ["ckpt.12.head.8", "ckpt.12.head.9", "kept"]
     assert content(alone)
 
 
-def test_newest_images_are_kept_where_the_clocks_of_nodes_differ(ways):
+def test_newest_images_are_kept_where_the_clocks_of_nodes_differ(pair):
     for generation, epoch in enumerate((90, 10, 20), 1):
-        ways.put(ways.make(epoch, generation=generation))
-    assert sorted(os.listdir(ways.server)) == ["ckpt.12.head.10", "ckpt.12.head.20"]
-    assert os.listdir(ways.node) == ["ckpt.12.head.20"]
+        pair.put(pair.make(epoch, generation=generation))
+    assert sorted(os.listdir(pair.server)) == ["ckpt.12.head.10", "ckpt.12.head.20"]
+    assert os.listdir(pair.node) == ["ckpt.12.head.20"]
 
 
-def test_image_that_does_not_tell_its_generation_is_left_alone(ways):
+def test_image_that_does_not_tell_its_generation_is_left_alone(pair):
     for epoch in (5, 6, 7):
-        ways.make(epoch, directory=ways.server)
-    os.unlink(ways.server + "/ckpt.12.head.5/manifest.json")
-    ways.put(ways.make(8))
-    assert sorted(os.listdir(ways.server)) == ["ckpt.12.head.5", "ckpt.12.head.7", "ckpt.12.head.8"]
+        pair.make(epoch, directory=pair.server)
+    os.unlink(pair.server + "/ckpt.12.head.5/manifest.json")
+    pair.put(pair.make(8))
+    assert sorted(os.listdir(pair.server)) == ["ckpt.12.head.5", "ckpt.12.head.7", "ckpt.12.head.8"]
 
 
 @pytest.mark.parametrize("name", ["zz", "manifest.json"])
-def test_pipe_in_an_image(ways, name):
+def test_pipe_in_an_image(pair, name):
     """Whoever opened it would wait for its other end, and pbs_mom and pbs_server for him."""
-    path = ways.make(7)
+    path = pair.make(7)
     if name == schema.FILE:
         os.unlink(os.path.join(path, name))
     os.mkfifo(os.path.join(path, name))
-    assert refused(lambda: ways.put(path)) == (
+    assert refused(lambda: pair.put(path)) == (
         CANNOT_WRITE, "image %s cannot be copied to %s: %s is not copied: it is no image, its %s is not a regular file; nothing was done"
-        % (path, ways.way.path, path, name) + STAYS)
-    assert os.listdir(ways.server) == []
+        % (path, pair.remote.path, path, name) + STAYS)
+    assert os.listdir(pair.server) == []
 
 
-def test_pipe_that_comes_after_the_look(ways, monkeypatch):
-    path = ways.make(7)
+def test_pipe_that_comes_after_the_look(pair, monkeypatch):
+    path = pair.make(7)
     monkeypatch.setattr(transfer, "_list_files", lambda *_image: os.mkfifo(path + "/zz") or [schema.FILE])
-    assert refused(lambda: ways.put(path)) == (
-        CANNOT_WRITE, "image %s cannot be copied to %s: Not a regular file" % (path, ways.way.path) + STAYS)
-    assert os.listdir(ways.server) == []
+    assert refused(lambda: pair.put(path)) == (
+        CANNOT_WRITE, "image %s cannot be copied to %s: Not a regular file" % (path, pair.remote.path) + STAYS)
+    assert os.listdir(pair.server) == []
 
 
-def test_pipe_at_the_server(ways):
-    path = ways.make(7)
-    ways.put(path)
+def test_pipe_at_the_server(pair):
+    path = pair.make(7)
+    pair.put(path)
     shutil.rmtree(path)
-    os.mkfifo(ways.server + "/ckpt.12.head.7/zz")
-    assert "cannot be fetched from %s: Not a regular file; restart the job" % ways.way.path in refused(lambda: ways.get(7))[1]
-    assert os.listdir(ways.node) == []
+    os.mkfifo(pair.server + "/ckpt.12.head.7/zz")
+    assert "cannot be fetched from %s: Not a regular file; restart the job" % pair.remote.path in refused(lambda: pair.get(7))[1]
+    assert os.listdir(pair.node) == []
 
 
-def test_what_a_copy_that_was_killed_has_left(ways):
+def test_what_a_copy_that_was_killed_has_left(pair):
     for owner in (NODE, "elsewhere"):
-        os.mkdir("%s/.ckpt.12.head.3@%s:4194305:1" % (ways.server, owner))
-    ways.put(ways.make(7))
-    assert sorted(os.listdir(ways.server)) == [".ckpt.12.head.3@elsewhere:4194305:1", "ckpt.12.head.7"]
+        os.mkdir("%s/.ckpt.12.head.3@%s:4194305:1" % (pair.server, owner))
+    pair.put(pair.make(7))
+    assert sorted(os.listdir(pair.server)) == [".ckpt.12.head.3@elsewhere:4194305:1", "ckpt.12.head.7"]
 
 
 # From the server
 
-def test_image_comes_back(ways):
-    path = ways.make(7)
+def test_image_comes_back(pair):
+    path = pair.make(7)
     before = content(path)
-    ways.put(path)
+    pair.put(path)
     shutil.rmtree(path)
-    os.chmod(ways.node, 0o1777)
-    assert ways.get(7) == sum(map(len, before.values()))
+    os.chmod(pair.node, 0o1777)
+    assert pair.get(7) == sum(map(len, before.values()))
     assert content(path) == before
-    assert os.stat(ways.node).st_mode & 0o7777 == 0o711
+    assert os.stat(pair.node).st_mode & 0o7777 == 0o711
     assert os.stat(path).st_mtime == os.stat(path + "/manifest.json").st_mtime
 
 
-def test_image_that_is_here(ways):
+def test_image_that_is_here(pair):
     """It need not be at the server: a copy may have failed before."""
-    path = ways.make(7)
+    path = pair.make(7)
     before = content(path)
-    assert ways.get(7) == 0
+    assert pair.get(7) == 0
     assert content(path) == before
 
 
-def test_damaged_image_that_is_here(ways):
-    path = ways.make(7)
+def test_damaged_image_that_is_here(pair):
+    path = pair.make(7)
     before = content(path)
-    ways.put(path)
+    pair.put(path)
     with open(path + "/pages-1.img", "r+b") as stream:
         stream.write(b"P")
-    assert ways.get(7) > 0
+    assert pair.get(7) > 0
     assert content(path) == before
-    assert os.listdir(ways.node) == ["ckpt.12.head.7"]
+    assert os.listdir(pair.node) == ["ckpt.12.head.7"]
 
 
-def test_damaged_image_that_is_the_only_one(ways):
-    path = ways.make(7)
+def test_damaged_image_that_is_the_only_one(pair):
+    path = pair.make(7)
     with open(path + "/pages-1.img", "r+b") as stream:
         stream.write(b"P")
     before = content(path)
-    code, sentence = refused(lambda: ways.get(7))
+    code, sentence = refused(lambda: pair.get(7))
     assert (code, sentence) == (
         NO_INPUT, "image ckpt.12.head.7 cannot be fetched from %s: No such file or directory; restart the job on the node that has it, or "
-        "choose an older image" % ways.way.path)
-    assert content(path) == before and os.listdir(ways.node) == ["ckpt.12.head.7"]
+        "choose an older image" % pair.remote.path)
+    assert content(path) == before and os.listdir(pair.node) == ["ckpt.12.head.7"]
 
 
-def test_half_an_image_comes_back(ways, monkeypatch):
-    path = ways.make(7)
-    ways.put(path)
+def test_half_an_image_comes_back(pair, monkeypatch):
+    path = pair.make(7)
+    pair.put(path)
     shutil.rmtree(path)
-    os.unlink(ways.server + "/ckpt.12.head.7/manifest.json")
-    code, sentence = refused(lambda: ways.get(7))
+    os.unlink(pair.server + "/ckpt.12.head.7/manifest.json")
+    code, sentence = refused(lambda: pair.get(7))
     assert code == NO_INPUT
     assert "it is no image, it has no manifest.json; nothing was done; restart the job on the node that has it" in sentence
-    assert os.listdir(ways.node) == []
+    assert os.listdir(pair.node) == []
 
 
-def test_no_directory_for_it(ways):
-    os.rmdir(ways.node)
-    assert refused(lambda: ways.get(7)) == (
+def test_no_directory_for_it(pair):
+    os.rmdir(pair.node)
+    assert refused(lambda: pair.get(7)) == (
         NO_INPUT, "image ckpt.12.head.7 cannot be fetched from %s: directory %s: No such file or directory; let the user have it in this "
-        "node's store (checkpoint_store_mode, checkpoint_store_users)" % (ways.way.path, ways.node))
+        "node's store (checkpoint_store_mode, checkpoint_store_users)" % (pair.remote.path, pair.node))
 
 
-def test_directory_of_another_user(ways, somebody):
-    os.chown(ways.node, somebody.uid, somebody.gid)
-    assert refused(lambda: ways.get(7)) == (
+def test_directory_of_another_user(pair, somebody):
+    os.chown(pair.node, somebody.uid, somebody.gid)
+    assert refused(lambda: pair.get(7)) == (
         NO_INPUT, "image ckpt.12.head.7 cannot be fetched from %s: directory %s is another user's (%d); remove it"
-        % (ways.way.path, ways.node, somebody.uid))
+        % (pair.remote.path, pair.node, somebody.uid))
 
 
 # The trial
 
-def test_trial(ways):
-    found = transfer.try_transfer(ways.way, ways.node, JOB)
-    assert found["bytes"] == 1 << 17 and found["seconds"] > 0
-    assert os.listdir(ways.node) == [] and os.listdir(ways.server) == []
+def test_trial(pair):
+    cost = transfer.try_transfer(pair.remote, pair.node, JOB)
+    assert cost["bytes"] == 1 << 17 and cost["seconds"] > 0
+    assert os.listdir(pair.node) == [] and os.listdir(pair.server) == []
 
 
-def test_trial_of_a_way_that_changes_images(ways, monkeypatch):
+def test_trial_of_a_connection_that_changes_images(pair, monkeypatch):
     real = transfer._copy_file
 
     def harm(name, source, target):
@@ -349,33 +349,34 @@ def test_trial_of_a_way_that_changes_images(ways, monkeypatch):
         with open(os.open(name, os.O_RDWR, dir_fd=target), "r+b") as stream:
             stream.write(b"\0" * 64)
     monkeypatch.setattr(transfer, "_copy_file", harm)
-    code, sentence = refused(lambda: transfer.try_transfer(ways.way, ways.node, JOB))
-    assert (code, sentence.partition(" ")[2]) == (DATA, "came back from %s as another file than it went; look at the disks" % ways.way.path)
-    assert os.listdir(ways.node) == []
+    code, sentence = refused(lambda: transfer.try_transfer(pair.remote, pair.node, JOB))
+    assert (code, sentence.partition(" ")[2]) == (
+        DATA, "came back from %s as another file than it went; look at the disks" % pair.remote.path)
+    assert os.listdir(pair.node) == []
 
 
 # sftp: how it is told, as far as no server is needed
 
-def test_server_that_cannot_be_reached(ways, monkeypatch, open_directory):
+def test_server_that_cannot_be_reached(pair, monkeypatch, open_directory):
     config = os.path.join(open_directory, "ssh_config")
     with open(config, "w") as stream:
         stream.write("Host *\n  Port 1\n  BatchMode yes\n")
-    path = ways.make(7)
-    way = transfer.find_server("", config, "alice@127.0.0.1")
-    assert refused(lambda: transfer.copy_to_server(way, path, JOB, "ckpt.12.head.7", 2)) == (
+    path = pair.make(7)
+    remote = transfer.find_server("", config, "alice@127.0.0.1")
+    assert refused(lambda: transfer.copy_to_server(remote, path, JOB, "ckpt.12.head.7", 2)) == (
         CANNOT_WRITE, "image %s cannot be copied to 127.0.0.1: ssh: connect to host 127.0.0.1 port 1: Connection refused" % path + STAYS)
     assert content(path)
 
 
-def test_server_that_does_not_answer(ways, monkeypatch, open_directory, program):
+def test_server_that_does_not_answer(pair, monkeypatch, open_directory, program):
     monkeypatch.setattr(transfer, "PATIENCE", 1)
     config = os.path.join(open_directory, "ssh_config")
     with open(config, "w") as stream:
         stream.write("Host *\n  BatchMode yes\n  ProxyCommand %s\n"
                      % program("echo $$ >> %s/pids\nexec sleep 1000\n" % open_directory, "p"))
-    path = ways.make(7)
-    way = transfer.find_server("", config, "alice@head")
-    assert refused(lambda: transfer.copy_to_server(way, path, JOB, "ckpt.12.head.7", 2)) == (
+    path = pair.make(7)
+    remote = transfer.find_server("", config, "alice@head")
+    assert refused(lambda: transfer.copy_to_server(remote, path, JOB, "ckpt.12.head.7", 2)) == (
         CANNOT_WRITE, "image %s cannot be copied to head: sftp did nothing for 1 seconds and was ended" % path + STAYS)
     assert content(path)
     pid, = open(open_directory + "/pids").read().split()
