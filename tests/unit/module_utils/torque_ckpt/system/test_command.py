@@ -41,9 +41,9 @@ def test_run_gives_the_program_the_descriptors_named_and_no_others(in_child, pro
             os.set_inheritable(descriptor, True)
         return [opened[1], command.run([path], 10, inherited=[opened[1]])[1].splitlines()]
     named, lines = in_child(work).result
-    found = dict(line.split(" ", 1) for line in lines)
-    assert found[str(named)] == "/dev/zero"
-    assert "/" not in found.values() and "/usr" not in found.values()
+    targets = dict(line.split(" ", 1) for line in lines)
+    assert targets[str(named)] == "/dev/zero"
+    assert "/" not in targets.values() and "/usr" not in targets.values()
 
 
 def test_run_keeps_the_end_of_a_long_output(program):
@@ -58,9 +58,9 @@ def test_run_gives_the_program_the_signals_a_shell_expects(in_child):
         supervisor.block_signals()
         return command.run(["/bin/cat", "/proc/self/status"], 10)[1]
     text = in_child(work).result
-    found = dict(line.split(":\t", 1) for line in text.splitlines())
-    assert int(found["SigBlk"], 16) == 0
-    assert int(found["SigIgn"], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
+    fields = dict(line.split(":\t", 1) for line in text.splitlines())
+    assert int(fields["SigBlk"], 16) == 0
+    assert int(fields["SigIgn"], 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
 
 
 @pytest.mark.parametrize("text", ["exec sleep 60", "trap '' TERM INT HUP; while :; do echo on; sleep 0.01; done"])

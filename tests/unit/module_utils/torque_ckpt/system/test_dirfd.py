@@ -7,26 +7,26 @@ from torque_ckpt.system.dirfd import DIRECTORY, list_directory
 
 @pytest.fixture
 def opened(tmp_path):
-    place = tmp_path / "place"
-    place.mkdir()
-    descriptor = os.open(str(place), DIRECTORY)
-    yield descriptor, place
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    descriptor = os.open(str(directory), DIRECTORY)
+    yield descriptor, directory
     os.close(descriptor)
 
 
 def test_names_are_those_of_now(opened):
     """That btrfs shows them is seen in the integration tests."""
-    descriptor, place = opened
+    descriptor, directory = opened
     assert list_directory(descriptor) == []
-    (place / "one").touch()
+    (directory / "one").touch()
     assert list_directory(descriptor) == ["one"]
-    (place / "two").touch()
+    (directory / "two").touch()
     assert sorted(list_directory(descriptor)) == ["one", "two"]
 
 
 def test_directory_that_is_gone(opened):
-    descriptor, place = opened
-    place.rmdir()
+    descriptor, directory = opened
+    directory.rmdir()
     assert list_directory(descriptor) == []
 
 

@@ -71,8 +71,8 @@ def test_every_hook_looks(code, name, arguments, end):
 @pytest.mark.parametrize("path, safe", [("", False), ("/torque_ckpt", False), ("/..", True)])
 def test_sticky_directory_is_safe_above_the_code_only(code, path, safe):
     os.chmod(code + path, 0o1777)
-    found = ask(code, "run", ["/bin/true"])
-    assert (found == refusal(os.path.normpath(code + path))) != safe
+    answer = ask(code, "run", ["/bin/true"])
+    assert (answer == refusal(os.path.normpath(code + path))) != safe
 
 
 @pytest.mark.root
@@ -99,8 +99,8 @@ def test_descriptors():
             for target in (3, 10, 15, 17, 40):
                 os.dup2(0, target)
             environment.close_descriptors()
-            there = [name for name in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + name)]
-            os._exit(0 if (there, os.readlink("/proc/self/fd/1")) == (["0", "1", "2"], os.devnull) else 3)
+            descriptors = [name for name in os.listdir("/proc/self/fd") if os.path.exists("/proc/self/fd/" + name)]
+            os._exit(0 if (descriptors, os.readlink("/proc/self/fd/1")) == (["0", "1", "2"], os.devnull) else 3)
         finally:
             os._exit(4)
     assert os.waitpid(pid, 0)[1] == 0

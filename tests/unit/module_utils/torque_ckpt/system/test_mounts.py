@@ -15,8 +15,8 @@ TABLE = mounts.read_mounts(b"""\
     ("/srv", "/", "ext4"), ("/sharedx/ckpt", "/", "ext4"), ("/shared", "/shared", "tmpfs"),
     ("/shared/my store/x", "/shared/my store", "nfs4")])
 def test_on_which_mount_a_path_lies(path, point, kind):
-    found = mounts.find_mount(path, TABLE)
-    assert (found.point, found.type) == (point, kind)
+    mount = mounts.find_mount(path, TABLE)
+    assert (mount.point, mount.type) == (point, kind)
 
 
 def test_mount_in_full():
@@ -25,5 +25,5 @@ def test_mount_in_full():
 
 
 def test_this_node():
-    found = mounts.read_mounts()
-    assert found["/proc"].type == "proc" and "/" in found
+    mounted = mounts.read_mounts()
+    assert mounted["/proc"].type == "proc" and "/" in mounted

@@ -12,26 +12,26 @@ def mine():
 
 
 def test_only_its_descriptor_leads_there(open_directory, somebody):
-    place = private_dir.PrivateDirectory(open_directory + "/run", somebody)
+    private = private_dir.PrivateDirectory(open_directory + "/run", somebody)
     parent = open_directory + "/run/private"
     assert os.stat(parent).st_mode & 0o7777 == 0o700 and os.stat(parent).st_uid == os.geteuid()
-    assert os.fstat(place.descriptor).st_mode & 0o7777 == 0o700 and os.fstat(place.descriptor).st_uid == somebody.uid
+    assert os.fstat(private.descriptor).st_mode & 0o7777 == 0o700 and os.fstat(private.descriptor).st_uid == somebody.uid
 
     def work():
-        os.close(os.open("core.img", os.O_WRONLY | os.O_CREAT, dir_fd=place.descriptor))
+        os.close(os.open("core.img", os.O_WRONLY | os.O_CREAT, dir_fd=private.descriptor))
         try:
             return os.listdir(parent)
         except PermissionError:
-            return os.listdir(place.descriptor)
+            return os.listdir(private.descriptor)
     assert privilege.as_user(somebody, work) == (["core.img"] if os.geteuid() == 0 else [mine()])
-    place.remove()
+    private.remove()
     assert os.listdir(parent) == []
 
 
 @pytest.mark.root
 def test_what_root_took_over_cannot_be_opened_for_writing(open_directory, somebody):
     """Not even by a descriptor that somebody else's process has open for reading."""
-    place = private_dir.PrivateDirectory(open_directory + "/run", somebody)
+    private = private_dir.PrivateDirectory(open_directory + "/run", somebody)
     outside = open_directory + "/pages"
     open(outside, "w").close()
     os.chmod(outside, 0o640)
@@ -43,32 +43,32 @@ def test_what_root_took_over_cannot_be_opened_for_writing(open_directory, somebo
             return error.strerror
 
     def work():
-        descriptor = os.open("core.img", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=place.descriptor)
+        descriptor = os.open("core.img", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=private.descriptor)
         os.write(descriptor, b"verified")
         os.close(descriptor)
-        os.symlink(outside, "pages-1.img", dir_fd=place.descriptor)
-        reading = os.open("core.img", os.O_RDONLY, dir_fd=place.descriptor)
+        os.symlink(outside, "pages-1.img", dir_fd=private.descriptor)
+        reading = os.open("core.img", os.O_RDONLY, dir_fd=private.descriptor)
         again = "/proc/self/fd/%d" % reading
         before = attempt(lambda: os.close(os.open(again, os.O_RDWR)))
         private_dir.ask_to_take_over()
         return [before, attempt(lambda: os.open(again, os.O_RDWR)), attempt(lambda: os.chmod(again, 0o666)),
-                attempt(lambda: os.unlink("core.img", dir_fd=place.descriptor)),
-                attempt(lambda: os.open("new", os.O_WRONLY | os.O_CREAT, dir_fd=place.descriptor)),
-                attempt(lambda: os.rename("core.img", "new", src_dir_fd=place.descriptor, dst_dir_fd=place.descriptor)),
+                attempt(lambda: os.unlink("core.img", dir_fd=private.descriptor)),
+                attempt(lambda: os.open("new", os.O_WRONLY | os.O_CREAT, dir_fd=private.descriptor)),
+                attempt(lambda: os.rename("core.img", "new", src_dir_fd=private.descriptor, dst_dir_fd=private.descriptor)),
                 os.read(reading, 100).decode(), privilege.ask_root("something else")]
     denied, forbidden = "Permission denied", "Operation not permitted"
-    assert privilege.as_user(somebody, work, answer=place.build_answer(lambda question: "answer to " + question)) == [
+    assert privilege.as_user(somebody, work, answer=private.build_answer(lambda question: "answer to " + question)) == [
         "None", denied, forbidden, denied, denied, denied, "verified", "answer to something else"]
     assert os.stat(outside).st_mode & 0o777 == 0o640
-    place.remove()
+    private.remove()
     assert os.listdir(open_directory + "/run/private") == []
 
 
 def test_room(open_directory, somebody):
-    place = private_dir.PrivateDirectory(open_directory + "/run", somebody)
-    there = os.statvfs(open_directory)
-    assert abs(place.get_free_space() - there.f_bavail * there.f_frsize) < 1 << 28
-    place.remove()
+    private = private_dir.PrivateDirectory(open_directory + "/run", somebody)
+    file_system = os.statvfs(open_directory)
+    assert abs(private.get_free_space() - file_system.f_bavail * file_system.f_frsize) < 1 << 28
+    private.remove()
 
 
 def test_what_killed_hooks_left_is_removed(open_directory, somebody, free_pid):
@@ -77,15 +77,15 @@ def test_what_killed_hooks_left_is_removed(open_directory, somebody, free_pid):
     for name in leftovers + [mine() + "0"]:
         os.mkdir(open_directory + "/run/private/" + name)
         os.symlink("/etc/passwd", open_directory + "/run/private/" + name + "/core.img")
-    place = private_dir.PrivateDirectory(open_directory + "/run", somebody)
+    private = private_dir.PrivateDirectory(open_directory + "/run", somebody)
     assert os.listdir(open_directory + "/run/private") == [mine()]
-    place.remove()
+    private.remove()
     assert os.path.exists("/etc/passwd")
 
 
-def test_place_of_a_hook_that_lives_stays(open_directory, somebody, start_job):
-    there = processes.read_process(start_job().leader)
-    name = "%d.%d" % (there.pid, there.start)
+def test_directory_of_a_hook_that_lives_stays(open_directory, somebody, start_job):
+    leader = processes.read_process(start_job().leader)
+    name = "%d.%d" % (leader.pid, leader.start)
     os.makedirs(open_directory + "/run/private/" + name, mode=0o700)
     os.chmod(open_directory + "/run/private", 0o700)
     private_dir.PrivateDirectory(open_directory + "/run", somebody).remove()
@@ -111,16 +111,16 @@ def test_place_that_cannot_be_made(open_directory, somebody):
         "remove it, the next hook makes it anew; nothing was done" % open_directory)
 
 
-def test_what_killed_hooks_left_is_swept_without_a_new_place(open_directory, somebody, free_pid):
+def test_what_killed_hooks_left_is_swept_without_a_new_directory(open_directory, somebody, free_pid):
     private_dir.remove_abandoned(open_directory + "/none")
-    place = private_dir.PrivateDirectory(open_directory + "/run", somebody)
+    private = private_dir.PrivateDirectory(open_directory + "/run", somebody)
     parent = open_directory + "/run/private"
     os.mkdir(parent + "/%d.7" % free_pid)
     with open(parent + "/%d.7/pages-1.img" % free_pid, "w") as stream:
         stream.write("memory")
     private_dir.remove_abandoned(open_directory + "/run")
     assert os.listdir(parent) == [mine()]
-    place.remove()
+    private.remove()
 
 
 def test_directory_that_is_somebody_elses_is_not_swept(open_directory, free_pid):

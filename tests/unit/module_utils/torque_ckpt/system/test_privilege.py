@@ -33,8 +33,8 @@ def test_account_has_what_the_database_has():
 
 def test_account_with_a_group():
     group = next(entry for entry in grp.getgrall() if entry.gr_gid != pwd.getpwnam("nobody").pw_gid)
-    found = privilege.find_user("nobody", group.gr_name)
-    assert (found.uid, found.gid) == (pwd.getpwnam("nobody").pw_uid, group.gr_gid)
+    user = privilege.find_user("nobody", group.gr_name)
+    assert (user.uid, user.gid) == (pwd.getpwnam("nobody").pw_uid, group.gr_gid)
 
 
 def test_account_that_is_not_known():
@@ -126,12 +126,12 @@ def test_as_user_asks_root(somebody):
         return [os.geteuid(), question]
 
     def work():
-        found = [privilege.ask_root({"a": "line\nbreak"}), privilege.ask_root("x" * 200000)]
+        answers = [privilege.ask_root({"a": "line\nbreak"}), privilege.ask_root("x" * 200000)]
         try:
             privilege.ask_root("no")
         except HookError as error:
-            found.append([error.code, str(error)])
-        return found
+            answers.append([error.code, str(error)])
+        return answers
     assert privilege.as_user(somebody, work, answer=answer) == [
         [os.geteuid(), {"a": "line\nbreak"}], [os.geteuid(), "x" * 200000], [errors.REFUSED, "not to you"]]
     assert asked == [(os.getpid(), question) for question in ({"a": "line\nbreak"}, "x" * 200000, "no")]
@@ -173,17 +173,17 @@ def test_as_user_has_the_users_groups_and_none_of_roots(in_child, somebody):
 
 @pytest.mark.root
 def test_as_user_has_no_capabilities(somebody):
-    found = capabilities(privilege.as_user(somebody, status_text))
-    assert [found[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [0, 0, 0, 0]
+    masks = capabilities(privilege.as_user(somebody, status_text))
+    assert [masks[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [0, 0, 0, 0]
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("kept", [(CAP_KILL,), (CAP_NET_BIND_SERVICE, CAP_KILL)])
-def test_as_user_has_exactly_the_capabilities_it_was_given_and_so_has_its_program(somebody, kept):
-    mask = sum(1 << capability for capability in kept)
-    own, program = privilege.as_user(somebody, lambda: [status_text(), command.run(["/bin/cat", "/proc/self/status"], 10)[1]], kept)
-    for found in (capabilities(own), capabilities(program)):
-        assert [found[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [mask] * 4
+@pytest.mark.parametrize("granted", [(CAP_KILL,), (CAP_NET_BIND_SERVICE, CAP_KILL)])
+def test_as_user_has_exactly_the_capabilities_it_was_given_and_so_has_its_program(somebody, granted):
+    mask = sum(1 << capability for capability in granted)
+    own, program = privilege.as_user(somebody, lambda: [status_text(), command.run(["/bin/cat", "/proc/self/status"], 10)[1]], granted)
+    for masks in (capabilities(own), capabilities(program)):
+        assert [masks[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [mask] * 4
     assert "Uid:\t%s\n" % "\t".join([str(somebody.uid)] * 4) in program
 
 
@@ -191,8 +191,8 @@ def test_as_user_has_exactly_the_capabilities_it_was_given_and_so_has_its_progra
 @pytest.mark.skipif(not capabilities(status_text())["Prm"] >> privilege.CAP_CHECKPOINT_RESTORE & 1,
                     reason="needs root: with CAP_CHECKPOINT_RESTORE (kernel 5.9)")
 def test_as_user_with_a_capability_of_the_upper_word(somebody):
-    found = capabilities(privilege.as_user(somebody, status_text, (privilege.CAP_CHECKPOINT_RESTORE, CAP_KILL)))
-    assert [found[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [1 << privilege.CAP_CHECKPOINT_RESTORE | 1 << CAP_KILL] * 4
+    masks = capabilities(privilege.as_user(somebody, status_text, (privilege.CAP_CHECKPOINT_RESTORE, CAP_KILL)))
+    assert [masks[name] for name in ("Inh", "Prm", "Eff", "Amb")] == [1 << privilege.CAP_CHECKPOINT_RESTORE | 1 << CAP_KILL] * 4
 
 
 @pytest.mark.root
@@ -203,9 +203,9 @@ def test_as_user_with_a_capability_that_there_is_not(somebody):
     assert caught.value.code == errors.SYSTEM
 
 
-def keep_only(*kept):
+def keep_only(*granted):
     """Give up all other capabilities, though this process stays root's."""
-    mask = sum(1 << capability for capability in kept)
+    mask = sum(1 << capability for capability in granted)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     assert ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)) == 0
 

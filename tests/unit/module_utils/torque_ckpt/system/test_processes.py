@@ -123,25 +123,25 @@ def test_tree_has_all_descendants_parents_first(in_child):
             with open("/proc/%d/task/%d/children" % (pids[-1], pids[-1])) as stream:
                 pids.extend(int(pid) for pid in stream.read().split())
         return [pids, processes.list_tree(os.getpid()), processes.list_tree(pids[2])]
-    pids, found, branch = in_child(work).result
+    pids, tree, branch = in_child(work).result
     assert len(pids) == 4
-    assert found == pids
+    assert tree == pids
     assert branch == pids[2:]
 
 
 def test_tree_of_two_branches_has_all(start_job):
     job = start_job(programs=["/bin/sh"] * 3)
-    found = processes.list_tree(job.leader)
-    assert found[0] == job.leader
-    assert sorted(found[1:]) == sorted(job.pids)
+    tree = processes.list_tree(job.leader)
+    assert tree[0] == job.leader
+    assert sorted(tree[1:]) == sorted(job.pids)
 
 
 def test_mark(start_job, free_pid):
-    found = processes.read_process(start_job().pids[0])
-    assert processes.get_mark(found) == [found.pid, found.start]
+    process = processes.read_process(start_job().pids[0])
+    assert processes.get_mark(process) == [process.pid, process.start]
     assert processes.get_mark() == processes.get_mark(processes.read_process(os.getpid()))
-    assert processes.find_marked([found.pid, found.start]).pid == found.pid
-    assert processes.find_marked([found.pid, found.start + 1]) is None
+    assert processes.find_marked([process.pid, process.start]).pid == process.pid
+    assert processes.find_marked([process.pid, process.start + 1]) is None
     assert processes.find_marked([free_pid, 1]) is None
 
 
@@ -221,9 +221,9 @@ def test_signal_leaves_no_descriptor(start_job):
 
 def test_family_is_the_tree(start_job):
     job = start_job(programs=["/bin/sh"] * 2)
-    found = processes.list_family(processes.read_process(job.leader))
-    assert [member.pid for member in found] == processes.list_tree(job.leader)
-    assert [member.ppid for member in found[1:]] == [job.leader] * 2
+    family = processes.list_family(processes.read_process(job.leader))
+    assert [member.pid for member in family] == processes.list_tree(job.leader)
+    assert [member.ppid for member in family[1:]] == [job.leader] * 2
 
 
 def test_family_of_a_process_that_has_gone(start_job):
