@@ -33,9 +33,9 @@ def as_root(monkeypatch):
 @pytest.fixture
 def lines(monkeypatch):
     """What went to the system log (list of str)."""
-    found = []
-    monkeypatch.setattr(syslog, "syslog", found.append)
-    return found
+    logged = []
+    monkeypatch.setattr(syslog, "syslog", logged.append)
+    return logged
 
 
 def text(settings):
@@ -44,7 +44,7 @@ def text(settings):
 
 def samples(written):
     """Parse Prometheus' text format strictly; return {name: {labels (tuple of pairs): value}}."""
-    found, kinds = {}, {}
+    values, kinds = {}, {}
     assert written.endswith("\n")
     for line in written.splitlines():
         head = re.fullmatch(r"# (HELP|TYPE) ([a-z_]+) (.+)", line)
@@ -58,33 +58,33 @@ def samples(written):
         name, labels, value = sample.groups()
         assert name in kinds and (kinds[name] != "counter" or name.endswith("_total")), line
         key = tuple(re.findall(r'([a-z_]+)="((?:[^"\\]|\\.)*)"', labels))
-        assert key not in found.setdefault(name, {}), line
-        found[name][key] = float(value)
-    return found
+        assert key not in values.setdefault(name, {}), line
+        values[name][key] = float(value)
+    return values
 
 
 def test_counters_go_on_from_call_to_call(settings):
     for _time in range(3):
         assert metrics.count_call(settings, "checkpoint", HELD)
     metrics.count_call(settings, "checkpoint", dict(HELD, outcome="continued", frozen_seconds=0.5))
-    found = samples(text(settings))
+    values = samples(text(settings))
     engine = (("engine", "criu"),)
-    assert found["ckpt_torque_checkpoints_total"] == {engine + (("outcome", "held"),): 3, engine + (("outcome", "continued"),): 1}
-    assert found["ckpt_torque_written_bytes_total"] == {engine: 4000}
-    assert found["ckpt_torque_checkpoint_seconds_total"] == {engine: 6}
-    assert found["ckpt_torque_frozen_seconds_total"] == {engine: 1.25}
-    assert found["ckpt_torque_frozen_seconds_last"] == {engine: 0.5}
-    assert found["ckpt_torque_phase_seconds_total"] == {(("hook", "checkpoint"), ("phase", "dump")): 1,
-                                                        (("hook", "checkpoint"), ("phase", "publish")): 4}
-    assert abs(found["ckpt_torque_last_success_timestamp_seconds"][(("hook", "checkpoint"),)] - time.time()) < 60
+    assert values["ckpt_torque_checkpoints_total"] == {engine + (("outcome", "held"),): 3, engine + (("outcome", "continued"),): 1}
+    assert values["ckpt_torque_written_bytes_total"] == {engine: 4000}
+    assert values["ckpt_torque_checkpoint_seconds_total"] == {engine: 6}
+    assert values["ckpt_torque_frozen_seconds_total"] == {engine: 1.25}
+    assert values["ckpt_torque_frozen_seconds_last"] == {engine: 0.5}
+    assert values["ckpt_torque_phase_seconds_total"] == {(("hook", "checkpoint"), ("phase", "dump")): 1,
+                                                         (("hook", "checkpoint"), ("phase", "publish")): 4}
+    assert abs(values["ckpt_torque_last_success_timestamp_seconds"][(("hook", "checkpoint"),)] - time.time()) < 60
 
 
 def test_restarts_are_counted_by_themselves(settings):
     metrics.count_call(settings, "restart", {"outcome": "restarted", "bytes": 10, "seconds": 0.5, "phases": {"verify": 0.1}})
-    found = samples(text(settings))
-    assert found["ckpt_torque_restarts_total"] == {(("engine", "criu"), ("outcome", "restarted")): 1}
-    assert found["ckpt_torque_restored_bytes_total"] == {(("engine", "criu"),): 10}
-    assert "ckpt_torque_written_bytes_total" not in found
+    values = samples(text(settings))
+    assert values["ckpt_torque_restarts_total"] == {(("engine", "criu"), ("outcome", "restarted")): 1}
+    assert values["ckpt_torque_restored_bytes_total"] == {(("engine", "criu"),): 10}
+    assert "ckpt_torque_written_bytes_total" not in values
 
 
 def test_every_exit_code_has_a_cause_of_its_own():
@@ -99,10 +99,10 @@ def test_every_exit_code_has_a_cause_of_its_own():
     (errors.TEMPORARY, "temporary"), (errors.REFUSED, "refused"), (errors.CONFIG, "configuration"), (99, "other")])
 def test_failures_by_cause(settings, code, cause):
     metrics.count_call(settings, "restart", dict(FAILED, code=code))
-    found = samples(text(settings))
-    assert found["ckpt_torque_failures_total"] == {(("hook", "restart"), ("cause", cause)): 1}
-    assert found["ckpt_torque_restarts_total"] == {(("engine", "criu"), ("outcome", "failed")): 1}
-    assert "ckpt_torque_last_success_timestamp_seconds" not in found
+    values = samples(text(settings))
+    assert values["ckpt_torque_failures_total"] == {(("hook", "restart"), ("cause", cause)): 1}
+    assert values["ckpt_torque_restarts_total"] == {(("engine", "criu"), ("outcome", "failed")): 1}
+    assert "ckpt_torque_last_success_timestamp_seconds" not in values
 
 
 def test_no_label_holds_a_job(settings):
@@ -158,7 +158,7 @@ def test_readers_never_see_half_a_file(settings):
         metrics.count_call(settings, "checkpoint", HELD)
     over.set()
     reader.join()
-    assert seen and all("ckpt_torque_checkpoints_total" in found for found in seen)
+    assert seen and all("ckpt_torque_checkpoints_total" in values for values in seen)
 
 
 def test_off_by_default(settings):

@@ -23,9 +23,9 @@ def clean(monkeypatch):
 @pytest.fixture
 def lines(monkeypatch):
     """What went to the system log (list of str); it is kept out of the machine's own."""
-    found = []
-    monkeypatch.setattr(system_log, "syslog", found.append)
-    return found
+    logged = []
+    monkeypatch.setattr(system_log, "syslog", logged.append)
+    return logged
 
 
 def raising(error):
@@ -215,20 +215,20 @@ def test_failure_that_was_told_is_not_told_again(lines, capsys):
 
 
 def test_counted_with_the_configuration_only(lines, monkeypatch):
-    found = []
-    monkeypatch.setattr(metrics, "count_call", lambda *arguments: found.append(arguments))
+    counted = []
+    monkeypatch.setattr(metrics, "count_call", lambda *arguments: counted.append(arguments))
     reporting = report.Report("checkpoint", "12.head")
     reporting.log_success(outcome="held", engine="criu")
-    assert found == []
+    assert counted == []
     reporting.settings = {"engine": "criu"}
     reporting.log_failure(errors.DATA, "no")
     facts = {"job": "12.head", "outcome": "failed", "code": 65, "sentence": "no", "phases": {}}
-    assert found == [({"engine": "criu"}, "checkpoint", facts)]
+    assert counted == [({"engine": "criu"}, "checkpoint", facts)]
 
 
-@pytest.mark.parametrize("found, wanted", [
+@pytest.mark.parametrize("manifest, wanted", [
     ({}, {}), ({"lost": [], "bytes": 7}, {}), ({"lost": ["2 sockets", "1 zombie"]}, {"lost": "2 sockets, 1 zombie"}),
     ({"lost": [], "compression": "lz4", "plain_bytes": 7}, {"compression": "lz4", "plain_bytes": 7}),
     ({"lost": ["1 zombie"], "compression": "lz4", "plain_bytes": 7}, {"lost": "1 zombie", "compression": "lz4", "plain_bytes": 7})])
-def test_what_is_said_of_an_image(found, wanted):
-    assert report.describe_image(found) == wanted
+def test_what_is_said_of_an_image(manifest, wanted):
+    assert report.describe_image(manifest) == wanted
