@@ -9,7 +9,8 @@ SERIES = [{"name": "a", "variants": [OLD, NEW]}, {"name": "b", "variants": [{"fr
 
 
 @pytest.mark.parametrize("version, entries", [
-    ("2.3.9", []), ("2.4.0", [OLD]), ("2.5.13", [OLD]), ("2.6", []), (2.5, [OLD]), ("4.2.10", []), ("6.1.0", [NEW]), ("6.1.3.h3", [NEW]), ("6.1.3.h4", [])])
+    ("2.3.9", []), ("2.4.0", [OLD]), ("2.5.13", [OLD]), ("2.6", []), (2.5, [OLD]), ("4.2.10", []),
+    ("6.1.0", [NEW]), ("6.1.3.h3", [NEW]), ("6.1.3.h4", [])])
 def test_ranges(version, entries):
     assert build.for_version([OLD, NEW], version) == entries
 
