@@ -44,6 +44,7 @@ def test_restart_hook_of_this_job(tmp_path, begin):
     process = begin("4711", "12.head", "alice", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1")
     assert ongoing_restart.find_restart_hook(str(tmp_path / "restart"), "12.head").pid == process.pid
     process.kill()
+    assert waiting.wait_until(lambda: processes.read_process(process.pid).state == "Z", 10)
     assert ongoing_restart.find_restart_hook(str(tmp_path / "restart"), "12.head") is None  # not reaped yet
 
 
