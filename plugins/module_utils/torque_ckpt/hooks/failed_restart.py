@@ -93,14 +93,17 @@ def comment_job(job_id, sentence):
 
 
 def hold_job(records, call, error, report):
-    """Have the job of this restart hook held. Returns only when the server refuses that; held, the hook is killed.
+    """Have the job of this restart hook held. Returns only when the server refuses that, or pbs_mom is gone; held, the hook is killed.
 
     :param records: records.Records of the job
     :param call: contract.Call
     :param error: why the restart failed (HookError); if that is temporary, the job is queued again then
     :param report: report.Report of this call
     """
-    commands = Commands(find_commands(), _CONSEQUENCE)
+    directory = find_commands()
+    if directory is None:  # pbs_mom has ended since is_needed()
+        return
+    commands = Commands(directory, _CONSEQUENCE)
     report.log_failure(error.code, error.sentence)
     error.reported = True
     records.write(FAILED, {"hook": processes.get_mark(), "name": call.name})

@@ -252,3 +252,13 @@ def test_name_that_is_taken(site, free_pid, monkeypatch):
         failed_restart.take_over_job(job, {"hook": [free_pid, 1], "name": "ckpt.12.head.1"}, seal.build_answer(job.keys, call, job.user))
     assert str(caught.value) == "cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept"
     assert site.content() == before
+
+
+def test_no_hold_when_pbs_mom_has_ended_meanwhile(monkeypatch, tmp_path):
+    monkeypatch.setattr(failed_restart, "find_commands", lambda: None)
+    monkeypatch.setattr(syslog, "log_event", lambda *_hook, **_facts: None)
+    call = contract.parse_restart(["-", "12.head", "user", "-", "/store/12.head.CK", "ckpt.12.head.1"])
+    error = HookError(errors.DATA, "it is damaged")
+    failed_restart.hold_job(Records(str(tmp_path), "12.head"), call, error, Report("restart", "12.head"))
+    assert not error.reported
+    assert list(tmp_path.iterdir()) == []
