@@ -1,9 +1,13 @@
 """The command line of torque-ckpt as data. Its parser, manual page, completion and documentation are generated from it."""
 import argparse
 
-from .. import VERSION, errors
-from ..errors import HookError, CONFIG, DATA, NO_INPUT, REFUSED, SYSTEM, TEMPORARY, USAGE
+from .. import VERSION
+from ..errors import HookError, MEANINGS, USAGE
 from ..store import catalog
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, NoReturn
 
 FOUND_WRONG = 1
 """Exit code of status and selftest when they ran and something is not as it should be."""
@@ -12,16 +16,8 @@ CODES = (
     (0, "It was done, and what was looked at is as it should be."),
     (FOUND_WRONG, "It was done, but something is not as it should be: an image could not be looked at (list, show), the node is set up "
      "wrongly (status), or the engine fails (selftest); the output says what."),
-    (USAGE, "The arguments are not understood."),
-    (DATA, "verify: an image is not whole."),
-    (NO_INPUT, "There is no such job or image, or it cannot be read."),
-    (errors.NO_SERVER, "prune, node-down: pbs_server does not answer; nothing was done."),
-    (SYSTEM, "The operating system refused something; prune: something was not removed; node-down: a job was not queued again."),
-    (TEMPORARY, "prune, node-down: another one is at work; try again later. node-down: too many nodes are down."),
-    (REFUSED, "Only root may do that; verify: the image is of another format, or root's hooks of this site did not make it."),
-    (CONFIG, "This host is not set up for it (configuration, store not mounted; verify: root has no key)."),
-)
-"""Exit codes and what they mean."""
+) + tuple(sorted(MEANINGS.items()))
+"""Exit codes and what they mean; those of failures are in errors.py."""
 
 STATES = (
     (catalog.WHOLE, "every file is there in its size; after verify, with its content"),
@@ -73,7 +69,7 @@ COMMANDS = (
 )
 """Name, what it does, more of that, its arguments, the keys of what --json prints."""
 
-ARGUMENTS = {
+ARGUMENTS: "dict[str, tuple[tuple[str, ...], dict[str, Any]]]" = {
     "image": (("image",), {"metavar": "JOB|IMAGE", "help": "a job's id (12.head, or 12 where that is clear), an image's name or its path"}),
     "orphans": (("--orphans",), {"action": "store_true", "help": "remove the images of jobs, too, that the server has not known for longer "
                                  "than the grace time; needs root, and asks the server first"}),
@@ -85,12 +81,12 @@ ARGUMENTS = {
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message):
+    def error(self, message: str) -> "NoReturn":
         raise HookError(USAGE, "%s; see %s --help" % (message, self.prog))
 
 
-def build_parser():
-    """Return the parser of the command line (argparse.ArgumentParser)."""
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     top = _Parser(prog="torque-ckpt", description="Look at the images of checkpointed TORQUE jobs, and keep house among them.")
     top.add_argument("--version", action="version", version="torque-ckpt %s" % VERSION)
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
