@@ -19,7 +19,7 @@ NODE_DOWN_ACTIONS = NONE, REPORT, RESTART = "none", "report", "restart"
 """What torque-ckpt node-down may do for the jobs of a node that is down."""
 
 
-def _check_stores(_name, value):
+def _check_stores(_name: str, value: list) -> str:
     if not value:
         return "names no store"
     for store in value:
@@ -75,16 +75,16 @@ SETTINGS = (
 DEFAULTS = {setting.name: setting.default for setting in SETTINGS}
 
 
-def _make_error(path, why):
+def _make_error(path: str, why: str) -> HookError:
     return HookError(CONFIG, "configuration %s %s; run the role checkpoint_hooks on this node" % (path, why))
 
 
-def load_settings(path, owner=0):
+def load_settings(path: str, owner: int = 0) -> dict:
     """Read the configuration.
 
-    :param path: the file (str)
-    :param owner: uid that must own it (int, default 0); others may not write to it
-    :returns: dict with every key of DEFAULTS; engine_options has every option of the engine; no store's path ends with a slash
+    :param path: the file
+    :param owner: uid that must own it; others may not write to it
+    :returns: every key of DEFAULTS; engine_options has every option of the engine; no store's path ends with a slash
     :raises HookError: CONFIG when it cannot be read, or a setting is unknown or wrong
     """
     try:
