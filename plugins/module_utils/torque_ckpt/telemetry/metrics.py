@@ -12,6 +12,10 @@ from .. import errors
 from ..system import rootfiles
 from . import syslog
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable, Iterable
+
 FILE = "ckpt_torque.prom"
 STATE = "metrics.json"
 
@@ -45,29 +49,30 @@ METRICS = {
 class Counters:
     """What has been counted: series by metric and labels, and the last failures.
 
-    :param dumped: what dump() returned earlier (dict)
+    :param dumped: what dump() returned earlier
     """
 
-    def __init__(self, dumped=None):
-        self.series, self.failures = {}, []
+    def __init__(self, dumped: "dict | None" = None) -> None:
+        self.series: "dict[tuple[str, tuple[str, ...]], float]" = {}
+        self.failures: "list[dict]" = []
         if isinstance(dumped, dict):
             for name, labels, value in dumped.get("series", []):
                 if name in METRICS and len(labels) == len(METRICS[name][1]):
                     self.series[name, tuple(map(str, labels))] = float(value)
             self.failures = [entry for entry in dumped.get("failures", []) if isinstance(entry, dict)][-KEPT:]
 
-    def dump(self):
-        """Return everything in a form that JSON can hold (dict)."""
+    def dump(self) -> dict:
+        """Return everything in a form that JSON can hold."""
         return {"series": [[name, list(labels), value] for (name, labels), value in sorted(self.series.items())],
                 "failures": self.failures[-KEPT:]}
 
-    def add(self, name, labels, amount=1):
+    def add(self, name: str, labels: "Iterable[str]", amount: float = 1) -> None:
         """Add to a counter, or set a gauge."""
         key = name, tuple(map(str, labels))
         self.series[key] = amount if METRICS[name][0] == GAUGE else self.series.get(key, 0) + amount
 
-    def format_text(self):
-        """Return the counters in Prometheus' text format (str)."""
+    def format_text(self) -> str:
+        """Return the counters in Prometheus' text format."""
         lines = []
         for name, (kind, names, about) in METRICS.items():
             series = sorted((labels, value) for (metric, labels), value in self.series.items() if metric == name)
@@ -79,11 +84,11 @@ class Counters:
         return "".join(line + "\n" for line in lines)
 
 
-def _escape(label):
+def _escape(label: str) -> str:
     return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def read_counters(settings):
+def read_counters(settings: dict) -> Counters:
     """Return the Counters of this node, empty when there are none yet or they cannot be read."""
     try:
         with open(os.path.join(settings["state_directory"], STATE)) as stream:
@@ -92,11 +97,11 @@ def read_counters(settings):
         return Counters()
 
 
-def update_counters(settings, change):
+def update_counters(settings: dict, change: "Callable[[Counters], None]") -> bool:
     """Let change(counters) count something, as root, and keep it; returns whether that was done. Never raises."""
     if os.geteuid() != 0:
         return False
-    opened = []
+    opened: "list[int]" = []
     try:
         opened.append(rootfiles.open_directory(settings["state_directory"]))
         lock = rootfiles.lock_file(opened[0], STATE + ".lock", PATIENCE)
@@ -118,16 +123,16 @@ def update_counters(settings, change):
             os.close(descriptor)
 
 
-def count_call(settings, hook, facts):
-    """Count one call of the checkpoint or restart hook.
+def count_call(settings: dict, hook: str, facts: dict) -> bool:
+    """Count one call of the checkpoint or restart hook; returns whether that was done.
 
-    :param settings: dict from config.load_settings
+    :param settings: from config.load_settings
     :param hook: "checkpoint" or "restart"
-    :param facts: outcome (str), bytes, seconds, frozen_seconds, phases (dict of float), and of a failure job, code, sentence (dict)
+    :param facts: outcome (str), bytes, seconds, frozen_seconds, phases (dict of float), and of a failure job, code, sentence
     """
     outcome, engine = facts["outcome"], settings["engine"]
 
-    def change(counters):
+    def change(counters: Counters) -> None:
         now = int(time.time())
         counters.add("ckpt_torque_%ss_total" % hook, (engine, outcome))
         for phase, seconds in facts.get("phases", {}).items():

@@ -15,27 +15,28 @@ class Report:
     sentence  str: why it failed
     settings  dict from config.load_settings, or None: before the configuration is read nothing can be counted
 
-    :param hook: the hook's name (str)
-    :param job_id: the job's id (str), or None when the arguments hold none
+    :param hook: the hook's name
+    :param job_id: the job's id, or None when the arguments hold none
     """
 
-    def __init__(self, hook, job_id=None):
+    def __init__(self, hook: str, job_id: "str | None" = None) -> None:
         self.hook, self.job_id = hook, job_id
-        self.code, self.sentence, self.settings = 0, "", None
+        self.code, self.sentence = 0, ""
+        self.settings: "dict | None" = None
 
-    def log_success(self, **facts):
+    def log_success(self, **facts: object) -> None:
         """Log and count the hook's success.
 
         :param facts: outcome, engine (str), bytes (int), seconds, frozen_seconds (float), and the other facts of the line
         """
         self._write(dict(facts, job=self.job_id))
 
-    def log_failure(self, code, sentence):
+    def log_failure(self, code: int, sentence: str) -> None:
         """Log and count a failure, with the phase that failed."""
         phase = {"phase": phases.failed()} if phases.failed() else {}
         self._write(dict(phase, job=self.job_id, outcome="failed", code=code, sentence=sentence))
 
-    def _write(self, facts):
+    def _write(self, facts: dict) -> None:
         """Log one line with the facts, the node and the time of each phase; count it."""
         spent = phases.spent()
         line = dict(facts, node=os.uname().nodename, **{name + "_seconds": round(seconds, 3) for name, seconds in spent.items()})
@@ -46,10 +47,10 @@ class Report:
             from . import metrics  # only when the work is done: it delays no hook
             metrics.count_call(self.settings, self.hook, dict(facts, phases=spent))
 
-    def __enter__(self):
+    def __enter__(self) -> "Report":
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: object, error: "BaseException | None", trace: object) -> bool:
         if error is None or not isinstance(error, Exception):
             return False
         reported = False
@@ -67,18 +68,18 @@ class Report:
         return True
 
 
-def describe_image(manifest):
-    """Return what a log line reports of an image (its manifest, dict), if anything: what it does not restore, how it is compressed."""
+def describe_image(manifest: dict) -> dict:
+    """Return what a log line reports of an image, by its manifest, if anything: what it does not restore, how it is compressed."""
     facts = {name: manifest[name] for name in ("compression", "plain_bytes", "remarks") if manifest.get(name)}
     return dict(facts, lost=", ".join(manifest["lost"])) if manifest.get("lost") else facts
 
 
-def format_verdict(code, sentence):
-    """Return the job's comment (str) for a restart that failed with this code (int), for this reason (str)."""
+def format_verdict(code: int, sentence: str) -> str:
+    """Return the job's comment for a restart that failed with this code, for this reason."""
     return "%s failure of the restart: %s" % ("Temporary" if is_temporary(code) else "Permanent", sentence)
 
 
-def report_restart_failure(code, sentence):
+def report_restart_failure(code: int, sentence: str) -> None:
     """Report the verdict to pbs_mom; without its patch nobody reads it."""
     path = os.environ.get(contract.STATUS)
     if path:
@@ -89,15 +90,16 @@ def report_restart_failure(code, sentence):
             syslog.log_event("restart", outcome="not told", path=path, reason=error.strerror)
 
 
-def withdraw_restart_failure():
+def withdraw_restart_failure() -> None:
     """Withdraw what report_restart_failure reported: from now on the hook's exit status is the job's."""
     path = os.environ.get(contract.STATUS)
     if path and os.path.lexists(path):
         os.unlink(path)
 
 
-def _locate(error):
-    trace = error.__traceback__
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_lineno, os.path.basename(trace.tb_frame.f_code.co_filename)
+def _locate(error: Exception) -> "tuple[int, str]":
+    """Return in which line of which file an error was raised."""
+    line, file_name, trace = 0, "", error.__traceback__
+    while trace is not None:
+        line, file_name, trace = trace.tb_lineno, os.path.basename(trace.tb_frame.f_code.co_filename), trace.tb_next
+    return line, file_name

@@ -2,10 +2,10 @@
 import syslog
 
 
-def log_event(hook, **facts):
+def log_event(hook: str, **facts: object) -> None:
     """Write one line "hook=... key=value ..." to the system log.
 
-    :param hook: which hook, or which part of torque-ckpt, writes (str)
+    :param hook: which hook, or which part of torque-ckpt, writes
     :param facts: what happened; each value as text, on one line and in ASCII
     """
     syslog.openlog("ckpt-torque", syslog.LOG_PID, syslog.LOG_DAEMON)
