@@ -12,8 +12,12 @@ from ..system.textfile import read_text
 from ..system.waiting import wait_until
 from . import roundtrip, workload
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any
 
-def reap_children():
+
+def reap_children() -> bool:
     """Collect every child that has ended; killed ones would keep their process ids. Returns True."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -30,7 +34,7 @@ class NoDirectory(Exception):
 class EngineRoundTrip:
     """One round trip; its results are in .facts."""
 
-    def __init__(self, settings, user, directory, timeout):
+    def __init__(self, settings: dict, user: privilege.User, directory: str, timeout: int) -> None:
         self.engine = registry.load_engine(settings)
         self.user = user
         self.image = os.path.join(directory, "image")
@@ -39,10 +43,10 @@ class EngineRoundTrip:
         self.program = os.path.join(directory, "program.py")
         self.timeout = timeout
         self.phases = roundtrip.Phases()
-        self.facts = {"phases": self.phases.done}
-        self.root = None
+        self.facts: "dict[str, Any]" = {"phases": self.phases.done}
+        self.root = 0  # the pid; 0 before start()
 
-    def start(self):
+    def start(self) -> None:
         """Start the tree as the user and wait until it works."""
         with open(self.program, "w") as stream:
             stream.write(workload.PROGRAM)
@@ -58,7 +62,7 @@ class EngineRoundTrip:
             os.close(descriptor)
         self._await_progress(5, "before the dump")
 
-    def dump(self):
+    def dump(self) -> None:
         """Freeze the tree into the image, then kill it."""
         tree = processes.list_tree(self.root)
         privilege.as_user(self.user, lambda: self.engine.dump(self.root, self.image, stop=True), self.engine.dump_capabilities)
@@ -69,17 +73,17 @@ class EngineRoundTrip:
         if not wait_until(lambda: reap_children() and not [pid for pid in tree if processes.read_process(pid)], self.timeout):
             raise roundtrip.RoundTripError("killed processes did not go away within %d seconds" % self.timeout)
 
-    def restore(self):
+    def restore(self) -> None:
         """Restore the tree and wait until it works again."""
         privilege.as_user(self.user, lambda: self.engine.restore(self.image), self.engine.restore_capabilities)
         self._await_progress(self.facts["counter_before"] + 5, "after the restore")
 
-    def finish(self):
+    def finish(self) -> None:
         """Let the tree end by itself and check its output."""
         open(self.stop_file, "w").close()
-        statuses = []
+        statuses: "list[int]" = []
 
-        def has_ended():
+        def has_ended() -> bool:
             pid, status = os.waitpid(self.root, os.WNOHANG)
             if pid:
                 statuses.append(roundtrip.get_exit_status(status))
@@ -91,25 +95,25 @@ class EngineRoundTrip:
         self.facts.update(exit_status=statuses[0], counter_after=evidence.counter)
         roundtrip.check_evidence(evidence, statuses[0], "the tree")
 
-    def kill_tree(self):
+    def kill_tree(self) -> None:
         """Leave no process behind."""
         for process in self.list_processes():
             if process.uid == self.user.uid and process.state not in "ZX":
                 os.kill(process.pid, signal.SIGKILL)
 
-    def list_processes(self):
-        """Return the processes (list of processes.Process) of the tree."""
+    def list_processes(self) -> "list[processes.Process]":
+        """Return the processes of the tree."""
         return [process for process in map(processes.read_process, processes.list_tree(self.root) if self.root else []) if process]
 
-    def _await_progress(self, counter, when):
+    def _await_progress(self, counter: int, when: str) -> None:
         if not wait_until(lambda: roundtrip.read_evidence(self.output).counter >= counter, self.timeout):
             raise roundtrip.RoundTripError("the tree made no progress %s: its output is %s; %s" % (
                 when, ascii(read_text(self.output)[-200:]) if read_text(self.output) else "empty",
                 roundtrip.describe_processes(self.list_processes())))
 
 
-def try_round_trip(trip):
-    """Do the round trip; return its cause of failure (str, empty when it passed)."""
+def try_round_trip(trip: EngineRoundTrip) -> str:
+    """Do the round trip; return its cause of failure, empty when it passed."""
     try:
         trip.facts["engine"] = {"name": trip.engine.name, "version": trip.engine.read_version()}
         for step in ("start", "dump", "restore", "finish"):
@@ -121,17 +125,17 @@ def try_round_trip(trip):
         trip.kill_tree()
 
 
-def run_round_trip(settings, user, directory, timeout):
-    """Do one round trip, as root; return its result (dict, from roundtrip.build_result) with engine, counters, size, exit status, phases.
+def run_round_trip(settings: dict, user: str, directory: str, timeout: int) -> dict:
+    """Do one round trip, as root; return its result, from roundtrip.build_result, with engine, counters, size, exit status, phases.
 
-    :param settings: dict with the engine's settings, as from config.load_settings
-    :param user: the ordinary user's name (str)
-    :param directory: where a temporary directory for the image is created (str)
-    :param timeout: seconds that each step may take (int)
+    :param settings: the engine's settings, as from config.load_settings
+    :param user: the ordinary user's name
+    :param directory: where a temporary directory for the image is created
+    :param timeout: how long each step may take (seconds)
     :raises NoDirectory: when that cannot be created
     """
     privilege.become_subreaper()  # the restored tree becomes ours
-    facts = {"phases": []}
+    facts: "dict[str, Any]" = {"phases": []}
     try:
         path = tempfile.mkdtemp(prefix="ckpt-torque-", dir=directory)
         os.chmod(path, 0o755)

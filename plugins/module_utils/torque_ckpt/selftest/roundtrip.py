@@ -3,9 +3,14 @@ import os
 import stat
 import time
 
-from ..system.privilege import become_user, reset_signals
+from ..system.privilege import User, become_user, reset_signals
 from ..system.textfile import read_text
 from .workload import STATUS, Evidence
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable, Iterable, Sequence
+    from ..system.processes import Process
 
 
 class RoundTripError(Exception):
@@ -18,10 +23,10 @@ class Phases:
     done  list of {"step": str, "seconds": float, ...}
     """
 
-    def __init__(self, done=None):
+    def __init__(self, done: "Iterable[dict] | None" = None) -> None:
         self.done = list(done or [])
 
-    def measure(self, step, work, **facts):
+    def measure(self, step: str, work: "Callable[[], Any]", **facts: "Any") -> "Any":
         """Run work(), note its step with the time it took and the facts, return its result."""
         started = time.monotonic()
         result = work()
@@ -29,25 +34,25 @@ class Phases:
         return result
 
 
-def read_evidence(path):
+def read_evidence(path: str) -> Evidence:
     """Return the Evidence in the output file path, as parse_evidence does."""
     return parse_evidence(read_text(path))
 
 
-def parse_evidence(text):
-    """Return the Evidence in the output (str) so far; a half-written last line is left out unless the program has ended."""
+def parse_evidence(text: str) -> Evidence:
+    """Return the Evidence in the output so far; a half-written last line is left out unless the program has ended."""
     whole_lines = Evidence(text[:text.rfind("\n") + 1])
     return Evidence(text) if whole_lines.ended else whole_lines
 
 
-def check_evidence(evidence, status, subject="the job", output=None, least=0):
+def check_evidence(evidence: Evidence, status: int, subject: str = "the job", output: "str | None" = None, least: int = 0) -> None:
     """Check what the program wrote and how it ended.
 
-    :param evidence: workload.Evidence of all it wrote
-    :param status: its exit status (int)
-    :param subject: whose status it is, for the sentences (str)
-    :param output: what its output is called in them (str); the default is the subject's output
-    :param least: the counter of the image that it was restarted from last (int)
+    :param evidence: of all it wrote
+    :param status: its exit status
+    :param subject: whose status it is, for the sentences
+    :param output: what its output is called in them; the default is the subject's output
+    :param least: the counter of the image that it was restarted from last
     :raises RoundTripError: when it is not what an undisturbed program would have left
     """
     output = output or subject + "'s output"
@@ -62,19 +67,19 @@ def check_evidence(evidence, status, subject="the job", output=None, least=0):
         raise RoundTripError("%s's exit status is %d, expected %d" % (subject, status, STATUS))
 
 
-def build_result(level, nodes, passed, cause, **facts):
-    """Return the record (dict) of one round trip, as validation_report takes it.
+def build_result(level: str, nodes: "list[str]", passed: "bool | None", cause: str, **facts: "Any") -> dict:
+    """Return the record of one round trip, as validation_report takes it.
 
     :param level: "L1", "L2" or "L3"
-    :param nodes: the nodes it touched, in order (list of str)
-    :param passed: bool, or None when it was not run
-    :param cause: why it failed or was not run (str, empty when it passed)
+    :param nodes: the nodes it touched, in order
+    :param passed: None when it was not run
+    :param cause: why it failed or was not run, empty when it passed
     """
     return dict(facts, level=level, nodes=nodes, passed=passed, cause=cause)
 
 
-def _describe_thread(pid, thread):
-    """Describe where a thread waits (str): its state, the kernel's function, and which signals (mask) it blocks, if any."""
+def _describe_thread(pid: int, thread: str) -> str:
+    """Describe where a thread waits: its state, the kernel's function, and which signals (mask) it blocks, if any."""
     path = "/proc/%d/task/%s/" % (pid, thread)
     fields = dict(line.split(":", 1) for line in read_text(path + "status").splitlines() if ":" in line)
     if not fields:
@@ -83,8 +88,8 @@ def _describe_thread(pid, thread):
     return fields["State"].split()[0] + (" in " + function if function else "") + (" without signals " + blocked if blocked else "")
 
 
-def describe_processes(processes):
-    """Describe where processes (list of processes.Process) wait (str), for a sentence about ones that make no progress."""
+def describe_processes(processes: "list[Process]") -> str:
+    """Describe where processes wait, for a sentence about ones that make no progress."""
     sentences = []
     for process in processes:
         try:
@@ -96,11 +101,12 @@ def describe_processes(processes):
     return "; ".join(sentences) or "there is no process of it"
 
 
-def start_process(program, arguments, environment, directory, stdio, user=None, umask=0o022, leaked=()):
-    """Start a program as the leader of a new session; return its pid (int).
+def start_process(program: str, arguments: "list[str]", environment: "dict[str, str]", directory: str, stdio: "Sequence[int | str]",
+                  user: "User | None" = None, umask: int = 0o022, leaked: "Sequence[int]" = ()) -> int:
+    """Start a program as the leader of a new session; return its pid.
 
-    :param stdio: three descriptors (ints), or paths (str) of files that are created as the user
-    :param user: torque_ckpt.privilege.User or None for root
+    :param stdio: three descriptors, or paths of files that are created as the user
+    :param user: None for root
     :param leaked: descriptor numbers to occupy with a pipe, as pbs_mom does
     """
     pid = os.fork()
@@ -135,13 +141,13 @@ def start_process(program, arguments, environment, directory, stdio, user=None, 
         os._exit(127)
 
 
-def get_exit_status(status):
-    """Return a wait status as TORQUE's Exit_status (int): 256 + signal for a killed job."""
+def get_exit_status(status: int) -> int:
+    """Return a wait status as TORQUE's Exit_status: 256 + signal for a killed job."""
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 256 + os.WTERMSIG(status)
 
 
-def measure_image(path):
-    """Return the size (int, bytes) of an image, a file or a directory of files."""
+def measure_image(path: str) -> int:
+    """Return the size (bytes) of an image, a file or a directory of files."""
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         return status.st_size

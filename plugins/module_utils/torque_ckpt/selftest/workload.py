@@ -70,14 +70,14 @@ class Evidence:
     """What the program's output proves.
 
     counter   int: the last number written
-    ended     bool: its last line says that it came to its own end
+    ended     bool: whether its last line says that it came to its own end
     problems  list of str, empty when the output is without gap, repeat or other fault
     """
 
-    def __init__(self, text):
+    def __init__(self, text: str) -> None:
         self.counter = 0
         self.ended = False
-        self.problems = []
+        self.problems: "list[str]" = []
         secret = None
         for number, line in enumerate(text.splitlines(), 1):
             words = line.split()
@@ -100,6 +100,6 @@ class Evidence:
         if text and not text.endswith("\n"):
             self._add_problem("the last line is cut off")
 
-    def _add_problem(self, sentence):
+    def _add_problem(self, sentence: str) -> None:
         if len(self.problems) < 10:
             self.problems.append(sentence)
