@@ -21,6 +21,12 @@ from ..units import format_bytes
 from . import node_down, node_records, orphans, parser
 from .parser import FOUND_WRONG
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from argparse import Namespace
+    from typing import Any, Callable, Iterable, TextIO
+    from ..system.privilege import User
+
 
 # -- text for people -------------------------------------------------------------------------------------------------
 
@@ -28,32 +34,32 @@ CELL, LINE = 80, 1000
 """How much of a user's text is shown in a table, and on a line of its own (characters); --json prints all of it."""
 
 
-def align_rows(rows):
-    """Return rows (lists of str, the first one the heading) as aligned lines (list of str)."""
+def align_rows(rows: "list[list[str]]") -> "list[str]":
+    """Return rows, the first one the heading, as aligned lines."""
     rows = [[_cut_text(cell, CELL) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
-def _cut_text(text, longest):
-    """Return a text (str), cut to at most longest characters (int)."""
+def _cut_text(text: str, longest: int) -> str:
+    """Return a text, cut to at most longest characters."""
     return text if len(text) <= longest else text[:longest - 3] + "..."
 
 
-def _escape(text):
-    """Return text from a user's file (str) with a question mark for each character that a terminal would obey."""
+def _escape(text: object) -> str:
+    """Return text from a user's file with a question mark for each character that a terminal would obey."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(text))
 
 
-def _print_text(text, stream):
-    """Write text (str) to sys.stdout or sys.stderr, in whatever encoding; what that does not have is escaped."""
+def _print_text(text: str, stream: "TextIO") -> None:
+    """Write text to sys.stdout or sys.stderr, in whatever encoding; what that does not have is escaped."""
     stream.write(text.encode(stream.encoding or "ascii", "backslashreplace").decode(stream.encoding or "ascii"))
 
 
 # -- images ----------------------------------------------------------------------------------------------------------
 
-def describe_image(store, user, job_id, entry):
-    """Return what --json prints of an image (dict); parser.IMAGE_KEYS names the keys."""
+def describe_image(store: dict, user: "User", job_id: str, entry: dict) -> dict:
+    """Return what --json prints of an image; parser.IMAGE_KEYS names the keys."""
     fields = {name: entry[name] for name in ("path", "state", "problem", "generation", "bytes", "compression", "plain_bytes", "engine",
                                              "engine_version", "node", "bound", "authentic")}
     return dict(fields, job=job_id, owner=user.name, uid=user.uid, image=entry["name"], store=store["id"],
@@ -63,37 +69,38 @@ def describe_image(store, user, job_id, entry):
 class Stores:
     """The images in this host's stores, as far as we may see them.
 
-    :param settings: dict from config.load_settings
+    :param settings: from config.load_settings
     """
 
-    def __init__(self, settings):
+    def __init__(self, settings: dict) -> None:
         self.settings = settings
-        self.problems = []
-        self.keys = None
+        self.problems: "list[str]" = []
+        self.keys: "seal.Keys | None" = None
         if os.geteuid() == 0:
             try:
                 self.keys = seal.Keys(settings["key_path"]) if os.path.lexists(settings["key_path"]) else None
             except HookError as error:
                 self.problems.append("images cannot be authenticated: %s" % error.sentence)
 
-    def list_images(self, only=None, also=(), wanted=None, thorough=False, full=False):
+    def list_images(self, only: "Callable[[str], bool] | None" = None, also: "Iterable[str]" = (), wanted: "set[str] | None" = None,
+                    thorough: bool = False, full: bool = False) -> "list[tuple[dict, dict]]":
         """Return [(what --json prints of an image, its entry of catalog.examine_job_directory), ...], by job and age.
 
         :param only, also: see catalog.map_job_directories
-        :param wanted: names of images (set of str), default all
-        :param thorough: read every byte (bool)
-        :param full: with the manifests, for few images (bool)
+        :param wanted: names of images, default all
+        :param thorough: read every byte
+        :param full: with the manifests, for few images
         """
         check_seal = seal.ask_to_verify if self.keys is not None else None
 
-        def read_image(path, descriptor):
+        def read_image(path: str, descriptor: int) -> dict:
             return catalog.examine_job_directory(path, descriptor, self.settings, thorough, wanted, check_seal, full)
 
-        def answer_question(question):
+        def answer_question(question: list) -> None:
             _kind, facts, image_path = question
-            return seal.check_seal(self.keys, facts, image_path)
+            seal.check_seal(self.keys or [], facts, image_path)
 
-        pairs = []
+        pairs: "list[tuple[dict, dict]]" = []
         for store in self.settings["stores"]:
             try:
                 location.check_mounted(store)
@@ -106,19 +113,21 @@ class Stores:
         return sorted(pairs, key=lambda pair: (int(get_job_number(pair[0]["job"])), pair[0]["job"], pair[0]["generation"] or 0,
                                                pair[0]["created"], pair[0]["image"]))
 
-    def select_images(self, wanted, thorough=False, full=False):
-        """Return the images that wanted (str) names, as list_images() does: of a job, of a name or at a path.
+    def select_images(self, wanted: str, thorough: bool = False, full: bool = False) -> "list[tuple[dict, dict]]":
+        """Return the images that wanted names, as list_images() does: of a job, of a name or at a path.
 
         :raises HookError: NO_INPUT when there is none, USAGE when it names several jobs
         """
         if "/" in wanted:
             path = os.path.abspath(wanted)
-            directory, name = (path, None) if find_job_id(os.path.basename(path)) else os.path.split(path)
-            pairs = self.list_images(lambda job: job == directory, [os.path.basename(directory)], name and {name}, thorough, full)
+            is_directory = find_job_id(os.path.basename(path)) is not None
+            directory = path if is_directory else os.path.dirname(path)
+            pairs = self.list_images(lambda job: job == directory, [os.path.basename(directory)],
+                                     None if is_directory else {os.path.basename(path)}, thorough, full)
         elif is_job_id(wanted):
-            def is_wanted(job):
-                job_id = find_job_id(os.path.basename(job))
-                return job_id == wanted or job_id.partition(".")[0] == wanted
+            def is_wanted(job: str) -> bool:
+                job_id = find_job_id(os.path.basename(job)) or ""
+                return wanted in (job_id, job_id.partition(".")[0])
             pairs = self.list_images(is_wanted, [get_directory_name(wanted)], None, thorough)
         else:
             pairs = self.list_images(None, (), {wanted}, thorough)
@@ -132,22 +141,22 @@ class Stores:
         return pairs
 
 
-def format_row(image):
-    """Return the cells (list of str) of an image (from describe_image) in the table."""
+def format_row(image: dict) -> "list[str]":
+    """Return the cells of an image (from describe_image) in the table."""
     engine = "%s %s" % (image["engine"], image["engine_version"] or "") if image["engine"] else "-"
     return [image["job"], image["owner"], _escape(image["image"]), str(image["generation"] or "-"), _escape(image["created"]),
             format_bytes(image["bytes"]), format_bytes(image["plain_bytes"]) if image["compression"] else "-", _escape(engine).strip(),
             _escape(image["node"] or "-"), image["state"]]
 
 
-def _list_images(stores, _arguments, _config_path):
+def _list_images(stores: Stores, _arguments: "Namespace", _config_path: str) -> "tuple[int, dict, list[str]]":
     images = [image for image, _entry in stores.list_images()]
     heading = ["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "PLAIN", "ENGINE", "NODE", "STATE"]
     return 0, {"images": images}, align_rows([heading] + [format_row(image) for image in images]) if images else ["no images"]
 
 
-def describe_manifest(image, manifest):
-    """Return the content of a manifest (dict) for people: rows of label and text (list of str)."""
+def describe_manifest(image: dict, manifest: dict) -> "list[list[str]]":
+    """Return the content of a manifest for people: rows of label and text."""
     origin = {True: "made by root's hooks of this site", False: "NOT made by root's hooks of this site",
               None: "cannot be told: " + ("only root may read the key" if os.geteuid() else "no key")}
     carried = [str(part.get("path", part) if isinstance(part, dict) else part) for part in manifest.get("carried", [])]
@@ -165,21 +174,22 @@ def describe_manifest(image, manifest):
     ] + [["not in it", ", ".join(map(str, lost))] for lost in [manifest.get("lost")] if lost]
 
 
-def _describe_size(image):
-    """Return the size of an image (from describe_image) as a text for people (str)."""
+def _describe_size(image: dict) -> str:
+    """Return the size of an image (from describe_image) as a text for people."""
     if not image["compression"]:
         return format_bytes(image["bytes"])
     return "%s, compressed by %s from %s" % (format_bytes(image["bytes"]), _escape(image["compression"]),
                                              format_bytes(image["plain_bytes"]))
 
 
-def _show_image(stores, arguments, config_path):
+def _show_image(stores: Stores, arguments: "Namespace", config_path: str) -> "tuple[int, dict, list[str]]":
     pairs = stores.select_images(arguments.image)
     whole = [image for image, _entry in pairs if image["state"] == catalog.WHOLE]
     image, entry = stores.select_images((whole or [image for image, _entry in pairs])[-1]["path"], full=True)[0]
     lines = [["job", image["job"]], ["owner", "%s (%d)" % (image["owner"], image["uid"])], ["image", _escape(image["path"])],
              ["state", image["state"] + (": " + _escape(image["problem"]) if image["problem"] else "")], ["size", _describe_size(image)]]
-    manifest, nodes = entry.get("manifest"), []
+    manifest = entry.get("manifest")
+    nodes: "list[dict]" = []
     if manifest is not None:
         lines += describe_manifest(image, manifest)
         for name, record in node_records.read_records(config_path):
@@ -193,7 +203,7 @@ def _show_image(stores, arguments, config_path):
     return 0, {"image": image, "manifest": manifest, "nodes": nodes}, text
 
 
-def _verify_images(stores, arguments, _config_path):
+def _verify_images(stores: Stores, arguments: "Namespace", _config_path: str) -> "tuple[int, dict, list[str]]":
     pairs = stores.select_images(arguments.image, thorough=True)
     lines, code = [], 0
     for image, entry in pairs:
@@ -213,18 +223,20 @@ def _verify_images(stores, arguments, _config_path):
 
 # -- removing --------------------------------------------------------------------------------------------------------
 
-def _prune_images(stores, arguments, _config_path):
-    settings, dry_run, removed, problems = stores.settings, arguments.dry_run, [], []
+def _prune_images(stores: Stores, arguments: "Namespace", _config_path: str) -> "tuple[int, dict, list[str]]":
+    settings, dry_run = stores.settings, arguments.dry_run
+    removed: "list[dict]" = []
+    problems: "list[str]" = []
     if arguments.orphans and os.geteuid() != 0:
         raise HookError(REFUSED, "prune --orphans is for root: it removes images of all users; nothing was removed")
     lock = None if dry_run or os.geteuid() else _take_lock(settings, "prune", "nothing was removed")
 
-    def report(fact):
+    def report(fact: dict) -> None:
         removed.append(fact)
         if fact["action"] == "removed":
             syslog.log_event("prune", **{name: fact[name] for name in ("kind", "job", "owner", "path", "bytes", "action")})
 
-    def prune(path, descriptor):
+    def prune(path: str, descriptor: int) -> "list[dict]":
         return catalog.prune_job_directory(path, descriptor, settings, dry_run)
 
     try:
@@ -247,13 +259,13 @@ def _prune_images(stores, arguments, _config_path):
     return SYSTEM if problems else 0, {"removed": removed}, lines or ["nothing to remove"]
 
 
-def _count_removed(counters, done):
+def _count_removed(counters: metrics.Counters, done: "list[dict]") -> None:
     for fact in done:
         counters.add("ckpt_torque_pruned_total", (fact["kind"],))
         counters.add("ckpt_torque_pruned_bytes_total", (fact["kind"],), fact["bytes"])
 
 
-def _take_lock(settings, command, consequence):
+def _take_lock(settings: dict, command: str, consequence: str) -> int:
     try:
         directory = rootfiles.open_directory(settings["state_directory"])
         try:
@@ -269,13 +281,13 @@ def _take_lock(settings, command, consequence):
 
 # -- nodes that are down -----------------------------------------------------------------------------------------------
 
-def _handle_node_down(stores, arguments, _config_path):
+def _handle_node_down(stores: Stores, arguments: "Namespace", _config_path: str) -> "tuple[int, dict, list[str]]":
     if os.geteuid() != 0:
         raise HookError(REFUSED, "node-down is for root: it looks at images of all users; %s" % node_down.NOTHING)
     lock = None if arguments.dry_run else _take_lock(stores.settings, "node-down", node_down.NOTHING)
-    facts = []
+    facts: "list[dict]" = []
 
-    def report(fact, is_new):
+    def report(fact: dict, is_new: bool) -> None:
         facts.append(fact)
         if is_new and not arguments.dry_run:
             syslog.log_event("node_down", **fact)
@@ -292,7 +304,7 @@ def _handle_node_down(stores, arguments, _config_path):
 
 # -- this node -------------------------------------------------------------------------------------------------------
 
-def _collect_problem(work, problems):
+def _collect_problem(work: "Callable[[], Any]", problems: "list[str]") -> "Any":
     """Return what work() returns; None if it fails, with its sentence added to problems."""
     try:
         return work()
@@ -301,9 +313,10 @@ def _collect_problem(work, problems):
         return None
 
 
-def _list_restarted_jobs(settings):
-    """Return the jobs that were restarted on this node and still run here (list of dict)."""
-    jobs, directory = [], os.path.join(settings["run_directory"], "jobs")
+def _list_restarted_jobs(settings: dict) -> "list[dict]":
+    """Return the jobs that were restarted on this node and still run here."""
+    jobs: "list[dict]" = []
+    directory = os.path.join(settings["run_directory"], "jobs")
     try:
         names = sorted(os.listdir(directory))
     except OSError:
@@ -317,14 +330,15 @@ def _list_restarted_jobs(settings):
     return jobs
 
 
-def _is_node(config_path):
+def _is_node(config_path: str) -> bool:
     """Whether this host is one of the compute nodes, and not only one from which users inspect images."""
     nodes = node_records.read_records(config_path)
     return not nodes or any(record and record["node"] == os.uname().nodename for _name, record in nodes)
 
 
-def _show_status(stores, _arguments, config_path):
-    settings, problems = stores.settings, []
+def _show_status(stores: Stores, _arguments: "Namespace", config_path: str) -> "tuple[int, dict, list[str]]":
+    settings = stores.settings
+    problems: "list[str]" = []
     is_node = _is_node(config_path)
     engine = _collect_problem(lambda: registry.load_engine(settings), problems) if is_node else None
     version = engine and _collect_problem(engine.read_version, problems)
@@ -332,7 +346,11 @@ def _show_status(stores, _arguments, config_path):
         _collect_problem(engine.check_node, problems)
     store_states = []
     for store in settings["stores"]:
-        usable = _collect_problem(lambda store=store: location.check_mounted(store) is None, problems)
+        def is_mounted(store: dict = store) -> bool:
+            location.check_mounted(store)
+            return True
+
+        usable = _collect_problem(is_mounted, problems)
         free = None
         if usable:
             status = os.statvfs(store["path"])
@@ -342,11 +360,12 @@ def _show_status(stores, _arguments, config_path):
     if is_node and keys is None and os.geteuid() == 0 and not stores.problems:
         problems.append("there is no key %s; run the role checkpoint_hooks on this node" % settings["key_path"])
     counters = metrics.read_counters(settings)
-    data = {"node": os.uname().nodename, "engine": {"name": settings["engine"] if is_node else None, "version": version},
-            "stores": store_states,
-            "versions": {"hooks": VERSION, "manifest": schema.READ[-1], "python": "%d.%d.%d" % sys.version_info[:3],
-                         "kernel": os.uname().release},
-            "key": {"path": settings["key_path"], "ids": keys}, "jobs": _list_restarted_jobs(settings), "failures": counters.failures}
+    data: "dict[str, Any]" = {
+        "node": os.uname().nodename, "engine": {"name": settings["engine"] if is_node else None, "version": version},
+        "stores": store_states,
+        "versions": {"hooks": VERSION, "manifest": schema.READ[-1], "python": "%d.%d.%d" % sys.version_info[:3],
+                     "kernel": os.uname().release},
+        "key": {"path": settings["key_path"], "ids": keys}, "jobs": _list_restarted_jobs(settings), "failures": counters.failures}
     engine = "%s %s" % (settings["engine"], version or "NOT USABLE") if is_node else "none, this is not a compute node"
     rows = [["node", data["node"]],
             ["hooks", "%s, manifest format %d, Python %s" % (VERSION, schema.READ[-1], data["versions"]["python"])],
@@ -362,7 +381,7 @@ def _show_status(stores, _arguments, config_path):
     return 0, data, ["%-7s %s" % (label, value) for label, value in rows]
 
 
-def _run_selftest(stores, arguments, _config_path):
+def _run_selftest(stores: Stores, arguments: "Namespace", _config_path: str) -> "tuple[int, dict, list[str]]":
     if os.geteuid() != 0:
         raise HookError(REFUSED, "selftest is for root: the engine needs capabilities that users do not have")
     settings = dict(stores.settings, engine_timeout=arguments.timeout)
@@ -384,11 +403,11 @@ _WORK = {"list": _list_images, "show": _show_image, "verify": _verify_images, "p
          "status": _show_status, "selftest": _run_selftest}
 
 
-def main(argv, config_path):
-    """Run the command in argv; return the exit code (int).
+def main(argv: "list[str]", config_path: str) -> int:
+    """Run the command in argv; return the exit code.
 
-    :param argv: list of str
-    :param config_path: the hooks' configuration (str)
+    :param argv: with the program
+    :param config_path: the hooks' configuration
     """
     top = parser.build_parser()
     try:

@@ -18,6 +18,10 @@ from ..system import rootfiles
 from ..torque.names import get_directory_name, is_job_id
 from ..torque.commands import Commands
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable
+
 STATE = "node_down.json"
 
 GAP = 300
@@ -29,14 +33,14 @@ NOTHING = "nothing was done"
 class Server(Commands):
     """pbs_server: its nodes and jobs.
 
-    :param commands: directory of TORQUE's commands (str)
+    :param commands: directory of TORQUE's commands
     """
 
-    def __init__(self, commands):
+    def __init__(self, commands: str) -> None:
         super().__init__(commands, NOTHING)
 
-    def list_nodes(self):
-        """Return {name: (states (set of str), ids of the jobs on it (set of str))}.
+    def list_nodes(self) -> "dict[str, tuple[set[str], set[str]]]":
+        """Return {name: (states, ids of the jobs on it)}.
 
         :raises HookError: NO_SERVER when it does not answer
         """
@@ -44,13 +48,13 @@ class Server(Commands):
         try:
             if status != 0:
                 raise ValueError(error)
-            return {node.findtext("name"): (set((node.findtext("state") or "").split(",")), _parse_job_ids(node.findtext("jobs") or ""))
+            return {node.findtext("name", ""): (set(node.findtext("state", "").split(",")), _parse_job_ids(node.findtext("jobs", "")))
                     for node in ElementTree.fromstring(output).iter("Node")}
         except (ValueError, ElementTree.ParseError) as problem:
             raise self.make_error("pbsnodes -x", status, str(problem))
 
-    def read_job(self, job_id):
-        """Return the attributes (dict) of a job (str), empty when the server does not know it.
+    def read_job(self, job_id: str) -> "dict[str, str]":
+        """Return the attributes of a job, empty when the server does not know it.
 
         What its owner put into one cannot pass for an earlier one: of several of one name the first counts.
         """
@@ -59,13 +63,13 @@ class Server(Commands):
             if "Unknown Job Id" in error:
                 return {}
             raise self.make_error("qstat -f " + job_id, status, error)
-        attributes = {}
+        attributes: "dict[str, str]" = {}
         for name, value in re.findall(r"^    (\S+) = (.*)$", output.replace("\n\t", ""), re.MULTILINE):
             attributes.setdefault(name, value)
         return attributes
 
-    def requeue_job(self, job_id, node):
-        """Have pbs_server queue a job of a node that is down again; return why it did not (str), empty if it did."""
+    def requeue_job(self, job_id: str, node: str) -> str:
+        """Have pbs_server queue a job of a node that is down again; return why it did not, empty if it did."""
         try:
             status, _output, error = self.run("qrerun", "-f", job_id)
             reason = "qrerun -f exited %d: %s" % (status, " ".join(error.split()) or "it said nothing")
@@ -76,23 +80,23 @@ class Server(Commands):
         return ""
 
 
-def _parse_job_ids(text):
-    """Return the job ids (set of str) in the attribute jobs that pbsnodes prints of a node, such as "0/12.head, 1/13[2].head"."""
+def _parse_job_ids(text: str) -> "set[str]":
+    """Return the job ids in the attribute jobs that pbsnodes prints of a node, such as "0/12.head, 1/13[2].head"."""
     return {part.strip().rpartition("/")[2] for part in text.split(",") if part.strip()}
 
 
-def runs_on(job, node):
-    """Whether a job (its attributes, dict) runs with this node (str) as its first."""
+def runs_on(job: "dict[str, str]", node: str) -> bool:
+    """Whether a job, given by its attributes, runs with this node as its first."""
     return job.get("job_state") == "R" and re.split(r"[/+]", job.get("exec_host", ""))[0] == node
 
 
-def check_down_share(nodes, share):
+def check_down_share(nodes: "dict[str, tuple[set[str], set[str]]]", share: int) -> None:
     """Check that no more nodes are down than the setting allows; one may always be, if it is not the last.
 
     Nodes that the administrator has set offline do not count.
 
     :param nodes: from Server.list_nodes
-    :param share: percent (int)
+    :param share: percent
     :raises HookError: TEMPORARY
     """
     counted = [states for states, _job_ids in nodes.values() if "offline" not in states]
@@ -102,7 +106,8 @@ def check_down_share(nodes, share):
                         "pbs_server's; %s" % (down, len(counted), share, NOTHING))
 
 
-def _read_state(settings):
+def _read_state(settings: dict) -> "tuple[dict[str, tuple[float, float]], list[str]]":
+    """Return what find_down_since() returned of each node, and the actions that were reported."""
     try:
         with open(os.path.join(settings["state_directory"], STATE)) as stream:
             state = json.load(stream)
@@ -112,7 +117,7 @@ def _read_state(settings):
         return {}, []  # then the count begins anew
 
 
-def _write_state(settings, nodes, reported):
+def _write_state(settings: dict, nodes: "dict[str, tuple[float, float]]", reported: "list[str]") -> None:
     try:
         directory = rootfiles.open_directory(settings["state_directory"])
         try:
@@ -124,20 +129,20 @@ def _write_state(settings, nodes, reported):
         raise HookError(SYSTEM, "cannot write %s: %s; %s" % (STATE, error.strerror, NOTHING))
 
 
-def find_down_since(remembered, now):
-    """Return since when a node that is down now has been down, and now (tuple of float), for the state file.
+def find_down_since(remembered: "tuple[float, float] | None", now: float) -> "tuple[float, float]":
+    """Return since when a node that is down now has been down, and now, for the state file.
 
-    :param remembered: what the state file holds of the node (tuple of float) or None
-    :param now: time in seconds since the epoch (float)
+    :param remembered: what the state file holds of the node, or None
+    :param now: time in seconds since the epoch
     """
     if remembered is None or not remembered[0] <= remembered[1] <= now <= remembered[1] + GAP:
         return now, now
     return remembered[0], now
 
 
-def _find_image(stores, job_id, job):
-    """Return the path (str) of the image that the server names for a job, None where there is none that is whole and sealed."""
-    name, owner = job.get("checkpoint_name"), job.get("Job_Owner", "").partition("@")[0]
+def _find_image(stores: "Any", job_id: str, job: "dict[str, str]") -> "str | None":
+    """Return the path of the image that the server names for a job, None where there is none that is whole and sealed."""
+    name, owner = job.get("checkpoint_name", ""), job.get("Job_Owner", "").partition("@")[0]
     directory = get_directory_name(job_id)
     for image, _entry in stores.list_images(lambda path: os.path.basename(path) == directory, [directory], {name}):
         if image["state"] == catalog.WHOLE and image["authentic"] and image["owner"] == owner:
@@ -145,12 +150,12 @@ def _find_image(stores, job_id, job):
     return None
 
 
-def handle_down_nodes(stores, dry_run, report, now=time.time):
+def handle_down_nodes(stores: "Any", dry_run: bool, report: "Callable[[dict, bool], None]", now: "Callable[[], float]" = time.time) -> None:
     """Report the jobs on nodes that are down, or have pbs_server queue them again, as the settings decide.
 
     :param stores: main.Stores
-    :param dry_run: report what would be done, and write no state (bool)
-    :param report: called with a fact (dict: job, node, seconds, image, action) for each job, and with whether it is new (bool); action is
+    :param dry_run: report what would be done, and write no state
+    :param report: called with a fact (job, node, seconds, image, action) for each job, and with whether it is new; action is
         one of "queued again", "would be queued again", "reported", "waits until ...", "left alone: ..." and "not queued again: ..."
     :raises HookError: NO_SERVER when the server does not answer, TEMPORARY when too many nodes are down; nothing was done then
     """
@@ -167,7 +172,8 @@ def handle_down_nodes(stores, dry_run, report, now=time.time):
         for job_id in sorted(nodes[name][1]):
             job = server.read_job(job_id) if is_job_id(job_id) else {}
             if runs_on(job, name):
-                fact = {"job": job_id, "node": name, "seconds": int(moment - since), "image": _find_image(stores, job_id, job)}
+                fact: "dict[str, Any]" = {"job": job_id, "node": name, "seconds": int(moment - since),
+                                          "image": _find_image(stores, job_id, job)}
                 fact["action"] = _handle_job(server, settings, fact, dry_run, since)
                 actions.append("%s %s %s" % (name, job_id, fact["action"].partition(" until ")[0]))
                 report(fact, actions[-1] not in reported)
@@ -175,8 +181,8 @@ def handle_down_nodes(stores, dry_run, report, now=time.time):
         _write_state(settings, down, actions)
 
 
-def _handle_job(server, settings, fact, dry_run, since):
-    """Queue a job again if that is to be done; return the action (str) of its fact."""
+def _handle_job(server: Server, settings: dict, fact: dict, dry_run: bool, since: float) -> str:
+    """Queue a job again if that is to be done; return the action of its fact."""
     if fact["image"] is None:
         return "left alone: the image that the server names is not whole here, or there is none"
     if fact["seconds"] < settings["node_down_seconds"]:

@@ -8,8 +8,13 @@ import os
 
 from ..image import compatibility
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any
 
-def _read_json(path):
+
+def _read_json(path: str) -> "Any":
+    """Return what a file of JSON holds, None when it cannot be read."""
     try:
         with open(path) as stream:
             return json.load(stream)
@@ -17,8 +22,8 @@ def _read_json(path):
         return None
 
 
-def read_records(config_path):
-    """Return [(name, record or None), ...] of all nodes that are listed beside the configuration (path, str), in the inventory's order."""
+def read_records(config_path: str) -> "list[tuple[str, dict | None]]":
+    """Return [(name, record or None), ...] of all nodes that are listed beside the configuration, in the inventory's order."""
     directory = os.path.dirname(config_path)
     listed = _read_json(os.path.join(directory, "nodes.json"))
     names = listed.get("nodes", []) if isinstance(listed, dict) else []
@@ -30,12 +35,12 @@ def read_records(config_path):
     return records
 
 
-def find_obstacle(manifest, record, store_id):
-    """Return why an image cannot be restarted on a node (str), empty when it can.
+def find_obstacle(manifest: dict, record: "dict | None", store_id: str) -> str:
+    """Return why an image cannot be restarted on a node, empty when it can.
 
-    :param manifest: the image's manifest (dict)
-    :param record: the node's (dict), None when there is none
-    :param store_id: id of the store that the image is in (str)
+    :param manifest: the image's
+    :param record: the node's, None when there is none
+    :param store_id: id of the store that the image is in
     """
     if record is None:
         return "nothing is known of it; run site.yml on it"

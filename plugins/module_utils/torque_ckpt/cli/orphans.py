@@ -16,6 +16,11 @@ from ..system.dirfd import DIRECTORY, list_directory
 from ..torque.names import find_job_id, get_job_number
 from ..torque.commands import Commands
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable, Iterator
+    from ..system.privilege import User
+
 STATE = "orphans.json"
 
 DAY = 86400
@@ -27,11 +32,11 @@ class Server(Commands):
     name     str: what its job ids end in
     numbers  set of str: the numbers of the jobs that it lists
 
-    :param commands: directory of TORQUE's commands (str)
+    :param commands: directory of TORQUE's commands
     :raises HookError: NO_SERVER when it does not answer
     """
 
-    def __init__(self, commands):
+    def __init__(self, commands: str) -> None:
         super().__init__(commands, "nothing was removed")
         status, output, error = self.run("qstat", "-B", "-f")
         names = [line.partition(":")[2].strip() for line in output.splitlines() if line.startswith("Server:")]
@@ -43,12 +48,12 @@ class Server(Commands):
             raise self.make_error("qselect", status, error)
         self.numbers = {get_job_number(line.strip()) for line in output.splitlines() if line.strip()}
 
-    def lists_job(self, job_id):
-        """Whether the job (str), or one that it is a part of, is among those the server lists."""
+    def lists_job(self, job_id: str) -> bool:
+        """Whether the job, or one that it is a part of, is among those the server lists."""
         return get_job_number(job_id) in self.numbers
 
-    def denies_job(self, job_id):
-        """Whether the server answers that it does not know this job (str).
+    def denies_job(self, job_id: str) -> bool:
+        """Whether the server answers that it does not know this job.
 
         :raises HookError: NO_SERVER when it answers neither yes nor no
         """
@@ -58,7 +63,8 @@ class Server(Commands):
         return status != 0
 
 
-def _read_state(settings):
+def _read_state(settings: dict) -> "dict[str, float]":
+    """Return since when jobs have been unknown to the server (seconds since the epoch), by their directories' paths."""
     try:
         with open(os.path.join(settings["state_directory"], STATE)) as stream:
             state = json.load(stream)
@@ -67,14 +73,14 @@ def _read_state(settings):
         return {}  # then the grace time begins anew
 
 
-def _write_state_file(directory, unknown):
+def _write_state_file(directory: int, unknown: "dict[str, float]") -> None:
     try:
         rootfiles.replace_file(directory, STATE, json.dumps(unknown, indent=1, sort_keys=True) + "\n", 0o600)
     except OSError as error:
         raise HookError(SYSTEM, "cannot write %s: %s; nothing was removed" % (STATE, error.strerror))
 
 
-def _empty_directory(descriptor):
+def _empty_directory(descriptor: int) -> None:
     """As the owner: remove all that is in a directory (descriptor), never what a link leads to."""
     for name in list_directory(descriptor):
         if stat.S_ISDIR(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
@@ -88,8 +94,8 @@ def _empty_directory(descriptor):
             os.unlink(name, dir_fd=descriptor)
 
 
-def _remove_empty_directory(store, path, by_root):
-    """Remove an empty job's directory, as its owner or as root; return why it stays (str), empty when it went."""
+def _remove_empty_directory(store: dict, path: str, by_root: bool) -> str:
+    """Remove an empty job's directory, as its owner or as root; return why it stays, empty when it is removed."""
     parent, name = os.path.split(path)
     top = store["path"]
     try:
@@ -102,19 +108,19 @@ def _remove_empty_directory(store, path, by_root):
         finally:
             os.close(descriptor)
     except OSError as error:
-        return error.strerror
+        return error.strerror or str(error)
     return ""
 
 
-def remove_job_directory(store, path, user):
+def remove_job_directory(store: dict, path: str, user: "User") -> None:
     """Remove a job's directory with all that is in it, as its owner.
 
-    :param store: the store that it is in (dict)
-    :param path: the directory (str)
-    :param user: its owner (privilege.User)
+    :param store: the store that it is in
+    :param path: the directory
+    :param user: its owner
     :raises HookError: SYSTEM when something of it stays
     """
-    def empty_and_remove():
+    def empty_and_remove() -> str:
         descriptor = location.open_job_directory(store, path)
         try:
             if os.fstat(descriptor).st_uid != os.geteuid():
@@ -132,33 +138,40 @@ def remove_job_directory(store, path, user):
         raise HookError(SYSTEM, "%s is empty now, but cannot be removed: %s" % (path, reason))
 
 
-def _find_candidates(settings, server, problems):
+def _get_job_id(path: str) -> str:
+    """Return the id of the job whose directory this is; empty for another directory, which nothing here is called with."""
+    return find_job_id(os.path.basename(path)) or ""
+
+
+def _find_candidates(settings: dict, server: Server, problems: "list[str]") -> "Iterator[tuple[dict, User, str, str, float, int]]":
     """Yield (store, User, path, job id, newest change, bytes) of each directory whose job is this server's and not listed."""
-    def is_candidate(path):
-        job_id = find_job_id(os.path.basename(path))
+    def is_candidate(path: str) -> bool:
+        job_id = _get_job_id(path)
         return job_id.partition(".")[2] == server.name and not server.lists_job(job_id)
 
-    def measure(path, descriptor):
+    def measure(path: str, descriptor: int) -> list:
         return [path, catalog.find_last_change(descriptor), catalog.measure_size(descriptor)]
 
     for store in settings["stores"]:
         location.check_mounted(store)
         for user, (path, changed, size) in catalog.map_job_directories(store, measure, problems, is_candidate):
-            yield store, user, path, find_job_id(os.path.basename(path)), changed, size
+            yield store, user, path, _get_job_id(path), changed, size
 
 
-def prune_orphans(settings, dry_run, report, problems, now=time.time):
+def prune_orphans(settings: dict, dry_run: bool, report: "Callable[[dict], None]", problems: "list[str]",
+                  now: "Callable[[], float]" = time.time) -> None:
     """Remove the images of jobs that the server no longer knows.
 
-    :param settings: dict from config.load_settings
-    :param dry_run: only report what would be removed (bool)
-    :param report: called with a fact (dict: kind, job, owner, path, bytes, action) for each directory in question; action is one
+    :param settings: from config.load_settings
+    :param dry_run: only report what would be removed
+    :param report: called with a fact (kind, job, owner, path, bytes, action) for each directory in question; action is one
         of "removed", "would be removed", "waits until ..." and "not removed: ..."
-    :param problems: list to which sentences are added
+    :param problems: to which sentences are added
     :raises HookError: NO_SERVER when the server does not answer, CONFIG when a store is missing; nothing was removed then
     """
     server = Server(settings["torque_directory"])
-    remembered, unknown, grace = _read_state(settings), {}, settings["orphan_grace_days"] * DAY
+    remembered, grace = _read_state(settings), settings["orphan_grace_days"] * DAY
+    unknown: "dict[str, float]" = {}
     candidates = list(_find_candidates(settings, server, problems))
     for _store, _user, path, job_id, _changed, _size in list(candidates):
         if server.denies_job(job_id):
@@ -186,7 +199,7 @@ def prune_orphans(settings, dry_run, report, problems, now=time.time):
         _write_state(settings, unknown)
 
 
-def _write_state(settings, unknown):
+def _write_state(settings: dict, unknown: "dict[str, float]") -> None:
     try:
         directory = rootfiles.open_directory(settings["state_directory"])
     except OSError as error:
