@@ -5,8 +5,8 @@ from ..system import processes
 from ..torque import names
 
 
-def find_commands():
-    """Return the directory of TORQUE's commands (str) beside the pbs_mom that called this hook, or None."""
+def find_commands() -> "str | None":
+    """Return the directory of TORQUE's commands beside the pbs_mom that called this hook, or None."""
     caller = processes.read_process(os.getppid())
     for pid in (caller.pid, caller.ppid) if caller else ():  # an unpatched one calls the checkpoint hook by a shell
         try:

@@ -20,6 +20,11 @@ from ..telemetry.report import Report, describe_image
 from ..torque import contract
 from . import failed_restart, ongoing_restart, preflight, unheard_hold
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable
+    from ..system.private_dir import PrivateDirectory
+
 _CONSEQUENCE = "the job runs on"
 """The end of the sentence when something fails before the job is touched."""
 
@@ -37,33 +42,30 @@ needed       list of int: bytes and files that the image takes, from capacity.es
 class Companions:
     """What travels with the tree: work for frozen.Worker. As the job's owner.
 
-    :param job: preflight.Job
-    :param target: Target
-    :param places: capture.NodeLocal
     :param image: descriptor of the image
     """
 
-    def __init__(self, job, target, places, image):
-        self._job, self._target, self._places, self._image = job, target, places, image
+    def __init__(self, job: preflight.Job, target: Target, node_local: capture.NodeLocal, image: int) -> None:
+        self._job, self._target, self._node_local, self._image = job, target, node_local, image
 
-    def while_frozen(self):
+    def while_frozen(self) -> None:
         """Find what the tree has open; copy what could change."""
         job, target = self._job, self._target
-        self._open_files = open_files.find_open_files(target.root.pid, self._places.directories)
+        self._open_files = open_files.find_open_files(target.root.pid, self._node_local.directories)
         self._streams = output.open_output_files(target.spooled, job.user.uid)
-        load = capture.Load(self._open_files, self._places, target.spooled, job.user.uid)
+        load = capture.Load(self._open_files, self._node_local, target.spooled, job.user.uid)
         self._capture = capture.Capture(self._image, load, job.settings["node_local_bytes"])
         self._capture.while_frozen()
 
-    def after_thaw(self):
-        """Copy the rest; return the manifest's fields about it (dict)."""
+    def after_thaw(self) -> dict:
+        """Copy the rest; return the manifest's fields about it."""
         facts = self._capture.after_thaw()
         travelling = set(self._target.spooled) | capture.list_paths(facts)
-        facts["open_files"] = consistency.record_open_files(self._open_files, travelling, [] if facts["bound"] else self._places.trees)
+        facts["open_files"] = consistency.record_open_files(self._open_files, travelling, [] if facts["bound"] else self._node_local.trees)
         return dict(facts, left=self._target.left, spool=output.save_output_files(self._image, self._streams))
 
 
-def _find_target(job):
+def _find_target(job: preflight.Job) -> Target:
     """As root: return the Target, verified to be the job. One that a dead hook has left stopped is resumed."""
     root = identity.find_root_process(job.records, job.call, job.user.uid)
     suspension.resume_abandoned_job(job.records, root.pid)
@@ -74,30 +76,31 @@ def _find_target(job):
     return Target(root, spooled, left, life, needed)
 
 
-def _check_capacity(job, target, staging, places, draft):
+def _check_capacity(job: preflight.Job, target: Target, staging: "PrivateDirectory", node_local: capture.NodeLocal, draft: Draft) -> None:
     """Check that there is free space for the image, in the store and in the private directory.
 
     :raises HookError: CANNOT_WRITE
     """
     settings, store = job.settings, job.store["path"]
     capacity.check_private(staging, target.needed[1])
-    files = capture.estimate_need(places, target.root.pid, settings["node_local_bytes"], target.spooled, job.user.uid)
+    files = capture.estimate_need(node_local, target.root.pid, settings["node_local_bytes"], target.spooled, job.user.uid)
     needed = [target.needed[0] + files[0], target.needed[1] + files[1]]
     if settings["user_limit"]:
         capacity.check_limit(needed[0], catalog.count_used_bytes(job.store, job.user.name), settings["user_limit"], store, job.user.name)
     capacity.check_store(draft.descriptor, needed, store, settings["reserve"], job.user.name)
 
 
-def _dump_tree(job, target, draft, staging, companions, channel):
+def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "PrivateDirectory", companions: Companions,
+               channel: "frozen.Channel | None") -> dict:
     """Have the engine write the tree, and copy its companions: by the channel while the tree is frozen, or after it, for a hold.
 
     The tree's memory goes into the draft, which its owner can change; what steers the engine goes to the private directory.
 
-    Returns the manifest's fields about both (dict).
+    Returns the manifest's fields about both.
     """
     started, engine = time.monotonic(), {"name": job.engine.name}
 
-    def read_version():
+    def read_version() -> None:
         engine["version"] = job.engine.read_version()
     with phases.measure("dump"):
         worker = frozen.Worker(companions, channel) if channel else None
@@ -116,7 +119,7 @@ def _dump_tree(job, target, draft, staging, companions, channel):
     return dict(facts, engine=engine, frozen_seconds=round(seconds, 6), held=not channel)
 
 
-def _check_rights(job, staging):
+def _check_rights(job: preflight.Job, staging: "PrivateDirectory") -> None:
     """Check that the image would give no process more than its owner has.
 
     :raises HookError: REFUSED
@@ -127,7 +130,7 @@ def _check_rights(job, staging):
                         "process has ended; the job runs on" % (job.user.name, excess))
 
 
-def _prune_images(job, directory, life):
+def _prune_images(job: preflight.Job, directory: int, life: dict) -> None:
     """Remove the generations that are too many. The image is published, so a failure is only logged."""
     try:
         with phases.measure("prune"):
@@ -136,11 +139,11 @@ def _prune_images(job, directory, life):
         syslog.log_event("checkpoint", job=job.call.job_id, outcome="not pruned", sentence=repr(str(error)))
 
 
-def _make_image(job, target, staging, channel):
-    """As the job's owner: check, dump, compress, describe, publish, prune. Returns the manifest (dict).
+def _make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory", channel: "frozen.Channel | None") -> dict:
+    """As the job's owner: check, dump, compress, describe, publish, prune. Returns the manifest.
 
-    :param staging: where the engine writes (private_dir.PrivateDirectory)
-    :param channel: how the engine reaches this hook while the job stands still (frozen.Channel), or None when the job is to be held
+    :param staging: where the engine writes
+    :param channel: how the engine reaches this hook while the job stands still, or None when the job is to be held
     """
     call, engine = job.call, job.engine
     with phases.measure("admit"):
@@ -149,12 +152,12 @@ def _make_image(job, target, staging, channel):
         generations.sweep_leftovers(directory, 2 * job.settings["engine_timeout"])
         generation = generations.next_generation(directory, call.job_id)
         life = incarnation.OwnIncarnation(directory, call.job_id, generation - 1)
-        places = capture.NodeLocal(job.settings, target.root.pid)
+        node_local = capture.NodeLocal(job.settings, target.root.pid)
         draft = Draft(directory, call.name)
     with draft:
         with phases.measure("admit"):
-            _check_capacity(job, target, staging, places, draft)
-        facts = _dump_tree(job, target, draft, staging, Companions(job, target, places, draft.descriptor), channel)
+            _check_capacity(job, target, staging, node_local, draft)
+        facts = _dump_tree(job, target, draft, staging, Companions(job, target, node_local, draft.descriptor), channel)
         _check_rights(job, staging)
         compressed = {}
         if compressor:
@@ -179,8 +182,8 @@ def _make_image(job, target, staging, channel):
     return described
 
 
-def _checkpoint_for_hold(job, target, staging, answer):
-    """As root: have an image written of a job that is to be held; the job is stopped then. Returns the manifest (dict).
+def _checkpoint_for_hold(job: preflight.Job, target: Target, staging: "PrivateDirectory", answer: "Callable[[Any], Any]") -> dict:
+    """As root: have an image written of a job that is to be held; the job is stopped then. Returns the manifest.
 
     Whatever fails resumes the job: here if the owner's part dies, there if this one does, else the job's leader (suspension.py).
     """
@@ -188,7 +191,7 @@ def _checkpoint_for_hold(job, target, staging, answer):
     commands = unheard_hold.find_commands()
     try:
         with suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]) as suspended:
-            def make_image():
+            def make_image() -> dict:
                 with suspension.resume_on_failure(target.root, suspended):
                     return _make_image(job, target, staging, None)
             described = privilege.as_user(job.user, make_image, job.engine.dump_capabilities, answer)
@@ -199,8 +202,8 @@ def _checkpoint_for_hold(job, target, staging, answer):
         raise
 
 
-def _checkpoint_and_continue(job, target, staging, answer):
-    """As root: have an image written of a job that continues. Returns the manifest (dict)."""
+def _checkpoint_and_continue(job: preflight.Job, target: Target, staging: "PrivateDirectory", answer: "Callable[[Any], Any]") -> dict:
+    """As root: have an image written of a job that continues. Returns the manifest."""
     with contextlib.ExitStack() as stack:
         if job.engine.stops:
             privilege.become_subreaper()
@@ -209,7 +212,7 @@ def _checkpoint_and_continue(job, target, staging, answer):
         return privilege.as_user(job.user, lambda: _make_image(job, target, staging, channel), job.engine.dump_capabilities, answer)
 
 
-def _checkpoint_job(job, started):
+def _checkpoint_job(job: preflight.Job, started: float) -> None:
     """As root: write an image of the job; or hold one whose restart failed."""
     digest.load_modules()
     answer = seal.build_answer(job.keys, job.call, job.user)
@@ -233,11 +236,11 @@ def _checkpoint_job(job, started):
             suspension.remove_note(job.records)
 
 
-def main(argv, config_path):
-    """Checkpoint the job that argv names; return the exit code (int).
+def main(argv: "list[str]", config_path: str) -> int:
+    """Checkpoint the job that argv names; return the exit code.
 
-    :param argv: list of str, as pbs_mom passes it
-    :param config_path: the hooks' configuration (str)
+    :param argv: as pbs_mom passes it
+    :param config_path: the hooks' configuration
     """
     with Report("checkpoint", contract.find_job_id(argv)) as report:
         started = time.monotonic()

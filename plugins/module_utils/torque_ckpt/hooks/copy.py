@@ -15,11 +15,11 @@ from ..torque import contract, names
 SCP = "/usr/bin/scp"
 
 
-def main(argv, config_path):
-    """Copy as pbs_mom asks to; return the exit code (int).
+def main(argv: "list[str]", config_path: str) -> int:
+    """Copy as pbs_mom asks to; return the exit code.
 
-    :param argv: list of str: what scp would be given
-    :param config_path: the hooks' configuration (str)
+    :param argv: what scp would be given
+    :param config_path: the hooks' configuration
     """
     copy = contract.parse_copy(argv)
     if copy is None:

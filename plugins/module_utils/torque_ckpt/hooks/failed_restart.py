@@ -26,6 +26,13 @@ from ..torque.commands import Commands
 from . import unheard_hold
 from .caller import find_commands
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable
+    from ..job.records import Records
+    from ..telemetry.report import Report
+    from .preflight import Job
+
 PATIENCE = 60
 """How long a hold may take before it is asked for again (seconds)."""
 
@@ -35,13 +42,13 @@ PAUSE = 10
 _CONSEQUENCE = "nothing was done"
 
 
-def is_needed():
+def is_needed() -> bool:
     """Whether this restart hook belongs to a pbs_mom without the patch."""
     return contract.STATUS not in os.environ and find_commands() is not None
 
 
-def wait_until_ready(prepare):
-    """Return what check() returns; on a pbs_mom without the patch, wait until it fails no more."""
+def wait_until_ready(prepare: "Callable[[], Job]") -> "Job":
+    """Return what prepare() returns; on a pbs_mom without the patch, wait until it fails no more."""
     while True:
         try:
             return prepare()
@@ -52,17 +59,17 @@ def wait_until_ready(prepare):
         time.sleep(PAUSE)
 
 
-def read_note(records):
-    """Return the note (dict: "hook", "name") that a restart hook which still waits left for this job, or None."""
+def read_note(records: "Records") -> "dict | None":
+    """Return the note ("hook", "name") that a restart hook which still waits left for this job, or None."""
     note = records.read(FAILED)
     return note if note and processes.find_marked(note["hook"]) else None
 
 
-def _set_comment(commands, job_id, sentence):
+def _set_comment(commands: Commands, job_id: str, sentence: str) -> None:
     commands.run("qalter", "-W", 'comment="%s"' % sentence.replace('"', "'"), job_id)
 
 
-def _comment_held_job(commands, job_id, sentence, temporary):
+def _comment_held_job(commands: Commands, job_id: str, sentence: str, temporary: bool) -> None:
     """When the job is held: put the sentence into its comment, instead of pbs_mom's own; queue it again if temporary."""
     status, attributes = 0, ""
     while status == 0 and "job_state = C" not in attributes:
@@ -75,7 +82,7 @@ def _comment_held_job(commands, job_id, sentence, temporary):
             return
 
 
-def _run_detached(work):
+def _run_detached(work: "Callable[[], None]") -> None:
     """Run work() in a child that outlives this hook, and whose end is not the job's."""
     if os.fork() == 0:
         try:
@@ -85,20 +92,18 @@ def _run_detached(work):
             os._exit(0)
 
 
-def comment_job(job_id, sentence):
-    """Put the sentence (str) into the comment of a restarted job, instead of pbs_mom's own; as far as the server lets root of this node."""
+def comment_job(job_id: str, sentence: str) -> None:
+    """Put the sentence into the comment of a restarted job, instead of pbs_mom's own; as far as the server lets root of this node."""
     directory = find_commands()
     if directory:
         _run_detached(lambda: _set_comment(Commands(directory, _CONSEQUENCE), job_id, sentence))
 
 
-def hold_job(records, call, error, report):
+def hold_job(records: "Records", call: contract.Call, error: HookError, report: "Report") -> None:
     """Have the job of this restart hook held. Returns only when the server refuses that, or pbs_mom is gone; held, the hook is killed.
 
-    :param records: records.Records of the job
-    :param call: contract.Call
-    :param error: why the restart failed (HookError); if that is temporary, the job is queued again then
-    :param report: report.Report of this call
+    :param error: why the restart failed; if that is temporary, the job is queued again then
+    :param report: of this call
     """
     directory = find_commands()
     if directory is None:  # pbs_mom has ended since is_needed()
@@ -118,8 +123,8 @@ def hold_job(records, call, error, report):
     records.drop(FAILED)
 
 
-def _publish_under_name(directory, image, image_path, described, name):
-    """Publish an image (descriptor) with this manifest (dict) also under another name."""
+def _publish_under_name(directory: int, image: int, image_path: str, described: dict, name: str) -> None:
+    """Publish an image (descriptor) with this manifest also under another name."""
     draft = Draft(directory, name)
     try:
         try:
@@ -138,8 +143,8 @@ def _publish_under_name(directory, image, image_path, described, name):
         raise
 
 
-def _present_image(job, name):
-    """As the user: publish the image name (str) also under the name that pbs_mom now asks for."""
+def _present_image(job: "Job", name: str) -> None:
+    """As the user: publish the image name also under the name that pbs_mom now asks for."""
     call = job.call
     image_path = os.path.join(call.directory, name)
     if call.signal == contract.CONTINUE:
@@ -158,11 +163,10 @@ def _present_image(job, name):
         pass
 
 
-def take_over_job(job, note, answer):
+def take_over_job(job: "Job", note: dict, answer: "Callable[[Any], Any]") -> None:
     """As root, in the checkpoint hook: have the job held that a restart hook could not restore, and end that hook.
 
-    :param job: preflight.Job
-    :param note: from read_note (dict)
+    :param note: from read_note
     :param answer: root's answer function (seal.build_answer)
     """
     commands = unheard_hold.find_commands()

@@ -17,14 +17,18 @@ from ..image import compressors, seal
 from ..store import location
 from ..system import environment, private_dir, rootfiles
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable
+
 PATIENCE = 10
 """How long the child may take (seconds)."""
 
 _DONE = "."
 
 
-def _check_node(config_path, report_step):
-    """Check that the hooks can do their work here; report_step is called with what is checked next (str)."""
+def _check_node(config_path: str, report_step: "Callable[[str], None]") -> None:
+    """Check that the hooks can do their work here; report_step is called with what is checked next."""
     environment.check_code(config_path)
     settings = config.load_settings(config_path)
     seal.load_keys(settings["key_path"])
@@ -42,9 +46,9 @@ def _check_node(config_path, report_step):
         location.check_mounted(store)
 
 
-def _report_check(config_path, writer):
+def _report_check(config_path: str, writer: int) -> None:
     """As the child: write what is checked, one a line, and at last _DONE and the sentence, if there is one."""
-    def report_step(step):
+    def report_step(step: str) -> None:
         os.write(writer, (step + "\n").encode("utf-8", "backslashreplace"))
     try:
         _check_node(config_path, report_step)
@@ -56,10 +60,10 @@ def _report_check(config_path, writer):
     report_step(_DONE + " ".join(sentence.split()))
 
 
-def find_complaint(config_path, patience=PATIENCE):
-    """Return why this node cannot checkpoint jobs (str), empty when it can.
+def find_complaint(config_path: str, patience: int = PATIENCE) -> str:
+    """Return why this node cannot checkpoint jobs, empty when it can.
 
-    :param config_path: the hooks' configuration (str)
+    :param config_path: the hooks' configuration
     :param patience: how long the checks may take (seconds)
     """
     reader, writer = os.pipe()
@@ -88,8 +92,8 @@ def find_complaint(config_path, patience=PATIENCE):
     return "looking at %s took longer than %d seconds or was killed; see whether its file system answers" % (step, patience)
 
 
-def main(_argv, config_path):
-    """Print "ERROR ckpt.torque: " and why this node cannot checkpoint jobs, or nothing; return the exit code (int)."""
+def main(_argv: "list[str]", config_path: str) -> int:
+    """Print "ERROR ckpt.torque: " and why this node cannot checkpoint jobs, or nothing; return the exit code."""
     environment.isolate_hook()
     complaint = find_complaint(config_path)
     if complaint:

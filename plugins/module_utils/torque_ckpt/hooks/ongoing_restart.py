@@ -10,6 +10,10 @@ from ..job import identity
 from ..system import processes
 from . import failed_restart
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from .preflight import Job
+
 PATIENCE = 2
 """How long a hook that pbs_mom has just started may go unseen: it has no name before its execve (seconds)."""
 
@@ -18,32 +22,30 @@ _PAUSE = 0.05
 _PROGRAM = "restart"
 
 
-def find_restart_hook(program, job_id):
+def find_restart_hook(program: str, job_id: str) -> "processes.Process | None":
     """Return the Process of a restart hook of this job on this node, or None. One of another user's is none.
 
-    :param program: its path (str)
-    :param job_id: the job's (str)
+    :param program: its path
     """
-    program, job_id = os.fsencode(program), os.fsencode(job_id)
+    program_bytes, job_id_bytes = os.fsencode(program), os.fsencode(job_id)
     for pid in processes.list_pids():
         arguments = processes.read_arguments(pid)
-        if program in arguments and arguments[arguments.index(program) + 2:][:1] == [job_id]:
+        if program_bytes in arguments and arguments[arguments.index(program_bytes) + 2:][:1] == [job_id_bytes]:
             process = processes.read_process(pid)
             if process and process.uid == os.getuid() and process.state not in "ZX":
                 return process
     return None
 
 
-def _is_back(job):
+def _is_back(job: "Job") -> bool:
     """Whether the job's root process can be found, or its restart has failed and waits for this hook."""
     root = identity.find_candidate(job.records, job.call.session_id)
     return bool(root and identity.read_job_id(root.pid) == job.call.job_id or failed_restart.read_note(job.records))
 
 
-def wait_until_back(job):
+def wait_until_back(job: "Job") -> None:
     """Wait until the job is back, or no restart hook is at work on it. Not to be called with the job's lock: that hook needs it.
 
-    :param job: preflight.Job
     :raises HookError: TEMPORARY when that takes longer than the setting lock_timeout
     """
     program = os.path.join(os.path.dirname(job.hook), _PROGRAM)

@@ -6,6 +6,11 @@ from ..job.records import Records
 from ..store import location
 from ..system import environment, private_dir, privilege
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from ..telemetry.report import Report
+    from ..torque.contract import Call
+
 
 class Job:
     """The job that one call of the checkpoint or restart hook is about.
@@ -21,7 +26,7 @@ class Job:
     hook      str: the hook's path; the programs that belong to it are beside it
     """
 
-    def __init__(self, call, settings, hook, report):
+    def __init__(self, call: "Call", settings: dict, hook: str, report: "Report") -> None:
         """:raises HookError: CONFIG, NO_USER or REFUSED"""
         self.call, self.settings, self.hook, self.report = call, settings, hook, report
         self.user = privilege.find_user(call.user, call.group)
@@ -31,20 +36,20 @@ class Job:
         self.keys = seal.Keys(settings["key_path"])
         self.records = Records(settings["run_directory"], call.job_id)
 
-    def create_private_directory(self, consequence):
-        """Return a private_dir.PrivateDirectory for the job's owner.
+    def create_private_directory(self, consequence: str) -> private_dir.PrivateDirectory:
+        """Return a private directory for the job's owner.
 
-        :param consequence: what becomes of the job if there can be none, the end of the sentence (str)
+        :param consequence: what becomes of the job if there can be none, the end of the sentence
         """
         return private_dir.PrivateDirectory(self.settings["private_directory"] or self.settings["state_directory"], self.user, consequence)
 
 
-def prepare_job(call, config_path, hook, report):
-    """Return the Job of a contract.Call.
+def prepare_job(call: "Call", config_path: str, hook: str, report: "Report") -> Job:
+    """Return the Job of a call.
 
-    :param config_path: the hooks' configuration (str)
-    :param hook: the hook's path (str)
-    :param report: report.Report, which counts from now on
+    :param config_path: the hooks' configuration
+    :param hook: the hook's path
+    :param report: counts from now on
     :raises HookError: CONFIG, NO_USER or REFUSED
     """
     environment.check_code(config_path)

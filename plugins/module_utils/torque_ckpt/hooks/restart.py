@@ -24,11 +24,8 @@ _CONSEQUENCE = "image kept"
 """The end of the sentence when something fails before the job is restored."""
 
 
-def _run_engine(job, staging, cuts, channel):
-    """Have the engine restore; truncate files that have grown, but not before the tree is restored.
-
-    :param staging: private_dir.PrivateDirectory
-    """
+def _run_engine(job: preflight.Job, staging: private_dir.PrivateDirectory, cuts: "list[dict]", channel: frozen.Channel) -> None:
+    """Have the engine restore; truncate files that have grown, but not before the tree is restored."""
     path = location.get_engine_path(staging.descriptor)
     if not cuts:
         job.engine.restore(path)
@@ -41,7 +38,7 @@ def _run_engine(job, staging, cuts, channel):
     worker.read_result()
 
 
-def _check_rights(job, staging, image_path):
+def _check_rights(job: preflight.Job, staging: private_dir.PrivateDirectory, image_path: str) -> None:
     """Check that the image gives no process more than its owner has.
 
     :raises HookError: DATA
@@ -51,13 +48,11 @@ def _check_rights(job, staging, image_path):
         raise manifest.damaged(image_path, "it would give a process more than %s has (%s)" % (job.user.name, excess))
 
 
-def _restore_image(job, staging, channel):
+def _restore_image(job: preflight.Job, staging: private_dir.PrivateDirectory, channel: frozen.Channel) -> dict:
     """As the job's owner: open and verify the image, restore what was verified, from a directory where nobody can change it.
 
-    :param staging: private_dir.PrivateDirectory
-    :param channel: frozen.Channel
     :returns: "manifest" (dict), "remarks" (list of str), "created": what was restored on this node (list of dict), "before": what
-        incarnation.restore_text takes (str or None); as a dict
+        incarnation.restore_text takes (str or None)
     """
     settings, user = job.settings, job.user
     with phases.measure("verify"):
@@ -98,13 +93,14 @@ def _restore_image(job, staging, channel):
     return {"manifest": described, "remarks": [remark] * bool(remark) + remarks, "created": files.created, "before": before}
 
 
-def _end_descendants():
+def _end_descendants() -> None:
     """End what a failed restart may have restored: nobody would supervise it."""
     while True:
         children = processes.list_children(os.getpid())
         if not children:
             return
-        for member in processes.list_family(processes.read_process(os.getpid()))[1:]:
+        leader = processes.read_process(os.getpid())
+        for member in processes.list_family(leader)[1:] if leader else []:
             processes.send_signal(processes.get_mark(member), signal.SIGKILL)
         for pid in children:
             try:
@@ -113,36 +109,37 @@ def _end_descendants():
                 pass
 
 
-def _undo_restore(job, restored):
+def _undo_restore(job: preflight.Job, restored: dict) -> None:
     """End the restored job, and remove what _restore_image has restored."""
     _end_descendants()
 
-    def undo():
+    def undo() -> None:
         restore.undo_restore(restored["created"], job.settings, job.user.uid)
         incarnation.restore_text(location.open_job_directory(job.store, job.call.directory), job.call.job_id, restored["before"])
     privilege.as_user(job.user, undo)
 
 
-def _adopt_root(job, described, life):
+def _adopt_root(job: preflight.Job, described: dict, life: dict) -> processes.Process:
     """Return the restored root Process, our child, of which root's record is written by now.
 
-    :param described: the manifest (dict)
-    :param life: its incarnation (dict)
+    :param described: the manifest
+    :param life: its incarnation
     """
+    leader = processes.read_process(os.getpid())
     pids = [described["root"]] if job.engine.keeps_ids else processes.list_children(os.getpid())
     root = processes.read_process(pids[0]) if pids else None
-    if root is None or root.ppid != os.getpid():
+    if leader is None or root is None or root.ppid != leader.pid:
         raise HookError(ENGINE, "%s said it restored job %s, but its process %d is not there; image kept"
                         % (job.engine.name, job.call.job_id, described["root"]))
-    identity.write_record(job.records, processes.read_process(os.getpid()), root, [entry["path"] for entry in described["spool"]],
-                          capture.list_left_files(described), life)
+    identity.write_record(job.records, leader, root, [entry["path"] for entry in described["spool"]], capture.list_left_files(described),
+                          life)
     return root
 
 
-def _restore_job(job):
-    """As root: restore the job and write root's record of it. Returns what _restore_image does (dict), and the job's root Process."""
+def _restore_job(job: preflight.Job) -> "tuple[dict, processes.Process]":
+    """As root: restore the job and write root's record of it. Returns what _restore_image does, and the job's root Process."""
     digest.load_modules()
-    incarnations = []
+    incarnations: "list[dict]" = []
     with job.create_private_directory(_CONSEQUENCE) as staging:
         answer = incarnation.answer_restart(job, incarnations, staging.build_answer(seal.build_answer(job.keys, job.call, job.user)))
         with frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE) as channel:
@@ -154,7 +151,7 @@ def _restore_job(job):
     return restored, root
 
 
-def _restart_job(job, started):
+def _restart_job(job: preflight.Job, started: float) -> None:
     """As root: restore the job, supervise it, end as it ends. Returns only by an exception; nothing of the job is left then."""
     with contextlib.ExitStack() as undo:
         undo.callback(_end_descendants)
@@ -175,7 +172,7 @@ def _restart_job(job, started):
         supervisor.end_as(status)
 
 
-def _prepare_job(call, config_path, hook, report):
+def _prepare_job(call: contract.Call, config_path: str, hook: str, report: Report) -> preflight.Job:
     """Return the Job, when this process can be its leader."""
     with phases.measure("admit"):
         job = failed_restart.wait_until_ready(lambda: preflight.prepare_job(call, config_path, hook, report))
@@ -186,15 +183,15 @@ def _prepare_job(call, config_path, hook, report):
     return job
 
 
-def _load_settings(config_path):
-    """Return the configuration (dict), its defaults when it is wrong: that may be what failed."""
+def _load_settings(config_path: str) -> dict:
+    """Return the configuration, its defaults when it is wrong: that may be what failed."""
     try:
         return config.load_settings(config_path)
     except HookError:
         return config.DEFAULTS
 
 
-def _assess_failure(call, config_path, error, report):
+def _assess_failure(call: contract.Call, config_path: str, error: HookError, report: Report) -> HookError:
     """Return the HookError by which the restart fails: a temporary one after a pause, or the lasting one after too many.
 
     Without the patch restart-status the job is held or queued again here, and the hook is killed.
@@ -208,11 +205,11 @@ def _assess_failure(call, config_path, error, report):
     return error
 
 
-def main(argv, config_path):
-    """Restart the job that argv names, supervise it, end as it ends; return the exit code (int) when that failed.
+def main(argv: "list[str]", config_path: str) -> int:
+    """Restart the job that argv names, supervise it, end as it ends; return the exit code when that failed.
 
-    :param argv: list of str, as pbs_mom passes it
-    :param config_path: the hooks' configuration (str)
+    :param argv: as pbs_mom passes it
+    :param config_path: the hooks' configuration
     """
     with Report("restart", contract.find_job_id(argv)) as report:
         started = time.monotonic()

@@ -16,7 +16,7 @@ from ..telemetry.report import Report
 from ..torque import contract, names
 
 
-def _start_job(command):
+def _start_job(command: "list[str]") -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -32,8 +32,8 @@ def _start_job(command):
         os._exit(127 if not os.path.exists(command[0]) else 126)
 
 
-def _wrap_command(command, settings):
-    """Return the command (list of str) as the engine wants it; unchanged if the engine is missing: a checkpoint will report that."""
+def _wrap_command(command: "list[str]", settings: dict) -> "list[str]":
+    """Return the command as the engine wants it; unchanged if the engine is missing: a checkpoint will report that."""
     try:
         return registry.load_engine(settings).build_command(command)
     except HookError as error:
@@ -41,11 +41,11 @@ def _wrap_command(command, settings):
         return command
 
 
-def main(argv, config_path):
-    """Start argv[1:] and end as it ends; return the exit code (int) when it cannot be started.
+def main(argv: "list[str]", config_path: str) -> int:
+    """Start argv[1:] and end as it ends; return the exit code when it cannot be started.
 
-    :param argv: list of str, as pbs_mom passes it
-    :param config_path: the hooks' configuration (str)
+    :param argv: as pbs_mom passes it
+    :param config_path: the hooks' configuration
     """
     job_id = os.environ.get(names.JOB_ID)
     with Report("run", job_id) as report:

@@ -20,8 +20,8 @@ class Unheard(HookError):
     """pbs_server does not answer, so the job must not end."""
 
 
-def _ask_server(commands):
-    """Return what pbs_server answered against a question (str), None when it answered it."""
+def _ask_server(commands: Commands) -> "str | None":
+    """Return what pbs_server answered against a question, None when it answered it."""
     try:
         status, output, error = commands.run("qstat", "-B")
     except HookError as failure:
@@ -29,8 +29,8 @@ def _ask_server(commands):
     return None if status == 0 else " ".join((output + error).split())
 
 
-def _wait_for_answer(commands, seconds):
-    """Ask until pbs_server answers, or so long; return what the last answer was (str), None for a good one."""
+def _wait_for_answer(commands: Commands, seconds: int) -> "str | None":
+    """Ask until pbs_server answers, or so long; return what the last answer was, None for a good one."""
     deadline = time.monotonic() + seconds
     fault = _ask_server(commands)
     while fault is not None and time.monotonic() < deadline:
@@ -39,8 +39,8 @@ def _wait_for_answer(commands, seconds):
     return fault
 
 
-def find_commands():
-    """Return TORQUE's commands (commands.Commands) where pbs_mom reports only once and they work on this node, else None.
+def find_commands() -> "Commands | None":
+    """Return TORQUE's commands where pbs_mom reports only once and they work on this node, else None.
 
     To be asked when the hold begins: the server that sent it is there, so what does not work then is the commands (no trqauthd, say).
     """
@@ -49,7 +49,7 @@ def find_commands():
     return commands if commands and _ask_server(commands) is None else None
 
 
-def check_server(commands):
+def check_server(commands: "Commands | None") -> None:
     """Check, before a held job is ended, that pbs_server will learn of it.
 
     :param commands: what find_commands() returned
@@ -61,10 +61,11 @@ def check_server(commands):
                       "image is kept; the job runs on; hold it again when pbs_server answers" % fault)
 
 
-def wait_for_server(commands, seconds):
+def wait_for_server(commands: "Commands | None", seconds: int) -> None:
     """Wait, while the job runs, for a pbs_server that takes the hold away again: that, too, pbs_mom asks for once.
 
     :param commands: what find_commands() returned
-    :param seconds: how long at most (int)
+    :param seconds: how long at most
     """
-    _wait_for_answer(commands, seconds)
+    if commands:
+        _wait_for_answer(commands, seconds)
