@@ -99,8 +99,7 @@ def _end_descendants() -> None:
         children = processes.list_children(os.getpid())
         if not children:
             return
-        leader = processes.read_process(os.getpid())
-        for member in processes.list_family(leader)[1:] if leader else []:
+        for member in processes.list_family(processes.read_self())[1:]:
             processes.send_signal(processes.get_mark(member), signal.SIGKILL)
         for pid in children:
             try:
@@ -125,10 +124,10 @@ def _adopt_root(job: preflight.Job, described: dict, life: dict) -> processes.Pr
     :param described: the manifest
     :param life: its incarnation
     """
-    leader = processes.read_process(os.getpid())
+    leader = processes.read_self()
     pids = [described["root"]] if job.engine.keeps_ids else processes.list_children(os.getpid())
     root = processes.read_process(pids[0]) if pids else None
-    if leader is None or root is None or root.ppid != leader.pid:
+    if root is None or root.ppid != leader.pid:
         raise HookError(ENGINE, "%s said it restored job %s, but its process %d is not there; image kept"
                         % (job.engine.name, job.call.job_id, described["root"]))
     identity.write_record(job.records, leader, root, [entry["path"] for entry in described["spool"]], capture.list_left_files(described),

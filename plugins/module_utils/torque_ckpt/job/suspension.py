@@ -53,9 +53,7 @@ def wait_for_engine(timeout: float) -> None:
             return
         if pid == 0:
             if time.monotonic() > deadline:
-                own_process = processes.read_process(os.getpid())
-                if own_process is not None:
-                    processes.signal_processes(processes.list_family(own_process)[1:], signal.SIGKILL)
+                processes.signal_processes(processes.list_family(processes.read_self())[1:], signal.SIGKILL)
             time.sleep(0.01)
 
 

@@ -71,3 +71,8 @@ def test_level(name, level, wanted):
 
 def test_zstd_has_as_many_threads_as_hashing():
     assert "-T%d" % min(4, len(os.sched_getaffinity(0))) in compressors.build_compress_command("zstd", 0)
+
+
+def test_program_that_was_removed_since(directories):
+    """What starts the command names the path."""
+    assert compressors.build_decompress_command("gzip") == [str(directories[0] / "gzip"), "-q", "-d", "-c"]

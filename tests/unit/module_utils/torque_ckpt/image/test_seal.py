@@ -107,6 +107,14 @@ def checked(keys, manifest, code=errors.REFUSED):
     return str(caught.value)
 
 
+@pytest.mark.parametrize("key", [[], {}, None, 7])
+def test_key_that_is_no_name(key):
+    """The owner of an image can write any manifest."""
+    manifest = dict(seal.add_seal([NEW], BODY), key=key)
+    assert not seal.is_sealed([NEW], manifest)
+    assert checked([NEW], manifest, errors.TEMPORARY).startswith("image /shown was sealed with the key %r, which" % (key,))
+
+
 def test_key_that_is_gone():
     """Other nodes may have it already: it may pass."""
     assert checked([NEW], seal.add_seal([OLD], BODY), errors.TEMPORARY) == (

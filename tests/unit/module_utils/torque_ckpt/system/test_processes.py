@@ -7,6 +7,8 @@ import sys
 import pytest
 
 import torque_ckpt
+from torque_ckpt import errors
+from torque_ckpt.errors import HookError
 from torque_ckpt.system import privilege, processes
 
 THREADS = """
@@ -231,3 +233,12 @@ def test_family_of_a_process_that_has_gone(start_job):
     leader = processes.read_process(start_job().leader)
     gone = leader._replace(start=leader.start - 1)
     assert processes.list_family(gone) == [gone]
+
+
+def test_this_process(monkeypatch):
+    assert processes.read_self().pid == os.getpid()
+    monkeypatch.setattr(processes, "read_process", lambda _pid: None)
+    with pytest.raises(HookError) as caught:
+        processes.get_mark()
+    assert (caught.value.code, str(caught.value)) == (
+        errors.SYSTEM, "this process cannot be read in /proc; mount /proc on this node and try again")
