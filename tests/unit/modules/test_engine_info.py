@@ -126,8 +126,8 @@ def criu_at(module, path):
 ], ids=["version", "other words", "silent"])
 def test_version_of_criu(module, tmp_path, program, script, version):
     path = program(tmp_path / "criu", "#!/bin/sh\n[ \"$*\" = --version ] || exit 1\n%s\n" % script)
-    found = criu_at(module, path)
-    assert (found["path"], found["version"]) == (path, version)
+    described = criu_at(module, path)
+    assert (described["path"], described["version"]) == (path, version)
 
 
 @on_criu_kernel
@@ -139,16 +139,16 @@ def test_criu_that_cannot_be_executed(module, tmp_path):
 
 @on_criu_kernel
 def test_criu_that_is_a_directory(module, tmp_path):
-    found = criu_at(module, str(tmp_path))
-    assert (found["path"], found["version"]) == (str(tmp_path), "")
+    described = criu_at(module, str(tmp_path))
+    assert (described["path"], described["version"]) == (str(tmp_path), "")
 
 
 @on_criu_kernel
 def test_version_of_blcr(module, tmp_path, program):
     for name in ("cr_run", "cr_checkpoint", "cr_restart"):
         program(tmp_path / name, "#!/bin/sh\necho $(basename $0) version 0.8.6_b4\n")
-    found = module("engine_info", {"engine_options": {"blcr": {"path": str(tmp_path)}}})["engines"]["blcr"]
-    assert (found["path"], found["version"]) == (str(tmp_path), "0.8.6_b4")
+    described = module("engine_info", {"engine_options": {"blcr": {"path": str(tmp_path)}}})["engines"]["blcr"]
+    assert (described["path"], described["version"]) == (str(tmp_path), "0.8.6_b4")
 
 
 @pytest.mark.parametrize("options, why", [

@@ -199,7 +199,7 @@ def test_directory_that_is_missing(module, place, program, everyones_python):
 
 def test_output_that_is_empty(place, program, nobody):
     settings = {"engine": "criu", "engine_options": {"path": engine(program, place / "criu"), "stall": 1}, "engine_timeout": 1}
-    made = engine_roundtrip.EngineRoundTrip(settings, privilege.find_user("nobody"), str(place), 0)
+    engine_trip = engine_roundtrip.EngineRoundTrip(settings, privilege.find_user("nobody"), str(place), 0)
     with pytest.raises(roundtrip.RoundTripError) as caught:
-        made._await_progress(5, "before the dump")
+        engine_trip._await_progress(5, "before the dump")
     assert str(caught.value) == "the tree made no progress before the dump: its output is empty; there is no process of it"

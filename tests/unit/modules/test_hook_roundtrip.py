@@ -34,9 +34,9 @@ END = "kill -9 -$1\n"
 class Stage:
     """Hooks, a store and a user's directory; calls the module with them."""
 
-    def __init__(self, module, program, python, place, user):
-        self.module, self.program, self.python, self.place, self.user = module, program, python, place, user
-        self.hooks, self.store, self.jobs = place / "hooks", place / "store", []
+    def __init__(self, module, program, python, directory, user):
+        self.module, self.program, self.python, self.directory, self.user = module, program, python, directory, user
+        self.hooks, self.store, self.jobs = directory / "hooks", directory / "store", []
         self.work = self.store / user.pw_name
         for path in (self.hooks, self.store, self.work):
             path.mkdir()
@@ -67,12 +67,12 @@ def stage(module, program, everyones_python, place, nobody, processes_naming):
     """A Stage; in the end no process of its jobs may be left."""
     top = os.path.dirname(hooks.MOM_HOME)
     before = os.path.exists(top)
-    made = Stage(module, program, everyones_python, place, nobody)
+    new_stage = Stage(module, program, everyones_python, place, nobody)
 
     def left():
-        return [pid for text in [place] + made.jobs for pid in processes_naming(text)]
+        return [pid for text in [place] + new_stage.jobs for pid in processes_naming(text)]
 
-    yield made
+    yield new_stage
     try:
         assert wait_until(lambda: not left(), 5), "processes of the job are left"
     finally:
@@ -117,13 +117,13 @@ def test_unknown_step(stage):
     ("abandon", {"nodes": ["node1", "node2"]}), ("abandon", {}),
 ], ids=["run", "restart", "restart of a call that was not made", "abandon", "abandon nothing"])
 def test_check_mode_starts_nothing(stage, steps, state):
-    stage.use(**dict.fromkeys(("run", "checkpoint", "restart"), SHELL + "touch %s/called\n" % stage.place))
+    stage.use(**dict.fromkeys(("run", "checkpoint", "restart"), SHELL + "touch %s/called\n" % stage.directory))
     answer = stage(steps, state=state, check=True, user="no_such_user")
     del answer["invocation"]
     assert answer == {"changed": False, "level": "L2", "nodes": state.get("nodes", []), "passed": None,
                       "cause": "check mode: no job is started", "state": state, "counters": [], "phases": []}
     assert stage.left() == ["nobody"]
-    assert not (stage.place / "called").exists()
+    assert not (stage.directory / "called").exists()
 
 
 @pytest.mark.root
@@ -196,7 +196,7 @@ def test_job_without_a_checkpoint(stage):
 
 @pytest.mark.root
 def test_work_path(stage, nobody):
-    other = stage.place / "scratch"
+    other = stage.directory / "scratch"
     other.mkdir()
     os.chown(other, nobody.pw_uid, nobody.pw_gid)
     stage.work.rmdir()
@@ -222,11 +222,11 @@ def test_checkpoint_and_go_on(stage):
 @pytest.fixture
 def own_hooks(stage, repository):
     """The collection's own hooks in the place of the good ones, with a store that is marked as theirs."""
-    shutil.copytree(repository / "plugins" / "module_utils" / "torque_ckpt", stage.place / "lib" / "torque_ckpt")
+    shutil.copytree(repository / "plugins" / "module_utils" / "torque_ckpt", stage.directory / "lib" / "torque_ckpt")
     (stage.store / ".ckpt-torque-store").write_text("test\n")
-    settings = stage.place / "hooks.json"
+    settings = stage.directory / "hooks.json"
     settings.write_text(json.dumps({"stores": [{"path": str(stage.store), "id": "test"}], "engine_options": {"path": "/bin/false"},
-                                    "engine_timeout": 10, "run_directory": str(stage.place / "run")}))
+                                    "engine_timeout": 10, "run_directory": str(stage.directory / "run")}))
     settings.chmod(0o644)
     for name in ("run", "checkpoint", "restart"):
         stage.use(**{name: """\
@@ -235,7 +235,7 @@ import sys
 sys.path.insert(0, "%s")
 from torque_ckpt.hooks.%s import main
 sys.exit(main(sys.argv, "%s"))
-""" % (stage.python, stage.place / "lib", name, settings)})
+""" % (stage.python, stage.directory / "lib", name, settings)})
     return stage
 
 
@@ -309,9 +309,9 @@ def test_run_hook_that_does_not_hand_on_what_the_job_did(stage, text, cause):
 @pytest.mark.parametrize("step", ["continue", "hold"])
 def test_checkpoint_hook_that_fails(stage, step, text, cause):
     """The job it leaves running is ended."""
-    stage.use(checkpoint=SHELL + "echo $5/$6 > %s/image\n" % stage.place + text)
+    stage.use(checkpoint=SHELL + "echo $5/$6 > %s/image\n" % stage.directory + text)
     answer = stage("run %s" % step + (" finish" if step == "continue" else ""))
-    image = (stage.place / "image").read_text().strip()
+    image = (stage.directory / "image").read_text().strip()
     assert judged(answer) == (False, "%s: %s: %s" % (NODE, step, cause.format(image=image)))
     assert image.startswith("%s/ckpt.%s." % (answer["state"]["directory"], answer["state"]["job_id"]))
     assert (steps_done(answer), answer["counters"]) == (["run"], [])
@@ -385,7 +385,7 @@ def test_restart_without_its_image(stage):
 def test_refused_where_there_is_another_store(stage):
     """There pbs_mom finds neither image nor output."""
     held = stage("run hold")
-    away = str(stage.place / "away")
+    away = str(stage.directory / "away")
     os.rename(str(stage.store), away)
     try:
         answer = stage("refused", state=held["state"])
@@ -429,7 +429,7 @@ def test_manifest_that_is_damaged(stage, processes_naming):
     try:
         answer = stage("run continue finish")
     finally:
-        for pid in processes_naming(stage.place):
+        for pid in processes_naming(stage.directory):
             os.kill(pid, signal.SIGKILL)
     assert answer["passed"] is False
     assert answer["cause"].startswith("%s: continue: " % NODE)

@@ -18,7 +18,7 @@ def mode(path):
 
 def everything(root):
     """Return what is beneath root: {path: (type and mode, uid, gid, time of change, content or target)}."""
-    found = {}
+    entries = {}
     for directory, subdirectories, names in os.walk(root):
         for path in [directory] + [os.path.join(directory, name) for name in subdirectories + names]:
             status = os.lstat(path)
@@ -26,8 +26,8 @@ def everything(root):
             if stat.S_ISREG(status.st_mode):
                 with open(path, "rb") as stream:
                     content = stream.read()
-            found[path] = (oct(status.st_mode), status.st_uid, status.st_gid, status.st_mtime_ns, status.st_ctime_ns, content)
-    return found
+            entries[path] = (oct(status.st_mode), status.st_uid, status.st_gid, status.st_mtime_ns, status.st_ctime_ns, content)
+    return entries
 
 
 # the module
@@ -300,8 +300,8 @@ def test_directories_do_not_depend_on_the_umask(hooks):
     above = hooks.root.parent / "site"
     path = above / "hooks"
     hooks(path=str(path), umask=0o077)
-    made = [above, path, path / "package", path / "package" / "engines", path / "package" / "__pycache__", hooks.config.parent]
-    assert [(str(entry), oct(mode(entry))) for entry in made] == [(str(entry), "0o755") for entry in made]
+    directories = [above, path, path / "package", path / "package" / "engines", path / "package" / "__pycache__", hooks.config.parent]
+    assert [(str(entry), oct(mode(entry))) for entry in directories] == [(str(entry), "0o755") for entry in directories]
 
 
 @pytest.mark.root

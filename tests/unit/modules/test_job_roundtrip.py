@@ -100,10 +100,10 @@ fi
 class Stage:
     """A server with its commands, a store and a user's directory; calls the module with them."""
 
-    def __init__(self, module, program, python, place, user):
-        self.module, self.program, self.python, self.place, self.user = module, program, python, place, user
-        self.bin, self.server, self.work = place / "bin", place / "server", place / "work"
-        self.images = place / "store" / "12.head.CK"
+    def __init__(self, module, program, python, directory, user):
+        self.module, self.program, self.python, self.directory, self.user = module, program, python, directory, user
+        self.bin, self.server, self.work = directory / "bin", directory / "server", directory / "work"
+        self.images = directory / "store" / "12.head.CK"
         for path in (self.bin, self.images.parent, self.images, self.server, self.server / "attributes", self.work):
             path.mkdir()
             path.chmod(0o755)
@@ -299,10 +299,10 @@ def test_what_is_submitted(stage, nobody):
     work = re.fullmatch(r"-N validate -c enabled -l nodes=node1 -o (%s/validate-\d+-\d+)/stdout -e \1/stderr -q long queue \1/job\.sh\n"
                         % stage.work, (stage.server / "argv").read_text())
     assert work
-    found = dict(line.split("=", 1) for line in (stage.server / "environment").read_text().splitlines())
-    assert {name: value for name, value in found.items() if name not in ("PWD", "OLDPWD", "_", "SHLVL")} == {
+    environment = dict(line.split("=", 1) for line in (stage.server / "environment").read_text().splitlines())
+    assert {name: value for name, value in environment.items() if name not in ("PWD", "OLDPWD", "_", "SHLVL")} == {
         "HOME": nobody.pw_dir, "LC_ALL": "C", "LOGNAME": "nobody", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "USER": "nobody"}
-    assert found["OLDPWD"] == "/"
+    assert environment["OLDPWD"] == "/"
 
 
 def test_images_in_another_place(stage):
@@ -326,7 +326,7 @@ def test_output_in_one_file(stage):
 
 def test_directory_with_a_name_for_the_shell(stage, nobody):
     """And closed to all but its owner, as root is where root is squashed."""
-    other = stage.place / "it's a $(touch x)"
+    other = stage.directory / "it's a $(touch x)"
     other.mkdir(mode=0o700)
     os.chown(other, nobody.pw_uid, nobody.pw_gid)
     assert judged(stage("node1", "node2", work_path=str(other))) == (True, "")
@@ -476,9 +476,9 @@ def test_depth_that_takes_too_much(stage):
 @pytest.mark.parametrize("depth", ["null", "2", '"3"'])
 def test_depth_that_does_not_arrive(stage, depth):
     stage.use(qsub=GOOD["qsub"] + "echo '%s' > depth\n" % depth)
-    found = {"null": "None", "2": "2", '"3"': "3"}[depth]
+    shown = {"null": "None", "2": "2", '"3"': "3"}[depth]
     assert judged(stage("node1", depth=3)) == (
-        False, "node1: continue: the job was submitted with depth 3, but the checkpoint hook was given %s" % found)
+        False, "node1: continue: the job was submitted with depth 3, but the checkpoint hook was given %s" % shown)
 
 
 def test_walltime_that_a_restart_set_back(stage):

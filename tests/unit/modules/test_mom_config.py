@@ -36,11 +36,11 @@ def mom(module, tmp_path, program):
 
 def everything(root):
     """Return what is in a directory: {name: (content, mode, owner, time of change)}."""
-    found = {}
+    entries = {}
     for path in sorted(pathlib.Path(root).rglob("*")):
         status = path.lstat()
-        found[str(path)] = (stat.S_ISREG(status.st_mode) and path.read_bytes(), status.st_mode, status.st_uid, status.st_ctime_ns)
-    return found
+        entries[str(path)] = (stat.S_ISREG(status.st_mode) and path.read_bytes(), status.st_mode, status.st_uid, status.st_ctime_ns)
+    return entries
 
 
 def facts(path):

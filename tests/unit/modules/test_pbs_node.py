@@ -32,13 +32,13 @@ def play(module, tmp_path):
 class Cluster:
     """A server with one node, as far as pbsnodes shows it; its jobs end one by one, each look takes one away.
 
-    said  what was done to the node (list of str)
+    changes  what was done to the node (list of str)
     """
 
     def __init__(self, states="free", note="", jobs=(), endless=False):
         self.states, self.note, self.jobs, self.endless = states.split(","), note, list(jobs), endless
         self.looks = 0
-        self.said = []
+        self.changes = []
         self.trouble = {}
 
     def __call__(self, command, text="", timeout=60):
@@ -46,15 +46,15 @@ class Cluster:
         if not options:
             self.looks += 1
             if self.looks in self.trouble:
-                found = self.trouble[self.looks]
-                if isinstance(found, Exception):
-                    raise found
-                found()
+                trouble = self.trouble[self.looks]
+                if isinstance(trouble, Exception):
+                    raise trouble
+                trouble()
             if self.looks > 2 and not self.endless and self.jobs:
                 self.jobs.pop()
             shown = {"state": ",".join(self.states), "note": self.note, "jobs": ", ".join("0/" + job for job in self.jobs)}
             return 0, "n1\n" + "".join("     %s = %s\n" % pair for pair in shown.items() if pair[1]), ""
-        self.said.append(" ".join(options))
+        self.changes.append(" ".join(options))
         self.states = [state for state in self.states if state != "offline"] + (["offline"] if "-o" in options else [])
         self.note = "" if "-c" in options else options[2]
         return 0, "", ""
@@ -75,10 +75,10 @@ class Clock:
 
 @pytest.fixture
 def signals():
-    """What the module does to signals is undone."""
-    kept = {number: signal.getsignal(number) for number in SIGNALS}
+    """Undo what the module does to signals."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     yield
-    for number, handler in kept.items():
+    for number, handler in handlers.items():
         signal.signal(number, handler)
 
 
@@ -201,9 +201,9 @@ class Half(Cluster):
     """Takes the offline mark and never the note."""
 
     def __call__(self, command, text="", timeout=60):
-        kept = self.note
+        note = self.note
         answer = Cluster.__call__(self, command, text, timeout)
-        self.note = kept
+        self.note = note
         return answer
 
 
@@ -219,7 +219,7 @@ def test_wait_until_the_last_job_has_ended():
     cluster = Cluster(jobs=["1.h", "2.h"])
     answer, waited = bring(cluster, wait=True)
     assert (answer["changed"], answer["jobs"], answer["msg"]) == (True, [], "node n1 is drained")
-    assert (waited, cluster.said, cluster.states) == (20, ["-o -N " + MARK], ["free", "offline"])
+    assert (waited, cluster.changes, cluster.states) == (20, ["-o -N " + MARK], ["free", "offline"])
 
 
 def test_no_wait_for_a_node_without_jobs():
@@ -240,20 +240,20 @@ def test_timeout_takes_our_mark_back(signals):
     cluster = Cluster(jobs=["1.h", "2.h"], endless=True)
     assert failure(cluster, wait=True) == (
         "node n1 still has jobs after 30 seconds: 1.h, 2.h; end or hold them, or wait longer; our mark was taken back")
-    assert (cluster.said, cluster.note, cluster.states) == (["-o -N " + MARK, "-c -N n"], "", ["free"])
+    assert (cluster.changes, cluster.note, cluster.states) == (["-o -N " + MARK, "-c -N n"], "", ["free"])
     assert cluster.looks == 7  # before and after the mark, three while waiting, before and after the mark is taken back
 
 
 def test_timeout_keeps_a_mark_that_was_there_before():
     cluster = Cluster("offline", MARK, ["1.h"], endless=True)
     assert failure(cluster, wait=True) == "node n1 still has jobs after 30 seconds: 1.h; end or hold them, or wait longer"
-    assert (cluster.said, cluster.note) == ([], MARK)
+    assert (cluster.changes, cluster.note) == ([], MARK)
 
 
 def test_timeout_keeps_the_mark_of_others():
     cluster = Cluster("offline", THEIRS, ["1.h"], endless=True)
     assert failure(cluster, wait=True) == "node n1 still has jobs after 30 seconds: 1.h; end or hold them, or wait longer"
-    assert (cluster.said, cluster.note) == ([], THEIRS)
+    assert (cluster.changes, cluster.note) == ([], THEIRS)
 
 
 def test_timeout_keeps_a_mark_that_others_took_over(signals):
@@ -261,7 +261,7 @@ def test_timeout_keeps_a_mark_that_others_took_over(signals):
     cluster.trouble[4] = lambda: setattr(cluster, "note", THEIRS)
     assert failure(cluster, wait=True) == (
         "node n1 still has jobs after 30 seconds: 1.h; end or hold them, or wait longer; no mark of ours is on it")
-    assert (cluster.said, cluster.note) == (["-o -N " + MARK], THEIRS)
+    assert (cluster.changes, cluster.note) == (["-o -N " + MARK], THEIRS)
 
 
 def test_server_that_is_away_for_a_while():

@@ -34,17 +34,17 @@ def everything(path):
 
 @pytest.mark.root
 def test_store_that_is_fit(ask, store, nobody):
-    found = ask(store)
-    assert (found["faults"], found["changed"]) == ([], False)
-    assert (found["store"], found["directory"], found["mode"]) == (str(store), str(store / "nobody"), "0755")
-    assert found["root"] == {"refusal": "", "squashed": False}
-    user = found["user"]
-    assert (user["refusal"], user["uid"], found["uid"]) == ("", nobody.pw_uid, nobody.pw_uid)
+    answer = ask(store)
+    assert (answer["faults"], answer["changed"]) == ([], False)
+    assert (answer["store"], answer["directory"], answer["mode"]) == (str(store), str(store / "nobody"), "0755")
+    assert answer["root"] == {"refusal": "", "squashed": False}
+    user = answer["user"]
+    assert (user["refusal"], user["uid"], answer["uid"]) == ("", nobody.pw_uid, nobody.pw_uid)
     assert user["renames"] == {"rename": "", "rename_directory": "", "link": ""}
     assert set(user["seconds"]) == {"file", "name"} and all(value > 0 for value in user["seconds"].values())
     assert abs(user["skew"]) < 1
     free = os.statvfs(str(store))
-    assert found["room"]["total_bytes"] == free.f_blocks * free.f_frsize
+    assert answer["room"]["total_bytes"] == free.f_blocks * free.f_frsize
     assert everything(store) == ["nobody"] and everything(store / "nobody") == []
 
 
@@ -59,9 +59,9 @@ def test_store_without_the_users_directory(ask, store):
 @pytest.mark.root
 def test_directory_that_is_not_the_users(ask, store):
     os.chown(str(store / "nobody"), 0, 0)
-    found = ask(store)
-    assert found["user"] == {"refusal": "Permission denied"}
-    assert "cannot make images in %s/nobody: Permission denied" % store in found["faults"][0]
+    answer = ask(store)
+    assert answer["user"] == {"refusal": "Permission denied"}
+    assert "cannot make images in %s/nobody: Permission denied" % store in answer["faults"][0]
 
 
 @pytest.mark.root
@@ -80,7 +80,7 @@ def test_store_that_others_can_write_to(ask, store):
 
 
 @pytest.mark.root
-def test_way_that_others_can_write_to(ask, store):
+def test_directory_above_it_that_others_can_write_to(ask, store):
     os.chmod(str(store.parent), 0o775)
     assert ask(store)["faults"] == [
         "{0} can be written by others than root, who could put another store in the place of {1}; take the write permission away".format(
@@ -88,7 +88,7 @@ def test_way_that_others_can_write_to(ask, store):
 
 
 @pytest.mark.root
-def test_way_that_is_the_stores_owners(ask, store, nobody):
+def test_directory_above_it_that_is_the_stores_owners(ask, store, nobody):
     """He may do what he likes with the store anyhow; another may not."""
     os.chown(str(store.parent), nobody.pw_uid, -1)
     assert ask(store)["exposed"] == str(store.parent)
@@ -105,30 +105,30 @@ def test_store_behind_a_link(ask, store):
 
 @pytest.mark.root
 def test_store_in_memory(ask, nobody):
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
-        os.chmod(place, 0o755)
-        os.mkdir(place + "/nobody")
-        os.chown(place + "/nobody", nobody.pw_uid, nobody.pw_gid)
-        assert ask(place)["faults"] == [
-            "store %s is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system" % place]
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as path:
+        os.chmod(path, 0o755)
+        os.mkdir(path + "/nobody")
+        os.chown(path + "/nobody", nobody.pw_uid, nobody.pw_gid)
+        assert ask(path)["faults"] == [
+            "store %s is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system" % path]
 
 
 @pytest.mark.parametrize("name", ["none", "file"])
 def test_store_that_is_not_there(ask, place, name):
     (place / "file").touch()
     path = place / name
-    found = ask(path)
-    assert found["faults"] == ["store %s is no directory on this node; mount it, or make it (role checkpoint_store)" % path]
-    assert [found[key] for key in ("id", "mode", "mount", "room", "root", "user")] == ["", "", {}, {}, {}, {}]
+    answer = ask(path)
+    assert answer["faults"] == ["store %s is no directory on this node; mount it, or make it (role checkpoint_store)" % path]
+    assert [answer[key] for key in ("id", "mode", "mount", "room", "root", "user")] == ["", "", {}, {}, {}, {}]
 
 
 @pytest.mark.root
-def test_place_of_a_store_that_is_to_be_made(ask, store, nobody):
+def test_path_of_a_store_that_is_to_be_made(ask, store, nobody):
     path = store.parent / "deep" / "er"
-    found = ask(path, user=None, made=False)
-    assert (found["faults"], found["exposed"], found["mode"]) == ([], "", "")
+    answer = ask(path, user=None, made=False)
+    assert (answer["faults"], answer["exposed"], answer["mode"]) == ([], "", "")
     assert not path.parent.exists()
-    assert found["mount"] == ask(store)["mount"]
+    assert answer["mount"] == ask(store)["mount"]
     os.chown(str(store.parent), nobody.pw_uid, -1)
     assert ask(path, user=None, made=False)["faults"] == [
         "{0} can be written by others than root, who could put another store in the place of {1}; take the write permission away".format(
@@ -154,15 +154,15 @@ def test_name_of_the_store(ask, store):
 @pytest.mark.root
 def test_without_a_user(ask, store):
     (store / "nobody").rmdir()
-    found = ask(store, user=None)
-    assert [found[key] for key in ("faults", "directory", "uid", "user")] == [[], None, None, {}]
-    assert found["root"] == {"refusal": "", "squashed": False}
+    answer = ask(store, user=None)
+    assert [answer[key] for key in ("faults", "directory", "uid", "user")] == [[], None, None, {}]
+    assert answer["root"] == {"refusal": "", "squashed": False}
 
 
 def test_check_mode_makes_nothing(ask, store):
-    found = ask(store, check=True)
-    assert found["would"] == ["as root, a directory in %s" % store, "as nobody, directories, renames and flushes in %s/nobody" % store]
-    assert (found["root"], found["user"]) == ({}, {})
+    answer = ask(store, check=True)
+    assert answer["would"] == ["as root, a directory in %s" % store, "as nobody, directories, renames and flushes in %s/nobody" % store]
+    assert (answer["root"], answer["user"]) == ({}, {})
     assert everything(store) == ["nobody"] and everything(store / "nobody") == []
 
 

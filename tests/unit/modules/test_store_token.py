@@ -26,8 +26,8 @@ def token(module, store):
 
 
 @pytest.fixture
-def look(module, store):
-    """Call store_token_info: look(check=False, **options) returns the answer (dict)."""
+def token_info(module, store):
+    """Call store_token_info: token_info(check=False, **options) returns the answer (dict)."""
     def run(check=False, **options):
         arguments = {"path": str(store), "user": "nobody", "name": "abc1", "timeout": 0}
         return module("store_token_info", dict(arguments, **options), check=check)
@@ -38,14 +38,14 @@ def list_files(store):
     return sorted(os.listdir(str(store / "nobody")))
 
 
-def test_token(token, look, store, nobody):
+def test_token(token, token_info, store, nobody):
     path = store / "nobody/.ckpt-torque-token.abc1"
-    assert (look()["seen"], token("absent")["changed"]) == (False, False)
+    assert (token_info()["seen"], token("absent")["changed"]) == (False, False)
     answer = token()
     assert (answer["changed"], answer["token"]) == (True, str(path))
     assert (path.read_text(), path.stat().st_uid, oct(path.stat().st_mode)) == (NODE, nobody.pw_uid, "0o100600")
     assert token()["changed"] is False
-    seen = look()
+    seen = token_info()
     assert (seen["changed"], seen["seen"], seen["writer"], seen["store"]) == (False, True, NODE, str(store))
     assert 0 <= seen["seconds"] < 60
     assert list_files(store) == [path.name]
@@ -53,12 +53,12 @@ def test_token(token, look, store, nobody):
     assert list_files(store) == []
 
 
-def test_other_directory(token, look, store, nobody):
+def test_other_directory(token, token_info, store, nobody):
     other = store / "jobs"
     other.mkdir()
     os.chown(str(other), nobody.pw_uid, nobody.pw_gid)
     assert token(directory=str(other))["token"] == str(other / ".ckpt-torque-token.abc1")
-    assert (look()["seen"], look(directory=str(other))["seen"]) == (False, True)
+    assert (token_info()["seen"], token_info(directory=str(other))["seen"]) == (False, True)
 
 
 def test_token_of_another_node(token, store):
@@ -69,35 +69,35 @@ def test_token_of_another_node(token, store):
     assert path.read_text() == "node9"
 
 
-def test_token_that_is_a_link_is_none(token, look, store):
+def test_token_that_is_a_link_is_none(token, token_info, store):
     path = store / "nobody/.ckpt-torque-token.abc1"
     path.symlink_to("/etc/passwd")
-    assert look()["seen"] is False
+    assert token_info()["seen"] is False
     assert token()["msg"].startswith("%s: store_token: FileExistsError" % NODE)
     assert token("absent")["changed"] is True
     assert not path.is_symlink()
 
 
-def test_token_that_is_empty_is_not_written_yet(look, store):
+def test_token_that_is_empty_is_not_written_yet(token_info, store):
     (store / "nobody/.ckpt-torque-token.abc1").touch()
-    assert look()["seen"] is False
+    assert token_info()["seen"] is False
 
 
-def test_check_mode(token, look, store):
+def test_check_mode(token, token_info, store):
     assert (token(check=True)["changed"], token("absent", check=True)["changed"]) == (True, False)
     assert list_files(store) == []
     token()
     assert (token(check=True)["changed"], token("absent", check=True)["changed"]) == (False, True)
-    assert (look(check=True)["seen"], list_files(store)) == (True, [".ckpt-torque-token.abc1"])
+    assert (token_info(check=True)["seen"], list_files(store)) == (True, [".ckpt-torque-token.abc1"])
 
 
-def test_directory_that_is_not_the_users(token, look, store):
+def test_directory_that_is_not_the_users(token, token_info, store):
     """Nothing can be said of the storage then; it must not look like a token that is not there."""
     os.chown(str(store / "nobody"), 0, 0)
-    for answer in (token(), look()):
+    for answer in (token(), token_info()):
         assert answer["failed"] is True
         assert "Permission denied" in answer["msg"]
-    assert "seen" not in look()
+    assert "seen" not in token_info()
 
 
 @pytest.mark.parametrize("module_name, ending", [("store_token", "changed"), ("store_token_info", "done")])

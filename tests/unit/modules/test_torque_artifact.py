@@ -44,9 +44,9 @@ class Host:
         self.prefix, self.archive = top / "opt" / "torque", top / "artifact.tar.gz"
         info = self.ask()
         self.platform, self.key = info["platform"], info["key"]
-        self.place, self.link = self.prefix / self.key, self.prefix / "current"
+        self.directory, self.link = self.prefix / self.key, self.prefix / "current"
         self.draft = self.prefix / (".%s.%s" % (self.key, NODE))
-        self.inside = str(self.place)[1:]
+        self.inside = str(self.directory)[1:]
 
     def entries(self):
         """What a small artifact holds."""
@@ -98,7 +98,7 @@ class Host:
 
 def snapshot(top):
     """Return what is beneath top: {path: (type and mode, content or target)}."""
-    found = {}
+    tree = {}
     for directory, subdirectories, names in os.walk(top):
         for path in [os.path.join(directory, name) for name in subdirectories + names]:
             status = os.lstat(path)
@@ -106,16 +106,16 @@ def snapshot(top):
             if stat.S_ISREG(status.st_mode):
                 with open(path, "rb") as stream:
                     content = stream.read()
-            found[path] = (oct(status.st_mode), content)
-    return found
+            tree[path] = (oct(status.st_mode), content)
+    return tree
 
 
 @pytest.fixture
 def host(module, tmp_path):
     """A Host without TORQUE, and its archive."""
-    made = Host(module, tmp_path)
-    made.pack()
-    return made
+    new_host = Host(module, tmp_path)
+    new_host.pack()
+    return new_host
 
 
 @pytest.fixture
@@ -162,23 +162,23 @@ def test_first_run_installs_and_second_changes_nothing(host):
 def test_owners_modes_and_links_are_the_archives(host):
     """pbs_iff is setuid root; without that no user can talk to the server. The names of the builder's users mean nothing."""
     host(umask=0o077)
-    found = {os.path.relpath(path, host.place): mode for path, (mode, _content) in snapshot(host.place).items()}
-    assert found == {
+    modes = {os.path.relpath(path, host.directory): mode for path, (mode, _content) in snapshot(host.directory).items()}
+    assert modes == {
         "bin": "0o40755", "bin/qsub": "0o100755", "bin/qsub2": "0o100755", "bin/qnodes": "0o120777", "lib": "0o120777",
         "ckpt-torque.json": "0o100644", "private": "0o42750", "private/file": "0o100640", "sbin": "0o40555", "sbin/pbs_iff": "0o104755",
         "sbin/pbs_mom": "0o106711"}
-    owners = {name: (os.lstat(host.place / name).st_uid, os.lstat(host.place / name).st_gid) for name in list(found) + ["."]}
+    owners = {name: (os.lstat(host.directory / name).st_uid, os.lstat(host.directory / name).st_gid) for name in list(modes) + ["."]}
     assert owners == dict(dict.fromkeys(owners, (0, 0)), **{"private": (1, 2), "private/file": (1, 2)})
-    assert (os.readlink(host.place / "bin" / "qnodes"), os.readlink(host.place / "lib")) == ("qsub", "/usr/lib")
-    assert os.stat(host.place / "bin" / "qsub2").st_ino == os.stat(host.place / "bin" / "qsub").st_ino
-    assert [oct(os.stat(path).st_mode) for path in (host.place, host.prefix, host.prefix.parent)] == ["0o40755"] * 3
-    assert os.stat(host.place / "bin").st_mtime == 1000000000
+    assert (os.readlink(host.directory / "bin" / "qnodes"), os.readlink(host.directory / "lib")) == ("qsub", "/usr/lib")
+    assert os.stat(host.directory / "bin" / "qsub2").st_ino == os.stat(host.directory / "bin" / "qsub").st_ino
+    assert [oct(os.stat(path).st_mode) for path in (host.directory, host.prefix, host.prefix.parent)] == ["0o40755"] * 3
+    assert os.stat(host.directory / "bin").st_mtime == 1000000000
 
 
 def test_place_is_open_to_users_whatever_the_archive_says_of_it(host):
     host.pack(entries=host.entries()[1:])
     host(umask=0o077)
-    assert oct(os.stat(host.place).st_mode) == "0o40755"
+    assert oct(os.stat(host.directory).st_mode) == "0o40755"
 
 
 @pytest.mark.root
@@ -196,7 +196,7 @@ def test_filter_of_later_pythons(host, monkeypatch, recwarn, refuse):
 def test_other_version_beside_it(installed):
     """The link switches; what runs from the other one goes on."""
     other = installed.prefix / "6.1.2-other"
-    os.rename(installed.place, other)
+    os.rename(installed.directory, other)
     installed.link.unlink()
     installed.link.symlink_to("6.1.2-other")
     answer = installed()
@@ -214,7 +214,7 @@ def test_only_the_link_is_wrong(installed, target):
     installed.link.unlink()
     if target:
         installed.link.symlink_to(target.format(key=installed.key))
-    before = os.stat(installed.place / "bin" / "qsub")
+    before = os.stat(installed.directory / "bin" / "qsub")
     planned = installed(check=True, archive=False)
     assert os.path.lexists(installed.link) == bool(target)
     answer = installed(archive=target is None)
@@ -223,7 +223,7 @@ def test_only_the_link_is_wrong(installed, target):
     assert planned == answer
     assert (answer["changed"], answer["installed"], answer["current"]) == (True, True, (target or "").format(key=installed.key))
     assert os.readlink(installed.link) == installed.key
-    assert os.stat(installed.place / "bin" / "qsub").st_ino == before.st_ino
+    assert os.stat(installed.directory / "bin" / "qsub").st_ino == before.st_ino
     assert installed(archive=False)["changed"] is False
     assert sorted(os.listdir(installed.prefix)) == sorted([installed.key, "current"])
 
@@ -257,7 +257,7 @@ def test_draft_of_a_run_that_was_killed(host):
     (host.draft / "link").symlink_to("nothing")
     (host.prefix / ".6.1.2-other.node9").mkdir()
     assert host()["changed"] is True
-    assert sorted(os.listdir(host.place / "bin")) == ["qnodes", "qsub", "qsub2"]
+    assert sorted(os.listdir(host.directory / "bin")) == ["qnodes", "qsub", "qsub2"]
     assert sorted(os.listdir(host.prefix)) == sorted([".6.1.2-other.node9", host.key, "current"])
 
 
@@ -266,12 +266,12 @@ def test_part_of_an_artifact(host, kind):
     """It has no manifest, so it is not whole."""
     host.prefix.mkdir(parents=True)
     (host.prefix / "beside").mkdir()
-    {"directory": lambda: (host.place / "bin" / "stray").mkdir(parents=True), "file": lambda: host.place.write_text(""),
-     "link": lambda: host.place.symlink_to("beside"), "link to nothing": lambda: host.place.symlink_to("nothing")}[kind]()
+    {"directory": lambda: (host.directory / "bin" / "stray").mkdir(parents=True), "file": lambda: host.directory.write_text(""),
+     "link": lambda: host.directory.symlink_to("beside"), "link to nothing": lambda: host.directory.symlink_to("nothing")}[kind]()
     host.link.symlink_to(host.key)
     answer = host()
     assert (answer["changed"], answer["installed"], answer["current"]) == (True, False, host.key)
-    assert sorted(os.listdir(host.place / "bin")) == ["qnodes", "qsub", "qsub2"]
+    assert sorted(os.listdir(host.directory / "bin")) == ["qnodes", "qsub", "qsub2"]
     assert sorted(os.listdir(host.prefix)) == sorted([host.key, "beside", "current"])
     assert os.listdir(host.prefix / "beside") == []
     assert host()["changed"] is False
@@ -353,7 +353,7 @@ def test_member_that_would_be_put_elsewhere(host, more, name):
 def test_links_may_have_neighbours_with_longer_names(host):
     host.pack(entry("/library", b"a", 0o644), entry("/..name", b"b"), entry("/bin/lib", b"c"))
     assert host()["changed"] is True
-    assert [text_of(host.place / name) for name in ("library", "..name", "bin/lib")] == ["a", "b", "c"]
+    assert [text_of(host.directory / name) for name in ("library", "..name", "bin/lib")] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE], ids=["character device", "block device", "fifo"])
@@ -454,14 +454,14 @@ def test_owner_that_cannot_be_set(host, monkeypatch):
     for name in ("chown", "lchown"):
         monkeypatch.setattr(os, name, refuse)
     with pytest.raises((tarfile.ExtractError, OSError)) as caught:
-        artifact.install(str(host.archive), host.key, str(host.prefix), lambda draft, place: None)
+        artifact.install(str(host.archive), host.key, str(host.prefix), lambda draft, directory: None)
     assert artifact.advise(caught.value) == FIX
     assert os.listdir(host.prefix) == []
 
 
 def test_installed_stays_when_the_next_one_is_damaged(installed):
     other = installed.prefix / "6.1.2-other"
-    os.rename(installed.place, other)
+    os.rename(installed.directory, other)
     installed.link.unlink()
     installed.link.symlink_to("6.1.2-other")
     installed.archive.write_bytes(b"")

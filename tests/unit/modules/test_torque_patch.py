@@ -204,7 +204,7 @@ def test_patch_is_not_installed(source, repository):
 # the collection's own series
 
 def test_real_series(module, repository, tmp_path):
-    """Each patch of the collection is in its file, applies to 6.1.3 where a source is at hand, and is found again."""
+    """Each patch of the collection is in its file, applies to 6.1.3 where a source is at hand, and is known again."""
     patches = repository / "roles" / "torque_build" / "files" / "patches"
     tarball = pathlib.Path(os.environ.get("TORQUE_SOURCE", pathlib.Path.home() / ".cache/ckpt-torque/sources/torque-6.1.3.tar.gz"))
     if not tarball.is_file() or not (patches / "series.yml").is_file():
