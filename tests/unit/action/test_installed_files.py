@@ -37,14 +37,14 @@ PLAY = """\
 
 def sources(top):
     """Return the files (dict: relative path to bytes) beneath top, compiled ones left out."""
-    found = {}
+    contents = {}
     for directory, subdirectories, names in os.walk(top):
         subdirectories[:] = [name for name in subdirectories if name != "__pycache__"]
         for name in names:
             path = os.path.join(directory, name)
             with open(path, "rb") as stream:
-                found[os.path.relpath(path, top)] = stream.read()
-    return found
+                contents[os.path.relpath(path, top)] = stream.read()
+    return contents
 
 
 @pytest.fixture(scope="module")

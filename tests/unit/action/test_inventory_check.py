@@ -13,7 +13,7 @@ NO_KEYS = ('checkpoint_hooks_keys must hold at least one key, each with an id of
            'make one with "openssl rand -hex 32" and keep it in the vault')
 HOSTS = {"node1": {}, "node2": {}}
 SERVER = {"head": {}}
-UNREACHED = {"ansible_host": "192.0.2.1", "ansible_ssh_common_args": "-o ConnectTimeout=1"}  # whoever tries is found out
+UNREACHED = {"ansible_host": "192.0.2.1", "ansible_ssh_common_args": "-o ConnectTimeout=1"}  # whoever tries fails
 
 
 @pytest.fixture

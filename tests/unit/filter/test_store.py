@@ -8,7 +8,7 @@ ROOT = ("root is squashed on /s, so that nobody can make directories of jobs the
         "export it with no_root_squash")
 
 
-@pytest.mark.parametrize("found, options, faults", [
+@pytest.mark.parametrize("described, options, faults", [
     (FIT, {}, []),
     (dict(FIT, id="other", faults=["x"]), {}, [
         "/s is another store, its name is other and not default; mount the directory that the host of group checkpoint_store has there, or "
@@ -23,8 +23,8 @@ ROOT = ("root is squashed on /s, so that nobody can make directories of jobs the
     (dict(FIT, uid=1501), {"users": ["alice", "bob"]}, [
         "user alice has uid 1501 here and 1500 on node1, and images belong to uids; give the user the same uid on all nodes"]),
 ])
-def test_faults(found, options, faults):
-    assert store.store_faults(found, FIT, "node1", "/s", "default", **options) == faults
+def test_faults(described, options, faults):
+    assert store.store_faults(described, FIT, "node1", "/s", "default", **options) == faults
 
 
 def test_users_are_not_compared_without_one():

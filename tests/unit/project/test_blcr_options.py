@@ -9,7 +9,7 @@ TOP = pathlib.Path(__file__).resolve().parents[3]
 PLAIN = ["gcc", "make", "perl", "libc6-dev", "autoconf", "automake", "libtool"]
 CASES = {
     "default": {},
-    "said": {"blcr_multilib_enabled": "false"},  # as text, from the command line
+    "text": {"blcr_multilib_enabled": "false"},  # as text, from the command line
     "multilib": {"blcr_multilib_enabled": "true"},
     "options": {"blcr_options": ["--enable-debug"]},
     "signed": {"blcr_signing_key": "/key", "blcr_signing_certificate": __file__},
@@ -19,7 +19,7 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def answers(tmp_path_factory):
     """What the role makes of each case: {case: {digest, packages}}, in one run of ansible-playbook."""
     defaults, internal = [yaml.safe_load((TOP / "roles/blcr" / kind / "main.yml").read_text()) for kind in ("defaults", "vars")]
     fact = {"ansible.builtin.set_fact": {"answer": {"digest": "{{ __blcr_digest }}", "packages": "{{ __blcr_packages }}"}}}
@@ -28,18 +28,18 @@ def found(tmp_path_factory):
         internal, __blcr_node={"build": "BUILD"}, __blcr_artifact={"family": "Debian"}))
 
 
-def test_what_makes_another_artifact(found):
-    digests = {case: answer["digest"] for case, answer in found.items()}
-    assert digests["default"] == digests["said"] == "BUILD"
+def test_what_makes_another_artifact(answers):
+    digests = {case: answer["digest"] for case, answer in answers.items()}
+    assert digests["default"] == digests["text"] == "BUILD"
     assert digests["dkms"] == "commands"
     assert digests["packages"] == digests["multilib"]
     others = [digests[case] for case in ("multilib", "options", "signed")]
     assert len(set(others)) == 3 and all(digest.startswith("BUILD-") for digest in others)
 
 
-def test_packages(found):
-    packages = {case: answer["packages"] for case, answer in found.items()}
-    assert packages["default"] == packages["said"] == packages["dkms"] == PLAIN
+def test_packages(answers):
+    packages = {case: answer["packages"] for case, answer in answers.items()}
+    assert packages["default"] == packages["text"] == packages["dkms"] == PLAIN
     assert packages["multilib"] == PLAIN + ["gcc-multilib"]
     assert packages["packages"] == ["tcc"]
 
@@ -62,12 +62,12 @@ SOURCES = {
 
 def test_what_is_downloaded_needs_a_checksum(tmp_path):
     """It is the first thing that the role looks at: nothing was changed."""
-    tasks = yaml.safe_load((TOP / "roles/blcr/tasks/preflight.yml").read_text())
+    preflight = yaml.safe_load((TOP / "roles/blcr/tasks/preflight.yml").read_text())
     defaults = yaml.safe_load((TOP / "roles/blcr/defaults/main.yml").read_text())
-    ask = [dict(tasks[0], register="said", ignore_errors=True),
-           {"ansible.builtin.set_fact": {"answer": {"failed": "{{ said is failed }}", "msg": "{{ said.msg | default('') }}"}}}]
-    answers = playbooks.answers(tmp_path, {case: dict(defaults, **variables) for case, (variables, _why) in SOURCES.items()}, ask, {})
+    tasks = [dict(preflight[0], register="result", ignore_errors=True),
+             {"ansible.builtin.set_fact": {"answer": {"failed": "{{ result is failed }}", "msg": "{{ result.msg | default('') }}"}}}]
+    refusals = playbooks.answers(tmp_path, {case: dict(defaults, **variables) for case, (variables, _why) in SOURCES.items()}, tasks, {})
     for number, (case, (variables, why)) in enumerate(SOURCES.items()):
-        assert answers[case]["failed"] is (why is not None), case
+        assert refusals[case]["failed"] is (why is not None), case
         if why:
-            assert answers[case]["msg"] == (REFUSED % (number, why)).replace(ADDRESS, variables["blcr_source"])
+            assert refusals[case]["msg"] == (REFUSED % (number, why)).replace(ADDRESS, variables["blcr_source"])

@@ -56,8 +56,8 @@ FILES = [path for path in itertools.chain(ROLES.glob("*/*/*.yml"), ROLES.glob("*
 def test_every_use_asks_what_the_text_means():
     uses, wrong = set(), []
     for path in FILES:
-        found = [path.read_text()] if path.suffix == ".j2" else find_expressions(yaml.safe_load(path.read_text()))
-        for template in found:
+        templates = [path.read_text()] if path.suffix == ".j2" else find_expressions(yaml.safe_load(path.read_text()))
+        for template in templates:
             for name, safe in find_uses(template):
                 uses.add(name)
                 wrong += [] if safe else ["%s: %s in %s" % (path.relative_to(TOP), name, " ".join(template.split())[:100])]

@@ -77,7 +77,7 @@ CASES.update({name: variables for name, (variables, _sentence) in REFUSED.items(
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def answers(tmp_path_factory):
     """What the role makes of each case: {case: {refused, digest, configure, packages, run_packages}}, in one run of ansible-playbook."""
     top = tmp_path_factory.mktemp("options")
     (top / "files").symlink_to(TOP / "roles/torque_build/files")  # where the role's variables look for patches
@@ -94,46 +94,46 @@ def test_every_variable_is_tried():
     assert set(SAME) | set(OTHER) == set(KNOWN)
 
 
-def test_defaults(found):
-    assert found["default"]["configure"] == [
+def test_defaults(answers):
+    assert answers["default"]["configure"] == [
         "--prefix=/opt/torque/KEY", "--with-server-home=/var/spool/torque", "--disable-gcc-warnings", "--disable-gui", "--without-tcl",
         "--without-tk", "--with-rcp=scp", "--disable-cgroups", "--disable-munge-auth", "--without-pam", "--disable-drmaa", "--with-sched=c"]
-    assert re.fullmatch("[0-9a-f]{12}", found["default"]["digest"])
+    assert re.fullmatch("[0-9a-f]{12}", answers["default"]["digest"])
 
 
 @pytest.mark.parametrize("name", sorted(SAME))
-def test_what_makes_no_other_artifact(found, name):
+def test_what_makes_no_other_artifact(answers, name):
     assert SAME[name] != KNOWN[name]
-    assert (found[name]["digest"], found[name]["configure"]) == (found["default"]["digest"], found["default"]["configure"])
+    assert (answers[name]["digest"], answers[name]["configure"]) == (answers["default"]["digest"], answers["default"]["configure"])
 
 
 @pytest.mark.parametrize("name", sorted(OTHER))
-def test_what_makes_another_artifact(found, name):
-    assert found[name]["refused"] == ""
-    assert [each.get("digest") for each in found.values()].count(found[name]["digest"]) == 1
+def test_what_makes_another_artifact(answers, name):
+    assert answers[name]["refused"] == ""
+    assert [each.get("digest") for each in answers.values()].count(answers[name]["digest"]) == 1
     argument = OTHER[name][1]
     if argument is None:
-        assert found[name]["configure"] == found["default"]["configure"]
+        assert answers[name]["configure"] == answers["default"]["configure"]
     else:
         option = argument.split("=")[0]
-        assert [each for each in found[name]["configure"] if each.split("=")[0] == option][-1] == argument
-        assert argument not in found["default"]["configure"]
+        assert [each for each in answers[name]["configure"] if each.split("=")[0] == option][-1] == argument
+        assert argument not in answers["default"]["configure"]
 
 
-def test_packages_that_options_need(found):
-    more = {key: set(found["enabled"][key]) - set(found["default"][key]) for key in ("packages", "run_packages")}
+def test_packages_that_options_need(answers):
+    more = {key: set(answers["enabled"][key]) - set(answers["default"][key]) for key in ("packages", "run_packages")}
     assert more == {"packages": {"libhwloc-dev", "libmunge-dev", "libpam0g-dev", "gperf"}, "run_packages": {"libhwloc15", "munge"}}
-    assert found["torque_build_packages"]["packages"] == ["gcc"]
-    assert not set(found["torque_build_hwloc_path"]["packages"]) & {"libhwloc-dev"}  # the site brings its own
+    assert answers["torque_build_packages"]["packages"] == ["gcc"]
+    assert not set(answers["torque_build_hwloc_path"]["packages"]) & {"libhwloc-dev"}  # the site brings its own
 
 
 @pytest.mark.parametrize("name", sorted(PLATFORMS))
-def test_releases_of_debian(found, name):
+def test_releases_of_debian(answers, name):
     """Their artifacts have the same digest: the platform is in the key beside it."""
-    assert found[name]["run_packages"] == ["libxml2", "zlib1g", PLATFORMS[name], "openssh-client"]
-    assert {key: found[name][key] for key in ("digest", "packages")} == {key: found["default"][key] for key in ("digest", "packages")}
+    assert answers[name]["run_packages"] == ["libxml2", "zlib1g", PLATFORMS[name], "openssh-client"]
+    assert {key: answers[name][key] for key in ("digest", "packages")} == {key: answers["default"][key] for key in ("digest", "packages")}
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_is_refused(found, name):
-    assert found[name]["refused"] == REFUSED[name][1] + "; nothing was done."
+def test_what_is_refused(answers, name):
+    assert answers[name]["refused"] == REFUSED[name][1] + "; nothing was done."

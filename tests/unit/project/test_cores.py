@@ -1,4 +1,4 @@
-"""What older versions of ansible-core (2.16 to 2.18) do differently: found in the playbooks, since the tests run on one version."""
+"""What older versions of ansible-core (2.16 to 2.18) do differently, looked up in the playbooks, since the tests run on one version."""
 import pathlib
 import re
 

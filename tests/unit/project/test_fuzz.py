@@ -68,11 +68,11 @@ def test_arguments_are_right_or_refused(argv):
         assert "/" not in call.job_id + call.user + call.name and call.name not in (".", "..") and not call.name.startswith((".", "-"))
         assert call.signal in (0, 15, None)
         try:
-            found = location.find_store(ROOM, call.directory)
+            store = location.find_store(ROOM, call.directory)
         except HookError as error:
             assert error.code == errors.REFUSED
         else:
-            assert os.path.commonpath([found["path"], call.directory]) == found["path"] != call.directory
+            assert os.path.commonpath([store["path"], call.directory]) == store["path"] != call.directory
 
 
 @sometimes
@@ -86,15 +86,15 @@ def test_commands_to_run_are_absolute_or_refused(argv):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz")
 
 
 @sometimes
-@given(found=near(config.DEFAULTS))
-def test_configurations_are_right_or_refused(place, found):
-    path = place / "hooks.json"
-    path.write_text(json.dumps(found))
+@given(configuration=near(config.DEFAULTS))
+def test_configurations_are_right_or_refused(directory, configuration):
+    path = directory / "hooks.json"
+    path.write_text(json.dumps(configuration))
     try:
         values = config.load_settings(str(path), owner=os.geteuid())
     except HookError as error:
@@ -116,19 +116,19 @@ ELSEWHERE = dict(compatibility.describe_node(), node="node2", engine={"name": "b
 
 @sometimes
 @given(near(WHOLE), st.booleans())
-def test_manifests_are_right_or_refused(place, found, sealed):
-    if sealed and isinstance(found, dict):
-        found = seal.add_seal(KEYS, found)
-    (place / schema.FILE).write_text(json.dumps(found))
-    directory = os.open(str(place), os.O_RDONLY)
+def test_manifests_are_right_or_refused(directory, content, sealed):
+    if sealed and isinstance(content, dict):
+        content = seal.add_seal(KEYS, content)
+    (directory / schema.FILE).write_text(json.dumps(content))
+    descriptor = os.open(str(directory), os.O_RDONLY)
     try:
-        manifest.verify_manifest(directory, CALL, ALICE, "/shown", lambda body, shown: seal.check_seal(KEYS, body, shown))
+        manifest.verify_manifest(descriptor, CALL, ALICE, "/shown", lambda body, shown: seal.check_seal(KEYS, body, shown))
         assert sealed
     except HookError as error:
         assert error.code in (errors.DATA, errors.REFUSED)
         assert "/shown" in str(error)
     finally:
-        os.close(directory)
+        os.close(descriptor)
 
 
 def one_changed(whole):
@@ -139,23 +139,23 @@ def one_changed(whole):
 @seldom
 @given(st.one_of(near(WHOLE), one_changed(WHOLE), one_changed(dict(WHOLE, format=4, compression="zstd", plain_bytes=7, depth=2))),
        st.booleans())
-def test_images_are_listed_and_shown_whatever_their_manifests_say(place, found, sealed):
+def test_images_are_listed_and_shown_whatever_their_manifests_say(directory, content, sealed):
     """A mistake of the programmer's would be caught, too, and named by its kind; so would an output that grows with what is said."""
-    if sealed and isinstance(found, dict):
-        found = seal.add_seal(KEYS, found)
-    job = place / "12.head.CK"
+    if sealed and isinstance(content, dict):
+        content = seal.add_seal(KEYS, content)
+    job = directory / "12.head.CK"
     image = job / "ckpt.12.head.1"
     image.mkdir(parents=True, exist_ok=True)
     (image / "a").write_text("x")
-    (image / schema.FILE).write_text(json.dumps(found))
-    directory = os.open(str(job), os.O_RDONLY)
+    (image / schema.FILE).write_text(json.dumps(content))
+    descriptor = os.open(str(job), os.O_RDONLY)
     try:
-        entry, = catalog.examine_job_directory(str(job), directory, {"engine_timeout": 1}, True, None,
+        entry, = catalog.examine_job_directory(str(job), descriptor, {"engine_timeout": 1}, True, None,
                                                lambda facts, shown: seal.check_seal(KEYS, facts, shown), True)["images"]
-        generations.list_images(directory, "12.head")
-        generations.next_generation(directory, "12.head")
+        generations.list_images(descriptor, "12.head")
+        generations.next_generation(descriptor, "12.head")
     finally:
-        os.close(directory)
+        os.close(descriptor)
     assert entry["state"] in (catalog.DAMAGED, catalog.REFUSED_HERE)  # its hash is wrong, or it is another user's
     assert "Error: " not in entry["problem"] and len(entry["problem"]) < 3000
     described = main.describe_image({"id": "main"}, ALICE, "12.head", entry)

@@ -21,9 +21,9 @@ ONE_CHOICE = {"checkpoint_hooks_engine",  # the other one needs a kernel of its 
 
 @pytest.mark.parametrize("name", sorted(set(DEFAULTS) - LAYOUT - ONE_CHOICE))
 def test_every_public_variable_differs_from_its_default(name):
-    found = [values[name] for values in VALUES if name in values]
-    assert found, "%s is not set in molecule/options" % name
-    assert [value for value in found if value != DEFAULTS[name]]
+    overrides = [values[name] for values in VALUES if name in values]
+    assert overrides, "%s is not set in molecule/options" % name
+    assert [value for value in overrides if value != DEFAULTS[name]]
 
 
 @pytest.mark.parametrize("name", sorted(LAYOUT))

@@ -12,7 +12,7 @@ SCRIPT = str(pathlib.Path(__file__).resolve().parents[3] / "roles/torque_build/f
 pytestmark = pytest.mark.root
 
 
-def said(*arguments, before=()):
+def result_of(*arguments, before=()):
     """Return the script's exit status and what it said."""
     done = subprocess.run([*before, "sh", SCRIPT, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           universal_newlines=True, check=False)
@@ -21,10 +21,10 @@ def said(*arguments, before=()):
 
 def listener(family=socket.AF_INET, address=""):
     """Return a socket that listens on a port of its own."""
-    found = socket.socket(family, socket.SOCK_STREAM)
-    found.bind((address, 0))
-    found.listen()
-    return found
+    server = socket.socket(family, socket.SOCK_STREAM)
+    server.bind((address, 0))
+    server.listen()
+    return server
 
 
 def taken(port, daemon="pbs_mom"):
@@ -35,25 +35,25 @@ def taken(port, daemon="pbs_mom"):
 @pytest.mark.parametrize("family, address", [(socket.AF_INET, ""), (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::")],
                          ids=["every address", "one address", "IPv6"])
 def test_port_that_is_taken(family, address):
-    with listener(family, address) as found:
-        port = found.getsockname()[1]
-        assert said("pbs_mom", port) == taken(port)
-    assert said("pbs_mom", port) == (0, "")
+    with listener(family, address) as server:
+        port = server.getsockname()[1]
+        assert result_of("pbs_mom", port) == taken(port)
+    assert result_of("pbs_mom", port) == (0, "")
 
 
 def test_second_of_two_ports():
-    with listener() as found:
-        port = found.getsockname()[1]
-        assert said("pbs_server", 1, "pbs_sched", port) == taken(port, "pbs_sched")
+    with listener() as server:
+        port = server.getsockname()[1]
+        assert result_of("pbs_server", 1, "pbs_sched", port) == taken(port, "pbs_sched")
 
 
 def test_connection_takes_no_port():
     """A client's, or one that a server which is gone had accepted."""
-    with listener() as found, socket.create_connection(found.getsockname()) as client:
-        assert said("pbs_mom", client.getsockname()[1]) == (0, "")
+    with listener() as server, socket.create_connection(server.getsockname()) as client:
+        assert result_of("pbs_mom", client.getsockname()[1]) == (0, "")
 
 
 def test_root_without_the_capability():
-    code, words = said("pbs_mom", 1, before=("setpriv", "--bounding-set=-net_bind_service"))
+    code, words = result_of("pbs_mom", 1, before=("setpriv", "--bounding-set=-net_bind_service"))
     assert (code, words) == (69, "root may not use ports below 1024 here (CAP_NET_BIND_SERVICE is missing), and TORQUE proves by them that "
                              "it is root; give that capability back\n")

@@ -37,7 +37,7 @@ def test_document_of_this_collection_has_its_place():
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def cache(tmp_path, monkeypatch):
     """A cache with two sources, a document and a state of its own."""
     (tmp_path / "sources").mkdir()
     for version in ("4.2.8", "6.1.3"):
@@ -51,7 +51,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_broken_run_goes_on(place, monkeypatch, capsys):
+def test_broken_run_goes_on(cache, monkeypatch, capsys):
     tried = []
 
     def try_release(version):
@@ -72,14 +72,14 @@ def test_broken_run_goes_on(place, monkeypatch, capsys):
     assert tried[3:] == ["4.2.8", "6.1.3"]
 
 
-def test_failure_is_tried_again(place, monkeypatch, capsys):
+def test_failure_is_tried_again(cache, monkeypatch, capsys):
     tried = []
     monkeypatch.setattr(releases, "try_release", lambda version: tried.append(version) or [matrix.FAILED + "no g++", matrix.NOT_RUN])
     assert (releases.main(), releases.main(), len(tried)) == (1, 1, 4)
     assert capsys.readouterr().out.splitlines()[-1] == "releases: 2, failed: 4.2.8 6.1.3"
 
 
-def test_release_without_a_source(place, monkeypatch, capsys):
+def test_release_without_a_source(cache, monkeypatch, capsys):
     monkeypatch.setenv("TORQUE_RELEASES", "4.2.8 4.2.9")
     assert releases.main() == 2
-    assert capsys.readouterr().err == "releases.py: there is no source of 4.2.9 in %s\n" % (place / "sources")
+    assert capsys.readouterr().err == "releases.py: there is no source of 4.2.9 in %s\n" % (cache / "sources")

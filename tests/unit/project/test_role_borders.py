@@ -70,11 +70,11 @@ def test_no_path_leaves_its_role(role):
 
 def test_every_entry_point_that_others_use_is_specified():
     """Other roles, playbooks and scenarios enter by tasks_from; what an entry point takes, its argument_specs say."""
-    found = {}
+    entry_points = {}
     for path in itertools.chain(TOP.glob("roles/*/*/*.yml"), TOP.glob("playbooks/**/*.yml"), TOP.glob("molecule/**/*.yml")):
         for role, entry in re.findall(r"name: ckpt\.torque\.(\w+)\n\s+tasks_from: (\w+)", path.read_text()):
-            found.setdefault(role, set()).add(entry)
-    assert found["torque_build"] == {"ask", "install", "package", "ports"}
-    for role, entries in found.items():
+            entry_points.setdefault(role, set()).add(entry)
+    assert entry_points["torque_build"] == {"ask", "install", "package", "ports"}
+    for role, entries in entry_points.items():
         specs = yaml.safe_load((TOP / "roles" / role / "meta/argument_specs.yml").read_text())["argument_specs"]
         assert not entries - set(specs), role

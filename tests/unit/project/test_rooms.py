@@ -40,17 +40,17 @@ def files():
 
 def imports():
     """Return {file: set of files that it imports}, wherever in it."""
-    known, found = files(), {}
+    known, imported = files(), {}
     for name, path in known.items():
-        found[name] = set()
+        imported[name] = set()
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
                 parts = name.split(".")[:-node.level] + (node.module.split(".") if node.module else [])
                 for alias in node.names:
                     inner = ".".join(parts + [alias.name])
                     outer = ".".join(parts) if ".".join(parts) in known else ".".join(parts + ["__init__"])
-                    found[name].add(inner if inner in known else outer)
-    return found
+                    imported[name].add(inner if inner in known else outer)
+    return imported
 
 
 def room(name):
@@ -61,10 +61,10 @@ def test_arrows_go_downwards():
     wrong = []
     for name, others in imports().items():
         for other in others:
-            here, there = room(name), room(other)
-            if here == there or there in GROUND | {"__init__"}:
+            importer, target = room(name), room(other)
+            if importer == target or target in GROUND | {"__init__"}:
                 continue
-            if there not in ARROWS[here] or other.split(".")[-1] not in ONE_FILE.get((here, there), {other.split(".")[-1]}):
+            if target not in ARROWS[importer] or other.split(".")[-1] not in ONE_FILE.get((importer, target), {other.split(".")[-1]}):
                 wrong.append("%s imports %s" % (name, other))
     assert not wrong
 

@@ -1,4 +1,4 @@
-"""The role checkpoint_hooks against the table of the hooks' settings: a setting that it lacks, or has otherwise, is found here."""
+"""The role checkpoint_hooks against the table of the hooks' settings: it lacks no setting and has none otherwise."""
 import inspect
 import re
 

@@ -22,34 +22,34 @@ def run(*command):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def directory(tmp_path_factory):
     """Where the scripts are (pathlib.Path); TORQUE's prefix and home would be beside them."""
-    place = tmp_path_factory.mktemp("sysv") / "init.d"
-    variables = {"torque_build_sysv_directory": str(place), "torque_build_prefix": str(place.parent / "torque"),
-                 "torque_home": str(place.parent / "spool"), "torque_mom_limits": {"LimitNOFILE": 4096}}
+    directory = tmp_path_factory.mktemp("sysv") / "init.d"
+    variables = {"torque_build_sysv_directory": str(directory), "torque_build_prefix": str(directory.parent / "torque"),
+                 "torque_home": str(directory.parent / "spool"), "torque_mom_limits": {"LimitNOFILE": 4096}}
     status, output, error = run(str(pathlib.Path(sys.executable).parent / "ansible"), "localhost", "-i", "localhost,", "-c", "local",
                                 "-m", "include_role", "-a", "name=ckpt.torque.torque_build tasks_from=sysv", "-e", json.dumps(variables))
     assert status == 0, output + error
-    return place
+    return directory
 
 
-def test_scripts(place):
-    assert sorted(path.name for path in place.iterdir()) == sorted(DAEMONS)
-    assert {path.stat().st_mode & 0o7777 for path in place.iterdir()} == {0o755}
+def test_scripts(directory):
+    assert sorted(path.name for path in directory.iterdir()) == sorted(DAEMONS)
+    assert {path.stat().st_mode & 0o7777 for path in directory.iterdir()} == {0o755}
 
 
 @pytest.mark.parametrize("name", DAEMONS)
-def test_shells_can_read_it(place, name):
-    assert run("sh", "-n", str(place / name)) == (0, "", "")
-    assert run("bash", "-n", str(place / name)) == (0, "", "")
+def test_shells_can_read_it(directory, name):
+    assert run("sh", "-n", str(directory / name)) == (0, "", "")
+    assert run("bash", "-n", str(directory / name)) == (0, "", "")
     if shutil.which("shellcheck"):
-        assert run("shellcheck", "-s", "sh", str(place / name)) == (0, "", "")
+        assert run("shellcheck", "-s", "sh", str(directory / name)) == (0, "", "")
 
 
 @pytest.mark.parametrize("name", DAEMONS)
-def test_header(place, name):
+def test_header(directory, name):
     """What chkconfig and insserv read."""
-    lines = (place / name).read_text().splitlines()
+    lines = (directory / name).read_text().splitlines()
     assert any(line.startswith("# chkconfig: 345 ") for line in lines)
     header = lines[lines.index("### BEGIN INIT INFO") + 1:lines.index("### END INIT INFO")]
     assert header[0] == "# Provides:          " + name
@@ -58,21 +58,21 @@ def test_header(place, name):
 
 
 @pytest.mark.parametrize("name", DAEMONS)
-def test_daemon_that_does_not_run(place, name):
-    script, program = str(place / name), place.parent / "torque/current/sbin" / name
+def test_daemon_that_does_not_run(directory, name):
+    script, program = str(directory / name), directory.parent / "torque/current/sbin" / name
     assert run(script, "status") == (3, "%s does not run\n" % name, "")
     assert run(script, "stop") == (0, "%s does not run\n" % name, "")
     assert run(script, "try-restart") == (0, "", "")
     assert run(script, "start") == (5, "", "%s is missing; install TORQUE first\n" % program)
     assert run(script, "begin") == (2, "", "usage: %s {start|stop|restart|force-reload|try-restart|status}\n" % script)
-    assert not (place.parent / "spool").exists()
+    assert not (directory.parent / "spool").exists()
 
 
-def test_pbs_mom_makes_what_it_insists_on(place):
+def test_pbs_mom_makes_what_it_insists_on(directory):
     """The list is that of the role torque_mom, with its limits; jobs outlive its end."""
-    text = (place / "pbs_mom").read_text()
+    text = (directory / "pbs_mom").read_text()
     for path, mode in (("/spool", "1777"), ("/mom_priv", "0751"), ("/mom_priv/jobs", "0751")):
-        assert "install -d -o root -g root -m %s %s/spool%s\n" % (mode, place.parent, path) in text
+        assert "install -d -o root -g root -m %s %s/spool%s\n" % (mode, directory.parent, path) in text
     assert "ulimit -n 4096\n" in text and "ulimit -l unlimited\n" in text
-    assert '"$PROGRAM" -p -d %s/spool < /dev/null' % place.parent in text
+    assert '"$PROGRAM" -p -d %s/spool < /dev/null' % directory.parent in text
     assert "kill -KILL" not in text
