@@ -133,7 +133,7 @@ def tree(tmp_path):
 WANTED = ("run", "package/__init__.py", "package/engines/criu.py")
 
 
-@pytest.mark.parametrize("files, links, directories, found", [
+@pytest.mark.parametrize("files, links, directories, strays", [
     (WANTED, [], [], []),
     (WANTED + ("package/__pycache__/__init__.cpython-311.pyc", "package/engines/__pycache__/criu.cpython-36.opt-1.pyc"), [], [], []),
     (WANTED + ("notes", "package/old.py"), [], [], ["notes", "package/old.py"]),
@@ -150,9 +150,9 @@ WANTED = ("run", "package/__init__.py", "package/engines/criu.py")
     (WANTED + ("packages/file", "package/engines2"), [], [], ["package/engines2", "packages"]),
 ], ids=["none", "compiled", "files", "directory", "empty directory", "compiled of none", "compiled of no module", "beneath compiled",
         "links", "link for a directory", "link for compiled", "directory for a file", "hidden", "same beginning"])
-def test_strays(tree, files, links, directories, found):
+def test_strays(tree, files, links, directories, strays):
     root = tree(files, links, directories)
-    assert install.list_strays(root, {os.path.join(root, name) for name in WANTED}) == [os.path.join(root, name) for name in found]
+    assert install.list_strays(root, {os.path.join(root, name) for name in WANTED}) == [os.path.join(root, name) for name in strays]
 
 
 def test_strays_of_a_missing_directory(tmp_path):

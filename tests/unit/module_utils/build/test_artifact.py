@@ -5,7 +5,7 @@ import pytest
 from ansible_collections.ckpt.torque.plugins.module_utils.build import artifact
 
 
-@pytest.mark.parametrize("release, redhat, found", [
+@pytest.mark.parametrize("release, redhat, system", [
     ('PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\nNAME="Debian GNU/Linux"\nVERSION_ID="13"\nID=debian\n', "", ("debian13", "Debian")),
     ('ID=ubuntu\nID_LIKE=debian\nVERSION_ID="22.04"\n', "", ("ubuntu22", "Debian")),
     ('ID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.4"\n', "Rocky Linux release 9.4\n", ("rocky9", "RedHat")),
@@ -19,5 +19,5 @@ from ansible_collections.ckpt.torque.plugins.module_utils.build import artifact
     ("", "", ("linux", "")),
     ("# nothing\n", "", ("linux", "")),
 ])
-def test_identify_system(release, redhat, found):
-    assert artifact.identify_system(release, redhat) == found
+def test_identify_system(release, redhat, system):
+    assert artifact.identify_system(release, redhat) == system

@@ -17,7 +17,7 @@ def node(tmp_path):
         "proc/sys/kernel/modules_disabled": "0\n", MAP: KALLSYMS, HEADERS: '#define UTS_RELEASE "%s"\n' % RELEASE,
     }
 
-    def look(changed=(), tree="", system_map=""):
+    def read(changed=(), tree="", system_map=""):
         for name, text in dict(files, **dict(changed)).items():
             if text is not None:
                 path = tmp_path / name
@@ -25,16 +25,16 @@ def node(tmp_path):
                 path.write_text(text)
         return blcr_kernel.read_kernel_build(RELEASE, tree and str(tmp_path / tree), system_map and str(tmp_path / system_map),
                                              str(tmp_path))
-    return look
+    return read
 
 
 def test_node_that_has_everything(node, tmp_path):
-    found = node()
-    assert found == {
+    kernel = node()
+    assert kernel == {
         "kernel": RELEASE, "tree": "%s/lib/modules/%s/build" % (tmp_path, RELEASE), "tree_release": RELEASE,
         "system_map": "%s/boot/System.map-%s" % (tmp_path, RELEASE), "signed_only": "", "loaded": [], "can_load": True,
         "loading_disabled": False, "same_addresses": True}
-    assert blcr_kernel.find_load_fault(found, "0.8.6_b4") == blcr_kernel.find_build_fault(found) == ""
+    assert blcr_kernel.find_load_fault(kernel, "0.8.6_b4") == blcr_kernel.find_build_fault(kernel) == ""
 
 
 @pytest.mark.parametrize("changed, sentence", [
@@ -86,9 +86,9 @@ def test_node_for_which_nothing_can_be_built(node, tmp_path, changed, sentence):
 
 
 def test_what_the_site_names_counts(node, tmp_path):
-    found = node({"usr/src/linux/include/linux/utsrelease.h": '#define UTS_RELEASE "%s"\n' % RELEASE, "usr/src/linux/System.map": KALLSYMS,
+    kernel = node({"usr/src/linux/include/linux/utsrelease.h": '#define UTS_RELEASE "%s"\n' % RELEASE, "usr/src/linux/System.map": KALLSYMS,
                   MAP: None}, tree="usr/src/linux")
-    assert (found["tree_release"], found["system_map"]) == (RELEASE, str(tmp_path / "usr/src/linux/System.map"))
+    assert (kernel["tree_release"], kernel["system_map"]) == (RELEASE, str(tmp_path / "usr/src/linux/System.map"))
     assert node({"etc/map": ""}, system_map="etc/map")["system_map"] == str(tmp_path / "etc/map")
     assert node(system_map="nowhere")["system_map"] == ""
 
@@ -144,9 +144,9 @@ def test_kernels_without_it(kernels, tmp_path):
     ({}, None)])
 def test_modules_that_are_loaded_are_those(kernels, tmp_path, ids, wanted):
     root = kernels(RELEASE, BOTH, FILES)
-    for name, found in ids.items():
+    for name, build_id in ids.items():
         (tmp_path / "sys/module" / name / "notes").mkdir(parents=True)
-        (tmp_path / "sys/module" / name / "notes/.note.gnu.build-id").write_bytes(found)
+        (tmp_path / "sys/module" / name / "notes/.note.gnu.build-id").write_bytes(build_id)
     assert blcr_kernel.is_outdated(blcr_kernel.list_module_files(RELEASE, root), root) is wanted
 
 
@@ -172,8 +172,8 @@ def test_who_may_use_it(tmp_path):
     (tmp_path / "proc/checkpoint").mkdir(parents=True)
     (tmp_path / "proc/checkpoint/ctrl").touch()
     (tmp_path / "proc/checkpoint/ctrl").chmod(0o660)
-    found = blcr_kernel.read_ctrl(str(tmp_path))
-    assert found["mode"] == "0660" and found["group"]
+    ctrl = blcr_kernel.read_ctrl(str(tmp_path))
+    assert ctrl["mode"] == "0660" and ctrl["group"]
 
 
 def test_what_nodes_have_in_common(tmp_path):
@@ -186,9 +186,9 @@ def test_what_nodes_have_in_common(tmp_path):
                        "proc/sys/abi/vsyscall32": "1\n"}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = blcr_kernel.read_common_facts(str(tmp_path))
-    assert len({found[name] for name in ("libc", "loader", "locales")} - {"none"}) == 3
-    assert (found["nscd"], found["randomize_va_space"], found["vdso"]) == ("runs", "2", "1")
+    facts = blcr_kernel.read_common_facts(str(tmp_path))
+    assert len({facts[name] for name in ("libc", "loader", "locales")} - {"none"}) == 3
+    assert (facts["nscd"], facts["randomize_va_space"], facts["vdso"]) == ("runs", "2", "1")
     here = blcr_kernel.read_common_facts()
     assert "none" not in (here["libc"], here["loader"])
 
@@ -219,5 +219,5 @@ def test_what_dkms_has(tmp_path):
 
 
 def test_signed_modules_are_for_the_kernel_to_judge(node):
-    found = node({"sys/kernel/security/lockdown": "none [integrity] confidentiality\n"})
-    assert blcr_kernel.find_load_fault(found, "0.8.6_b4", signed=True) == ""
+    kernel = node({"sys/kernel/security/lockdown": "none [integrity] confidentiality\n"})
+    assert blcr_kernel.find_load_fault(kernel, "0.8.6_b4", signed=True) == ""

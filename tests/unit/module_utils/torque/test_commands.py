@@ -90,8 +90,8 @@ def test_run_as_another_user(nobody, tmp_path, monkeypatch):
     status, output, error = commands.run(["/bin/sh", "-c", "id -un; pwd; env"], user="nobody")
     lines = output.splitlines()
     assert (status, error, lines[:2]) == (0, "", ["nobody", "/"])
-    found = dict(line.split("=", 1) for line in lines[2:])
-    assert {name: value for name, value in found.items() if name not in ("PWD", "OLDPWD", "_", "SHLVL")} == {
+    environment = dict(line.split("=", 1) for line in lines[2:])
+    assert {name: value for name, value in environment.items() if name not in ("PWD", "OLDPWD", "_", "SHLVL")} == {
         "HOME": nobody.pw_dir, "LC_ALL": "C", "LOGNAME": "nobody", "PATH": commands.USER_PATH, "USER": "nobody"}
 
 
@@ -156,7 +156,7 @@ def test_attributes():
     }
 
 
-@pytest.mark.parametrize("text, found", [
+@pytest.mark.parametrize("text, attributes", [
     ("", {}),
     ("Job Id: 1.head\n", {}),
     ("    a = b\n", {"a": "b"}),
@@ -172,8 +172,8 @@ def test_attributes():
     ("    a b = c\n", {}),
     ("a = b\n", {}),
 ])
-def test_attributes_in_odd_shapes(text, found):
-    assert commands.parse_attributes(text) == found
+def test_attributes_in_odd_shapes(text, attributes):
+    assert commands.parse_attributes(text) == attributes
 
 
 @pytest.mark.parametrize("exec_host, node", [
@@ -256,7 +256,7 @@ def test_states():
     shown = [{"job_state": "Q"}, {"job_state": "R", "substate": "42", "exec_host": "node1/0"},
              {"job_state": "R", "substate": "42", "exec_host": "node1/0", "comment": "new"},
              {"job_state": "R", "substate": "42", "exec_host": "node2/0"}, {"job_state": "R", "substate": "58", "exec_host": "node2/0"}]
-    server = Server(*([said(**entry) for entry in shown] + [GONE, said(**shown[-1]), said(job_state="C", substate="odd")]))
+    server = Server(*([answer_of(**entry) for entry in shown] + [GONE, answer_of(**shown[-1]), answer_of(job_state="C", substate="odd")]))
     commands = Commands("/opt/bin", run=server, clock=lambda: float(next(times)))
     for _number in range(8):
         commands.read_job("12.head")
@@ -267,7 +267,7 @@ def test_states():
 
 # waiting
 
-def said(**attributes):
+def answer_of(**attributes):
     return 0, "Job Id: 12.head\n" + "".join("    %s = %s\n" % item for item in sorted(attributes.items())), ""
 
 
@@ -294,31 +294,31 @@ def wait(server, states, timeout=1):
 
 
 def test_state_that_is_there():
-    assert wait(Server(said(job_state="H", comment="done")), "H", 0) == ({"job_state": "H", "comment": "done"}, 0)
+    assert wait(Server(answer_of(job_state="H", comment="done")), "H", 0) == ({"job_state": "H", "comment": "done"}, 0)
 
 
 def test_state_that_comes():
-    server = Server(said(job_state="Q"), said(job_state="R"), said(job_state="E"), said(job_state="C", exit_status="7"))
+    server = Server(answer_of(job_state="Q"), answer_of(job_state="R"), answer_of(job_state="E"), answer_of(job_state="C", exit_status="7"))
     assert wait(server, "C") == ({"job_state": "C", "exit_status": "7"}, 3)
     assert server.asked == [(["/bin/qstat", "-f", "12.head"], "root")] * 4
 
 
 def test_one_of_several_states():
-    assert wait(Server(said(job_state="Q"), said(job_state="H")), "RH") == ({"job_state": "H"}, 1)
+    assert wait(Server(answer_of(job_state="Q"), answer_of(job_state="H")), "RH") == ({"job_state": "H"}, 1)
 
 
 def test_server_that_keeps_no_completed_jobs():
-    assert wait(Server(said(job_state="R"), GONE), "C") == ({}, 1)
+    assert wait(Server(answer_of(job_state="R"), GONE), "C") == ({}, 1)
 
 
 @pytest.mark.parametrize("answer, cause", [
-    (said(job_state="C", exit_status="271", comment="killed"),
+    (answer_of(job_state="C", exit_status="271", comment="killed"),
      "job 12.head ended (exit status 271) instead of coming to state R or H: killed"),
-    (said(job_state="C"), "job 12.head ended (exit status unknown) instead of coming to state R or H: no comment"),
+    (answer_of(job_state="C"), "job 12.head ended (exit status unknown) instead of coming to state R or H: no comment"),
     (GONE, "job 12.head ended (exit status unknown) instead of coming to state R or H: no comment"),
 ], ids=["told", "silent", "gone"])
 def test_job_that_ends_instead(answer, cause):
-    server = Server(said(job_state="Q"), answer)
+    server = Server(answer_of(job_state="Q"), answer)
     assert failure(wait, server, "RH") == cause
     assert len(server.asked) == 2
 
@@ -329,10 +329,10 @@ def test_job_that_ends_instead(answer, cause):
     ({"queue": "batch"}, "job 12.head is in state ?, not R or H, after 1 seconds; its comment: none"),
 ], ids=["comment", "none", "no state"])
 def test_state_that_does_not_come(attributes, cause):
-    server = Server(said(**attributes))
+    server = Server(answer_of(**attributes))
     assert failure(wait, server, "RH") == cause
     assert 10 <= len(server.asked) <= 12
 
 
 def test_server_that_stops_answering():
-    assert failure(wait, Server(said(job_state="Q"), (171, "", "gone")), "R") == "qstat -f 12.head exited 171: gone"
+    assert failure(wait, Server(answer_of(job_state="Q"), (171, "", "gone")), "R") == "qstat -f 12.head exited 171: gone"

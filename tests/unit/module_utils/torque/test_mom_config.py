@@ -18,7 +18,7 @@ FIRST = "# Written by ckpt.torque.mom_config; changes made here are lost.\n"
 Status = collections.namedtuple("Status", "st_mode st_uid")
 
 
-def look(path):
+def status_of(path):
     """A node where every program is root's and every directory is there."""
     return Status(stat.S_IFDIR | 0o755 if path.startswith("/tmp") else stat.S_IFREG | 0o755, 0)
 
@@ -80,7 +80,7 @@ def test_resources_are_lines():
 
 # entries
 
-@pytest.mark.parametrize("line, found", [
+@pytest.mark.parametrize("line, entries", [
     ("$loglevel 7", [(1, "$loglevel", "7")]),
     ("  $LogLevel\t7  # why", [(1, "$loglevel", "7")]),
     ("# $loglevel 7", []), (" # why", []), ("", []), (" \t", []),
@@ -90,8 +90,8 @@ def test_resources_are_lines():
     ("Size[fs=/x]", [(1, "Size", "[fs=/x]")]),
     ("-x", [(1, "", "-x")]),
 ])
-def test_entries(line, found):
-    assert mom_config.entries(line) == found
+def test_entries(line, entries):
+    assert mom_config.entries(line) == entries
 
 
 # faults: recorded
@@ -142,15 +142,15 @@ def test_faults_of_a_file_by_hand():
 def test_faults_are_those_that_pbs_mom_logged():
     """Each complaint in the recorded log is a fault; pbs_mom names the line of a value it refuses, and an unknown directive by name."""
     log = (HERE / "by_hand.log").read_text()
-    found = mom_config.faults(TEXT, "6.1.3")
+    faults = mom_config.faults(TEXT, "6.1.3")
     refused = {int(number) for number in re.findall(r"config\[(\d+)\] special command", log)}
     unknown = ["$%s is no directive" % name for name in re.findall(r"special command name (\w*) not found", log)]
     assert (len(refused), len(unknown)) == (25, 3)
-    assert refused - {fault.line for fault in found} == set()
-    assert [name for name in unknown if not any(fault.text.startswith(name) for fault in found)] == []
+    assert refused - {fault.line for fault in faults} == set()
+    assert [name for name in unknown if not any(fault.text.startswith(name) for fault in faults)] == []
     static = re.findall(r"config\[(\d+)\] add name (\w+)", log)
     assert static == [(str(number), name) for number, name, _value in mom_config.entries(TEXT) if not name.startswith("$")]
-    beyond = {fault.line for fault in found} - refused - {7, 8, 9}
+    beyond = {fault.line for fault in faults} - refused - {7, 8, 9}
     assert beyond == {13, 18, 39}  # pbs_mom takes these for something else, and says nothing
 
 
@@ -168,7 +168,7 @@ def test_faults_are_those_that_pbs_mom_logged():
     "\n".join("$remote_checkpoint_dirs /d%d/" % number for number in range(32)),
 ])
 def test_no_faults(line):
-    assert mom_config.faults(line, look=look) == []
+    assert mom_config.faults(line, look=status_of) == []
 
 
 NOT_PLAIN = ", which is no plain absolute path of a directory; blank, comma and colon part paths"
@@ -210,7 +210,7 @@ NOT_PLAIN = ", which is no plain absolute path of a directory; blank, comma and 
     ("# " + "x" * 117, "it has 119 bytes, of which pbs_mom reads 118 and takes the rest for another line"),
 ])
 def test_fault(line, text):
-    assert mom_config.faults("# first\n" + line + "\n", look=look) == [Fault(2, text)]
+    assert mom_config.faults("# first\n" + line + "\n", look=status_of) == [Fault(2, text)]
 
 
 def test_directories_named_again_in_another_line():
@@ -239,14 +239,14 @@ def test_5_servers():
     ("6.1.3", "$rpp_throttle 2", "$rpp_throttle is not known to TORQUE 6.1.3, which ignores the line; it went with 4.2.0"),
 ])
 def test_directive_of_another_version(version, line, text):
-    assert mom_config.faults(line, version, look) == [Fault(1, text)]
+    assert mom_config.faults(line, version, status_of) == [Fault(1, text)]
 
 
 @pytest.mark.parametrize("version, line", [
     ("2.5.12", "$job_starter /hook"), (None, "$job_starter /hook"), ("2.4.8", "$kill_delay 2"), (None, "$kill_delay 2"),
     ("4.1.7", "$rpp_throttle 2"), ("2.4.8", "$usecp *:/a /a"), ("6.1.3.h5", "$node_check_on_job_end 1")])
 def test_directive_of_this_version(version, line):
-    assert mom_config.faults(line, version, look) == []
+    assert mom_config.faults(line, version, status_of) == []
 
 
 def test_directives_of_a_changed_mom():
@@ -284,8 +284,8 @@ def test_program(name, status, text):
     ("checkpoint_run_exe", 0o700, "every user"), ("checkpoint_run_exe", 0o711, ""), ("job_starter", 0o750, "every user"),
 ])
 def test_who_executes(name, mode, text):
-    found = mom_config.value_fault(name, "/hook", lambda path: Status(stat.S_IFREG | mode, 0))
-    assert found == (text and "cannot be executed by %s, and pbs_mom would not use it" % text)
+    fault = mom_config.value_fault(name, "/hook", lambda path: Status(stat.S_IFREG | mode, 0))
+    assert fault == (text and "cannot be executed by %s, and pbs_mom would not use it" % text)
 
 
 def test_programs_of_this_machine(tmp_path):
@@ -310,13 +310,13 @@ def test_temporary_directory(tmp_path):
 
 # traps
 
-@pytest.mark.parametrize("version, found", [
+@pytest.mark.parametrize("version, traps", [
     (None, ["/a also stands for every path that begins so, such as /a-old; write /a/"]),
     ("2.5.3", ["/a also stands for every path that begins so, such as /a-old; write /a/"]),
     ("2.5.2", []),
 ])
-def test_traps(version, found):
-    assert mom_config.traps("$remote_checkpoint_dirs /a,/b/ *\n", version) == found
+def test_traps(version, traps):
+    assert mom_config.traps("$remote_checkpoint_dirs /a,/b/ *\n", version) == traps
 
 
 # changes, restart_needed

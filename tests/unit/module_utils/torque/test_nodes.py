@@ -18,10 +18,10 @@ REASON = "the reason must be one line of 1 to 243 bytes; nothing was changed"
     ("cleared", ["job-exclusive"], "", 2),
 ])
 def test_parse(version, name, states, note, jobs):
-    found = nodes.parse_node(calls(version)["pbsnodes-" + name].output)
-    assert (found.states, found.note, len(found.jobs)) == (states, note, jobs)
-    assert found.offline is ("offline" in states)
-    assert all(job.endswith(".head") for job in found.jobs)
+    node = nodes.parse_node(calls(version)["pbsnodes-" + name].output)
+    assert (node.states, node.note, len(node.jobs)) == (states, note, jobs)
+    assert node.offline is ("offline" in states)
+    assert all(job.endswith(".head") for job in node.jobs)
 
 
 @pytest.mark.parametrize("text", ["", "node1\n", "Error\n     np = 2\n"])
@@ -30,8 +30,8 @@ def test_parse_nothing(text):
 
 
 def test_status_is_not_the_state():
-    found = nodes.parse_node("n1\n     state = down,offline \n     status = jobs=5.head,state=free\n     note = a = b \n")
-    assert found == Node(["down", "offline"], "a = b", [])
+    node = nodes.parse_node("n1\n     state = down,offline \n     status = jobs=5.head,state=free\n     note = a = b \n")
+    assert node == Node(["down", "offline"], "a = b", [])
 
 
 @pytest.mark.parametrize("reason, note", [

@@ -39,12 +39,12 @@ def test_list_says_the_same_as_print(version):
     printed = {"server": {"": {}}, "queue": {}, "node": {}}
     for name in ("print-server", "print-queue", "print-node"):
         for line in calls(version)[name].output.splitlines():
-            found = re.fullmatch(r"set (?:(server)|(queue|node) (\S+)) (\S+) (\+?=) (.*)", line)
-            if found:
-                kind = found.group(1) or found.group(2)
-                attributes = printed[kind].setdefault(found.group(3) or "", {})
-                attribute, value = found.group(4), found.group(6)
-                attributes[attribute] = attributes[attribute] + "," + value if found.group(5) == "+=" else value
+            command = re.fullmatch(r"set (?:(server)|(queue|node) (\S+)) (\S+) (\+?=) (.*)", line)
+            if command:
+                kind = command.group(1) or command.group(2)
+                attributes = printed[kind].setdefault(command.group(3) or "", {})
+                attribute, value = command.group(4), command.group(6)
+                attributes[attribute] = attributes[attribute] + "," + value if command.group(5) == "+=" else value
     read = live(version)
     for kind in qmgr.KINDS:
         assert set(read[kind]) == set(printed[kind])
@@ -103,11 +103,11 @@ def test_jobs(version):
     assert qmgr.jobs("node", read["node"]["node2"]) == []
 
 
-@pytest.mark.parametrize("text, found", [
+@pytest.mark.parametrize("text, jobs", [
     ("0/4.head, 1/5.head", ["4.head", "5.head"]), ("0-1,3/12.head,4/13[2].head", ["12.head", "13[2].head"]),
     ("0/4.head,1/4.head", ["4.head"]), ("", [])])
-def test_jobs_of_a_node(text, found):
-    assert qmgr.jobs("node", {"jobs": text}) == found
+def test_jobs_of_a_node(text, jobs):
+    assert qmgr.jobs("node", {"jobs": text}) == jobs
 
 
 def test_completed_jobs_do_not_keep_a_queue():
@@ -254,10 +254,10 @@ def test_order():
 
 def test_long_list_is_set_in_pieces():
     names = ["node%04d" % number for number in range(4500)]
-    found = lines(state(), {"submit_hosts": names})
-    assert [line[:26] for line in found] == ["set server submit_hosts = "] + ["set server submit_hosts +="] * 2
-    assert all(len(line) < 32768 for line in found)
-    assert [name for line in found for name in line.split('"')[1].split(",")] == names
+    commands = lines(state(), {"submit_hosts": names})
+    assert [line[:26] for line in commands] == ["set server submit_hosts = "] + ["set server submit_hosts +="] * 2
+    assert all(len(line) < 32768 for line in commands)
+    assert [name for line in commands for name in line.split('"')[1].split(",")] == names
 
 
 # -- what is refused --
@@ -273,9 +273,9 @@ def test_busy_queue(version):
 @pytest.mark.parametrize("version", VERSIONS)
 def test_busy_node(version):
     read = live(version)
-    found = ", ".join(qmgr.jobs("node", read["node"]["node1"]))
+    jobs = ", ".join(qmgr.jobs("node", read["node"]["node1"]))
     assert refusal(read, nodes={"node2": {}}, purge=["node"]) == (
-        "node node1 still holds jobs (%s): drain it, then run again; nothing was changed" % found)
+        "node node1 still holds jobs (%s): drain it, then run again; nothing was changed" % jobs)
 
 
 BAD_QUEUE = "'%s' cannot be the name of a queue; use a letter and up to 14 more letters, digits, '.', '_' and '-'"
@@ -357,11 +357,11 @@ def test_nodes_of_two_domains_and_renamed_ones():
 
 def test_state_after_the_changes():
     read = live("6.1.3", "drift")
-    kept = live("6.1.3", "drift")
+    before = live("6.1.3", "drift")
     goal = qmgr.wanted({"comment": None, "managers": ["a@b", "c@d"]},
                        {"batch": {"Priority": 1}, "new": {"queue_type": "e"}, "rt": "absent"}, {})
     after = qmgr.apply(read, qmgr.plan(read, goal))
-    assert read == kept
+    assert read == before
     assert "comment" not in after["server"][""]
     assert after["server"][""]["managers"] == "a@b,c@d"
     assert after["queue"]["batch"]["Priority"] == "1"

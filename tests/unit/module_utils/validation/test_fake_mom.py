@@ -36,10 +36,10 @@ def reap(pid):
 @pytest.fixture
 def stdio(tmp_path):
     """Three descriptors: /dev/null, the file out and the file err in tmp_path."""
-    found = [os.open(os.devnull, os.O_RDONLY)]
-    found += [os.open(tmp_path / name, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600) for name in ("out", "err")]
-    yield found
-    for descriptor in found:
+    descriptors = [os.open(os.devnull, os.O_RDONLY)]
+    descriptors += [os.open(tmp_path / name, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600) for name in ("out", "err")]
+    yield descriptors
+    for descriptor in descriptors:
         os.close(descriptor)
 
 
@@ -80,8 +80,8 @@ def test_exit_status_of_a_core_dump():
 
 def test_spawn_session_directory_umask_environment(sleeper, tmp_path):
     pid = sleeper({"PATH": "/bin", "PBS_JOBID": "5.server"}, str(tmp_path), umask=0o027)
-    found = processes.read_process(pid)
-    assert (found.ppid, found.session, os.getpgid(pid)) == (os.getpid(), pid, pid)
+    process = processes.read_process(pid)
+    assert (process.ppid, process.session, os.getpgid(pid)) == (os.getpid(), pid, pid)
     assert os.readlink("/proc/%d/cwd" % pid) == str(tmp_path)
     assert status(pid, "Umask") == ["0027"]
     assert sorted(filter(None, proc(pid, "environ").split("\0"))) == ["PATH=/bin", "PBS_JOBID=5.server"]
@@ -129,15 +129,15 @@ def test_spawn_stdio_that_is_in_its_own_way(tmp_path):
     """stdout and stderr are exchanged: neither may be lost when they are put in their places."""
     out, err = [os.open(tmp_path / name, os.O_CREAT | os.O_WRONLY, 0o600) for name in ("out", "err")]
     null = os.open(os.devnull, os.O_RDONLY)
-    kept = [os.dup(number) for number in (1, 2)]
+    saved = [os.dup(number) for number in (1, 2)]
     try:
         os.dup2(out, 2)
         os.dup2(err, 1)
         pid = roundtrip.start_process("/bin/sh", ["-c", "echo to-out; echo to-err >&2"], {}, "/", [null, 2, 1])
     finally:
-        for number, descriptor in zip((1, 2), kept):
+        for number, descriptor in zip((1, 2), saved):
             os.dup2(descriptor, number)
-        for descriptor in kept + [out, err, null]:
+        for descriptor in saved + [out, err, null]:
             os.close(descriptor)
     assert os.waitpid(pid, 0)[1] == 0
     assert ((tmp_path / "out").read_text(), (tmp_path / "err").read_text()) == ("to-out\n", "to-err\n")
@@ -220,7 +220,7 @@ def report(path):
 
 @pytest.fixture
 def job(place, nobody, program):
-    """A Job (with .place, a pathlib.Path) of nobody's; its hooks say nothing and exit 0 unless replaced."""
+    """A Job (with .top, a pathlib.Path) of nobody's; its hooks say nothing and exit 0 unless replaced."""
     for name in ("hooks", "store", "home", "work"):
         (place / name).mkdir()
     os.chown(place / "work", nobody.pw_uid, nobody.pw_gid)
@@ -228,16 +228,16 @@ def job(place, nobody, program):
     for name in ("run", "checkpoint", "restart"):
         program(place / "hooks" / name, "#!/bin/sh\n")
     user = privilege.find_user("nobody")
-    made = fake_mom.Job(str(place / "home"), str(place / "hooks"), user, grp.getgrgid(user.gid).gr_name, "77.ckpt-test",
-                        str(place / "store" / "77.ckpt-test.CK"), 4711)
-    made.place = place
-    yield made
-    made.kill()
+    fake_job = fake_mom.Job(str(place / "home"), str(place / "hooks"), user, grp.getgrgid(user.gid).gr_name, "77.ckpt-test",
+                            str(place / "store" / "77.ckpt-test.CK"), 4711)
+    fake_job.top = place
+    yield fake_job
+    fake_job.kill()
 
 
 def owner_and_mode(path):
-    found = os.lstat(path)
-    return found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)
+    entry = os.lstat(path)
+    return entry.st_uid, entry.st_gid, stat.S_IMODE(entry.st_mode)
 
 
 @pytest.mark.root
@@ -248,24 +248,24 @@ def test_place_script(job, nobody):
         job.place_script("#!/bin/sh\nexit 7\n")
     finally:
         os.umask(previous)
-    assert job.script == str(job.place / "home/mom_priv/jobs/77.ckpt-test.SC")
-    assert job.place.joinpath("home/mom_priv/jobs/77.ckpt-test.SC").read_text() == "#!/bin/sh\nexit 7\n"
+    assert job.script == str(job.top / "home/mom_priv/jobs/77.ckpt-test.SC")
+    assert job.top.joinpath("home/mom_priv/jobs/77.ckpt-test.SC").read_text() == "#!/bin/sh\nexit 7\n"
     assert owner_and_mode(job.script) == (nobody.pw_uid, nobody.pw_gid, 0o700)
 
 
 @pytest.mark.root
 def test_run_is_what_pbs_mom_does(job, nobody, program):
-    program(job.place / "hooks" / "run", REPORT + "cat >> \"$report\"\necho to-stdout\necho to-stderr >&2\nexit 7\n")
-    output, error = str(job.place / "work/stdout"), str(job.place / "work/stderr")
+    program(job.top / "hooks" / "run", REPORT + "cat >> \"$report\"\necho to-stdout\necho to-stderr >&2\nexit 7\n")
+    output, error = str(job.top / "work/stdout"), str(job.top / "work/stderr")
     job.place_script("#!/bin/sh\n")
     job.run(output, error)
     assert job.session_id == job.leader
     assert job.wait(10) == 7
-    found = report(job.place / "hooks")
-    pipe = found.pop(found.index(next(line for line in found if line.startswith("fd0="))))
+    lines = report(job.top / "hooks")
+    pipe = lines.pop(lines.index(next(line for line in lines if line.startswith("fd0="))))
     assert pipe.startswith("fd0=pipe:[")
     home = nobody.pw_dir if os.path.isdir(nobody.pw_dir) else "/"
-    assert found == [
+    assert lines == [
         "arg=/bin/bash", "uid=%d gid=%d" % (nobody.pw_uid, nobody.pw_gid), "cwd=" + home, "umask=0077",
         "fd1=" + output, "fd2=" + error,
     ] + sorted("env=" + entry for entry in (
@@ -280,13 +280,13 @@ def test_run_is_what_pbs_mom_does(job, nobody, program):
 
 @pytest.mark.root
 def test_run_follows_no_link_of_the_users(job, nobody):
-    secret = job.place / "secret"
+    secret = job.top / "secret"
     secret.write_text("root's own\n")
     secret.chmod(0o600)
-    os.symlink(secret, job.place / "work/stdout")
+    os.symlink(secret, job.top / "work/stdout")
     job.place_script("#!/bin/sh\n")
     try:
-        job.run(str(job.place / "work/stdout"), str(job.place / "work/stderr"))
+        job.run(str(job.top / "work/stdout"), str(job.top / "work/stderr"))
     except OSError:
         pass  # a refusal is as good
     assert (secret.read_text(), owner_and_mode(secret)) == ("root's own\n", (0, 0, 0o600))
@@ -295,16 +295,16 @@ def test_run_follows_no_link_of_the_users(job, nobody):
 @pytest.mark.root
 @pytest.mark.parametrize("number", [0, 15])
 def test_checkpoint_is_what_pbs_mom_does(job, nobody, program, number):
-    program(job.place / "hooks" / "checkpoint", REPORT + "echo to-stdout\necho '  some words' >&2\n")
+    program(job.top / "hooks" / "checkpoint", REPORT + "echo to-stdout\necho '  some words' >&2\n")
     job.place_script("#!/bin/sh\n")
     assert job.checkpoint("ckpt.77.1", number, 10) == "some words"
-    found = report(job.place / "hooks")
-    stderr = found.pop(found.index(next(line for line in found if line.startswith("fd2="))))
+    lines = report(job.top / "hooks")
+    stderr = lines.pop(lines.index(next(line for line in lines if line.startswith("fd2="))))
     assert stderr.startswith("fd2=pipe:[")
     shell_made = ("env=PWD=", "env=OLDPWD=", "env=SHLVL=", "env=_=")  # by the shell in between, whichever /bin/sh is
-    assert [line for line in found if not line.startswith(shell_made)] == ["arg=" + argument for argument in (
+    assert [line for line in lines if not line.startswith(shell_made)] == ["arg=" + argument for argument in (
         "4711", "77.ckpt-test", "nobody", job.group, job.directory, "ckpt.77.1", str(number), "-")] + [
-        "uid=0 gid=0", "cwd=" + str(job.place / "home/mom_priv"), "umask=0022", "fd0=/dev/null", "fd1=/dev/null", "env=PATH=/bin:/usr/bin"]
+        "uid=0 gid=0", "cwd=" + str(job.top / "home/mom_priv"), "umask=0022", "fd0=/dev/null", "fd1=/dev/null", "env=PATH=/bin:/usr/bin"]
     assert owner_and_mode(job.directory) == (nobody.pw_uid, nobody.pw_gid, 0o755)
 
 
@@ -323,7 +323,7 @@ def test_checkpoint_takes_the_directory_that_is_there(job):
     ("printf 'bad \\377 byte' >&2; exit 2", "checkpoint hook exited 2: bad \ufffd byte"),
 ], ids=["words", "silent", "damaged words"])
 def test_checkpoint_that_fails(job, program, text, cause):
-    program(job.place / "hooks" / "checkpoint", "#!/bin/sh\n%s\n" % text)
+    program(job.top / "hooks" / "checkpoint", "#!/bin/sh\n%s\n" % text)
     job.place_script("#!/bin/sh\n")
     with pytest.raises(fake_mom.MomError) as caught:
         job.checkpoint("ckpt.77.1", 0, 10)
@@ -332,7 +332,7 @@ def test_checkpoint_that_fails(job, program, text, cause):
 
 @pytest.mark.root
 def test_checkpoint_that_is_killed(job, program):
-    program(job.place / "hooks" / "checkpoint", "#!/bin/sh\nkill -9 $$\n")
+    program(job.top / "hooks" / "checkpoint", "#!/bin/sh\nkill -9 $$\n")
     job.place_script("#!/bin/sh\n")
     with pytest.raises(fake_mom.MomError) as caught:
         job.checkpoint("ckpt.77.1", 0, 10)
@@ -343,7 +343,7 @@ def test_checkpoint_that_is_killed(job, program):
 
 @pytest.mark.root
 def test_checkpoint_without_a_hook(job):
-    os.unlink(job.place / "hooks/checkpoint")
+    os.unlink(job.top / "hooks/checkpoint")
     job.place_script("#!/bin/sh\n")
     with pytest.raises(fake_mom.MomError, match="^checkpoint hook exited 127: .*not found$"):
         job.checkpoint("ckpt.77.1", 0, 10)
@@ -352,8 +352,8 @@ def test_checkpoint_without_a_hook(job):
 @pytest.mark.root
 def test_checkpoint_without_a_store(job, program):
     """pbs_mom calls the hook all the same."""
-    job.directory = str(job.place / "nothing/77.CK")
-    program(job.place / "hooks" / "checkpoint", "#!/bin/sh\necho \"there is no $5\" >&2\nexit 73\n")
+    job.directory = str(job.top / "nothing/77.CK")
+    program(job.top / "hooks" / "checkpoint", "#!/bin/sh\necho \"there is no $5\" >&2\nexit 73\n")
     job.place_script("#!/bin/sh\n")
     with pytest.raises(fake_mom.MomError) as caught:
         job.checkpoint("ckpt.77.1", 0, 10)
@@ -362,24 +362,24 @@ def test_checkpoint_without_a_store(job, program):
 
 @pytest.mark.root
 def test_checkpoint_that_hangs_is_killed(job, program, processes_naming):
-    program(job.place / "hooks" / "checkpoint", "#!/bin/sh\nsleep 600\n")
+    program(job.top / "hooks" / "checkpoint", "#!/bin/sh\nsleep 600\n")
     job.place_script("#!/bin/sh\n")
     with pytest.raises(fake_mom.MomError) as caught:
         job.checkpoint("ckpt.77.1", 0, 1)
     assert str(caught.value) == "checkpoint hook did not end within 1 seconds and was killed"
-    assert wait_until(lambda: not processes_naming(job.place / "hooks" / "checkpoint"), 10)
+    assert wait_until(lambda: not processes_naming(job.top / "hooks" / "checkpoint"), 10)
 
 
 @pytest.mark.root
 def test_checkpoint_that_talks_much(job, program):
-    program(job.place / "hooks" / "checkpoint", "#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' x >&2\n")
+    program(job.top / "hooks" / "checkpoint", "#!/bin/sh\nhead -c 200000 /dev/zero | tr '\\0' x >&2\n")
     job.place_script("#!/bin/sh\n")
     assert set(job.checkpoint("ckpt.77.1", 0, 1)) == {"x"}
 
 
 @pytest.mark.root
 def test_restart_is_what_pbs_mom_does(job, nobody, program):
-    program(job.place / "hooks" / "restart", REPORT + "echo ' last words ' >&2\nexit 7\n")
+    program(job.top / "hooks" / "restart", REPORT + "echo ' last words ' >&2\nexit 7\n")
     job.place_script("#!/bin/sh\n")
     image = os.path.join(job.directory, "ckpt.77.1")
     os.makedirs(image)
@@ -387,9 +387,9 @@ def test_restart_is_what_pbs_mom_does(job, nobody, program):
     job.restart("ckpt.77.1")
     assert job.session_id == 4711  # for ever
     assert job.wait(10) == 7
-    assert report(job.place / "hooks") == ["arg=" + argument for argument in (
+    assert report(job.top / "hooks") == ["arg=" + argument for argument in (
         "4711", "77.ckpt-test", "nobody", job.group, job.directory, "ckpt.77.1")] + [
-        "uid=0 gid=0", "cwd=" + str(job.place / "home/mom_priv"), "umask=0022",
+        "uid=0 gid=0", "cwd=" + str(job.top / "home/mom_priv"), "umask=0022",
         "fd0=/dev/null", "fd1=/dev/null", "fd2=" + job.complaint, "env=PATH=/bin:/usr/bin"]
     assert os.lstat(image).st_uid == nobody.pw_uid
     assert job.last_words() == "last words"
@@ -406,7 +406,7 @@ def test_restart_without_an_image(job):
 
 @pytest.mark.root
 def test_restart_gives_the_user_nothing_by_a_link(job):
-    secret = job.place / "secret"
+    secret = job.top / "secret"
     secret.write_text("root's own\n")
     job.place_script("#!/bin/sh\n")
     os.mkdir(job.directory)
@@ -421,9 +421,9 @@ def test_restart_gives_the_user_nothing_by_a_link(job):
 
 @pytest.mark.root
 def test_wait_for_a_job_that_does_not_end(job, program):
-    program(job.place / "hooks" / "run", "#!/bin/sh\nexec sleep 600\n")
+    program(job.top / "hooks" / "run", "#!/bin/sh\nexec sleep 600\n")
     job.place_script("#!/bin/sh\n")
-    job.run(str(job.place / "work/stdout"), str(job.place / "work/stderr"))
+    job.run(str(job.top / "work/stdout"), str(job.top / "work/stderr"))
     with pytest.raises(fake_mom.MomError) as caught:
         job.wait(0)
     assert str(caught.value) == "the job did not end within 0 seconds"
@@ -434,20 +434,20 @@ def test_wait_for_a_job_that_does_not_end(job, program):
 def test_processes_and_kill(job, program, nobody):
     """The session, whatever its environment, and what left it but still is the job's; no other user's process, no other job's."""
     # It does not end when they do: it may be the last to be killed.
-    program(job.place / "hooks" / "run", "#!/bin/sh\nsleep 600 &\nsetsid sleep 600 &\nenv -i sleep 600 &\nwait\nexec sleep 600\n")
+    program(job.top / "hooks" / "run", "#!/bin/sh\nsleep 600 &\nsetsid sleep 600 &\nenv -i sleep 600 &\nwait\nexec sleep 600\n")
     job.place_script("#!/bin/sh\n")
-    job.run(str(job.place / "work/stdout"), str(job.place / "work/stderr"))
+    job.run(str(job.top / "work/stdout"), str(job.top / "work/stderr"))
     environments = ({"PBS_JOBID": "78.ckpt-test"}, {})
     become = ["/usr/bin/setpriv", "--reuid", str(nobody.pw_uid), "--clear-groups"]
     others = [subprocess.Popen(become + [SLEEP, "600"], env=environment, start_new_session=True) for environment in environments]
     others.append(subprocess.Popen([SLEEP, "600"], env={"PBS_JOBID": job.job_id}, start_new_session=True))  # root's, not the user's
     try:
         assert wait_until(lambda: sorted(process.name for process in job.processes()) == ["run"] + ["sleep"] * 3, 10)
-        found = job.processes()
-        assert {process.uid for process in found} == {nobody.pw_uid}
-        assert sorted(process.session == job.leader for process in found) == [False, True, True, True]
-        assert sorted(identity.read_job_id(process.pid) == job.job_id for process in found) == [False, True, True, True]
-        assert job.leader in [process.pid for process in found]
+        members = job.processes()
+        assert {process.uid for process in members} == {nobody.pw_uid}
+        assert sorted(process.session == job.leader for process in members) == [False, True, True, True]
+        assert sorted(identity.read_job_id(process.pid) == job.job_id for process in members) == [False, True, True, True]
+        assert job.leader in [process.pid for process in members]
         job.kill()
         assert job.processes() == []
         assert job.ended()
@@ -471,14 +471,14 @@ def test_forget(job):
     job.place_script("#!/bin/sh\n")
     open(job.complaint, "w").close()
     job.forget()
-    assert not os.path.exists(job.place / "home")
+    assert not os.path.exists(job.top / "home")
     job.forget()
 
 
 @pytest.mark.root
 def test_forget_leaves_another_jobs_script(job):
     job.place_script("#!/bin/sh\n")
-    other = job.place / "home/mom_priv/jobs/78.ckpt-test.SC"
+    other = job.top / "home/mom_priv/jobs/78.ckpt-test.SC"
     other.write_text("another's\n")
     job.forget()
     assert os.listdir(other.parent) == ["78.ckpt-test.SC"]
@@ -487,10 +487,10 @@ def test_forget_leaves_another_jobs_script(job):
 
 @pytest.mark.root
 def test_ended_keeps_the_status(job, program):
-    program(job.place / "hooks" / "run", "#!/bin/sh\nexit 3\n")
+    program(job.top / "hooks" / "run", "#!/bin/sh\nexit 3\n")
     job.place_script("#!/bin/sh\n")
     assert job.ended() is False
-    job.run(str(job.place / "work/stdout"), str(job.place / "work/stderr"))
+    job.run(str(job.top / "work/stdout"), str(job.top / "work/stderr"))
     assert wait_until(job.ended, 10)
     assert job.ended() and roundtrip.get_exit_status(job.status) == 3
     assert job.wait(0) == 3

@@ -145,8 +145,8 @@ SUMMARIES = [
 
 @pytest.mark.parametrize("given, passed, levels, failures", [case[1:] for case in SUMMARIES], ids=[case[0] for case in SUMMARIES])
 def test_summary(given, passed, levels, failures):
-    found = report.summary([result(level, verdict, cause) for level, verdict, cause in given])
-    assert found == {"passed": passed, "levels": dict(zip(("L1", "L2", "L3"), levels)), "failures": failures}
+    summary = report.summary([result(level, verdict, cause) for level, verdict, cause in given])
+    assert summary == {"passed": passed, "levels": dict(zip(("L1", "L2", "L3"), levels)), "failures": failures}
 
 
 def test_junit():
