@@ -73,9 +73,9 @@ class Trial:
         done = self.cluster.playbook(name, **variables)
         self.note("== %s.yml %s\n%s" % (name, json.dumps(variables), done.out))
         if done.code:
-            found = ["%s: %s" % (host, " ".join(re.findall(r'"(?:msg|stderr)": "((?:[^"\\]|\\.)+)"', said)) or "unreachable")
-                     for host, said in re.findall(r"^(?:fatal|failed): \[(\S+?)\](.*)$", done.out, re.MULTILINE)]
-            raise Failed("%s.yml: %s" % (name, "; ".join(found) or "exit status %d" % done.code))
+            causes = ["%s: %s" % (host, " ".join(re.findall(r'"(?:msg|stderr)": "((?:[^"\\]|\\.)+)"', text)) or "unreachable")
+                      for host, text in re.findall(r"^(?:fatal|failed): \[(\S+?)\](.*)$", done.out, re.MULTILINE)]
+            raise Failed("%s.yml: %s" % (name, "; ".join(causes) or "exit status %d" % done.code))
         return done
 
     def site(self, **variables):
@@ -83,18 +83,18 @@ class Trial:
         started = time.time()
         done = self.playbook("site", **variables)
         built = "Publish it" in done.out
-        said = self.cluster.nodes["head"].ask("/opt/torque/current/bin/qstat --version 2>&1")
-        insist(re.search(r"[Vv]ersion: *%s$" % re.escape(self.version), said, re.MULTILINE), "qstat --version says: " + said)
+        output = self.cluster.nodes["head"].ask("/opt/torque/current/bin/qstat --version 2>&1")
+        insist(re.search(r"[Vv]ersion: *%s$" % re.escape(self.version), output, re.MULTILINE), "qstat --version says: " + output)
         return "%s%.0f s" % ("" if built else "from the cache, ", time.time() - started)
 
     def built(self):
-        said = self.site()
+        summary = self.site()
         if self.version < "4":  # who the user is, a setuid program tells the server
             for name, node in self.cluster.nodes.items():
-                found = node.ask("stat -c '%U %a' /opt/torque/current/sbin/pbs_iff")
-                insist(found == "root 4755", "pbs_iff on %s is: %s" % (name, found))
-            said += "; pbs_iff setuid root on 3 hosts"
-        return said
+                status = node.ask("stat -c '%U %a' /opt/torque/current/sbin/pbs_iff")
+                insist(status == "root 4755", "pbs_iff on %s is: %s" % (name, status))
+            summary += "; pbs_iff setuid root on 3 hosts"
+        return summary
 
     def twice(self):
         done = self.playbook("site")
@@ -105,11 +105,11 @@ class Trial:
     def level3(self):
         directory = LOGS / "reports" / self.group
         self.playbook("validate", validate_directory=str(directory))
-        found = [result for result in json.loads((directory / "validation.json").read_text())["results"] if result["level"] == "L3"]
-        insist(len(found) == 1 and found[0]["passed"], "no round trip of level L3 passed: %s" % found)
-        insist(found[0]["torque"] == self.version, "it ran on TORQUE %s" % found[0]["torque"])
-        insist(found[0]["nodes"] == ["node1", "node2"] * 2, "the way was %s" % found[0]["nodes"])
-        return "%s, counter %s" % (" > ".join(found[0]["nodes"]), " > ".join(map(str, found[0]["counters"])))
+        results = [result for result in json.loads((directory / "validation.json").read_text())["results"] if result["level"] == "L3"]
+        insist(len(results) == 1 and results[0]["passed"], "no round trip of level L3 passed: %s" % results)
+        insist(results[0]["torque"] == self.version, "it ran on TORQUE %s" % results[0]["torque"])
+        insist(results[0]["nodes"] == ["node1", "node2"] * 2, "the way was %s" % results[0]["nodes"])
+        return "%s, counter %s" % (" > ".join(results[0]["nodes"]), " > ".join(map(str, results[0]["counters"])))
 
     def attacks(self, wanted):
         """Carry out every attack; each must succeed (wanted) or must not."""
@@ -118,20 +118,20 @@ class Trial:
         for name, entry in table.items():
             try:
                 with self.jobs(elsewhere) as jobs:
-                    succeeded, said = self.proofs.attack(jobs, name)
+                    succeeded, text = self.proofs.attack(jobs, name)
             except AssertionError as error:
-                succeeded, said = None, str(error)
-            self.note("== attack: %s: %s: %s" % (name, {True: "succeeds", False: "is inert", None: "?"}[succeeded], said))
-            if succeeded is not wanted or not wanted and entry.reason not in said:
-                wrong.append("%s: %s" % (name, said))
+                succeeded, text = None, str(error)
+            self.note("== attack: %s: %s: %s" % (name, {True: "succeeds", False: "is inert", None: "?"}[succeeded], text))
+            if succeeded is not wanted or not wanted and entry.reason not in text:
+                wrong.append("%s: %s" % (name, text))
         insist(not wrong, "; ".join(wrong))
         return "all %d %s" % (len(table), "succeed" if wanted else "inert")
 
     def other_node(self, refused):
         with self.jobs() as jobs:
-            said = self.proofs.other_node(jobs)
-        self.note("== other node: " + (said or "ran there to its end"))
-        insist(said == (self.proofs.REFUSED if refused else ""), "qrun -H node2 said: %s" % (said or "nothing, and the job ran there"))
+            answer = self.proofs.other_node(jobs)
+        self.note("== other node: " + (answer or "ran there to its end"))
+        insist(answer == (self.proofs.REFUSED if refused else ""), "qrun -H node2 said: %s" % (answer or "nothing, and the job ran there"))
         return "15059" if refused else "runs"
 
     def failed_restarts(self, elsewhere):

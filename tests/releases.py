@@ -46,8 +46,8 @@ def claimed(versions, choose):
 
 def sources():
     """Return the versions (list of str) whose source is at hand."""
-    found = [re.fullmatch(r"torque-([0-9][\w.]*)\.tar\.gz", path.name) for path in matrix.source("0").parent.glob("torque-*.tar.gz")]
-    return [match.group(1) for match in found if match]
+    matches = [re.fullmatch(r"torque-([0-9][\w.]*)\.tar\.gz", path.name) for path in matrix.source("0").parent.glob("torque-*.tar.gz")]
+    return [match.group(1) for match in matches if match]
 
 
 def fingerprint():
@@ -72,8 +72,8 @@ class Release(matrix.Trial):
         """See both nodes free."""
         deadline = time.time() + FREE
         while True:
-            said = self.cluster.nodes["head"].run("/opt/torque/current/bin/pbsnodes -a").out
-            states = re.findall(r"^ +state = (.*)$", said, re.MULTILINE)
+            listing = self.cluster.nodes["head"].run("/opt/torque/current/bin/pbsnodes -a").out
+            states = re.findall(r"^ +state = (.*)$", listing, re.MULTILINE)
             if states == ["free", "free"]:
                 return "both nodes free"
             matrix.insist(time.time() < deadline, "after %d s the server calls its nodes %s" % (FREE, " and ".join(states) or "nothing"))

@@ -34,24 +34,24 @@ def interpreters():
     """Return the oldest and the newest Python >= 3.6 on this machine, as {version: path}."""
     paths = glob.glob("/usr/bin/python3*") + glob.glob("/usr/local/bin/python3*") + glob.glob(
         os.path.expanduser("~/.pyenv/versions/3.*/bin/python3")) + [PYTHON]
-    found = {}
+    pythons = {}
     for path in paths:
         if re.search(r"python3(\.\d+)?$", path):
             done = subprocess.run([path, "-c", "import sys, venv, ensurepip; print(*sys.version_info[:2])"],
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, check=False)
             if done.returncode == 0 and tuple(map(int, done.stdout.split())) >= (3, 6):
-                found.setdefault(tuple(map(int, done.stdout.split())), path)
-    return {version: found[version] for version in (min(found), max(found))}
+                pythons.setdefault(tuple(map(int, done.stdout.split())), path)
+    return {version: pythons[version] for version in (min(pythons), max(pythons))}
 
 
 def hook_python(version, path):
     """Return the python of a virtual environment with pytest for this interpreter."""
-    place = TOP / ".cache" / ("python%d.%d" % version)
-    python = place / "bin/python"
-    if not (place / ".ready").exists():
-        subprocess.run([path, "-m", "venv", "--clear", str(place)], check=True)
+    directory = TOP / ".cache" / ("python%d.%d" % version)
+    python = directory / "bin/python"
+    if not (directory / ".ready").exists():
+        subprocess.run([path, "-m", "venv", "--clear", str(directory)], check=True)
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", "-r", str(TOP / "requirements-hooks.txt")], check=True)
-        (place / ".ready").touch()
+        (directory / ".ready").touch()
     return str(python)
 
 
@@ -67,10 +67,10 @@ def lint():
 
 
 def sanity():
-    place = TOP / ".cache/sanity"
-    shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(INSTALLED, place / "ansible_collections/ckpt/torque", symlinks=True)
-    yield ["tests/sanity/run", str(place)]
+    directory = TOP / ".cache/sanity"
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(INSTALLED, directory / "ansible_collections/ckpt/torque", symlinks=True)
+    yield ["tests/sanity/run", str(directory)]
 
 
 def as_root():
@@ -151,13 +151,13 @@ FURTHER = [[faults], [storm], [nfs], [selinux], [blcr]]
 
 def environment():
     path = os.path.dirname(PYTHON) + os.pathsep + os.environ["PATH"]
-    found = dict(os.environ, PATH=path, PYTHONDONTWRITEBYTECODE="1", ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS),
-                 CKPT_TORQUE_REPORTS=str(LOGS / "reports"), HYPOTHESIS_STORAGE_DIRECTORY=str(LOGS.parent / "hypothesis"))
+    variables = dict(os.environ, PATH=path, PYTHONDONTWRITEBYTECODE="1", ANSIBLE_COLLECTIONS_PATH=str(COLLECTIONS),
+                     CKPT_TORQUE_REPORTS=str(LOGS / "reports"), HYPOTHESIS_STORAGE_DIRECTORY=str(LOGS.parent / "hypothesis"))
     done = subprocess.run(HOSTS + ["mirror"], stdout=subprocess.PIPE, universal_newlines=True, check=False)
-    found["CKPT_TORQUE_MIRROR"] = done.stdout.strip()
-    found["TORQUE_SOURCE"] = torque_source() or "none"
-    found["CKPT_TORQUE_L3"] = "true" if torque_source() else "false"  # for molecule's inventories
-    return found
+    variables["CKPT_TORQUE_MIRROR"] = done.stdout.strip()
+    variables["TORQUE_SOURCE"] = torque_source() or "none"
+    variables["CKPT_TORQUE_L3"] = "true" if torque_source() else "false"  # for molecule's inventories
+    return variables
 
 
 @functools.lru_cache(maxsize=None)
@@ -170,9 +170,9 @@ def counts(log):
     """Return what pytest and molecule said of their counts in a log (str), skips included."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", log)
     words = "passed|failed|skipped|errors?|deselected|xfailed|xpassed|warnings?"
-    found = re.findall(r"^=* ?((?:\d+ (?:%s)(?:, )?)+) in " % words, text, re.MULTILINE)
+    totals = re.findall(r"^=* ?((?:\d+ (?:%s)(?:, )?)+) in " % words, text, re.MULTILINE)
     steps = re.findall(r"^(\w+) +: actions=\d+ +successful=(\d+)", text, re.MULTILINE)
-    return found + ["scenario %s: %s steps" % pair for pair in steps] + re.findall(r"^faults: .*$", text, re.MULTILINE)
+    return totals + ["scenario %s: %s steps" % pair for pair in steps] + re.findall(r"^faults: .*$", text, re.MULTILINE)
 
 
 def failures(log):
@@ -250,18 +250,18 @@ def run(part, variables):
         print("    " + line)
     if not passed and not os.environ.get("V"):
         print("".join("    | " + line for line in ends), flush=True)
-    said = ["%.0f s" % (time.time() - started)] + counts(text)
-    return passed, "; ".join(said) + ("" if passed else "; see %s" % log.relative_to(TOP)), [] if passed else failures(text)
+    summary = ["%.0f s" % (time.time() - started)] + counts(text)
+    return passed, "; ".join(summary) + ("" if passed else "; see %s" % log.relative_to(TOP)), [] if passed else failures(text)
 
 
 def levels():
     """Return a line (str) per level: proven or not, by the reports that this run's validations left."""
-    found = {}
+    by_level = {}
     for path in sorted((LOGS / "reports").glob("*/validation.json")):
         for result in json.loads(path.read_text())["results"]:
-            found.setdefault(result["level"], []).append((result, path.parent.name))
+            by_level.setdefault(result["level"], []).append((result, path.parent.name))
     for level, meaning in LEVELS.items():
-        results = [result for result, source in found.get(level, []) if result["passed"] is not None]  # None: it was left out
+        results = [result for result, source in by_level.get(level, []) if result["passed"] is not None]  # None: it was left out
         if results and all(result["passed"] for result in results):
             engine = results[0]["engine"]
             torque = "TORQUE %s and " % results[0]["torque"] if "torque" in results[0] else ""
@@ -291,8 +291,8 @@ def main(names):
                                     [part for part in group if not names or part.__name__ in names]))
     proven = list(levels()) if not names or set(names) & {"integration", "molecule"} else []
     print("\n" + "-" * 72)
-    for name, passed, said, failed in results:
-        print("%-12s %s  %s" % (name, "passed" if passed else "FAILED", said))
+    for name, passed, summary, failed in results:
+        print("%-12s %s  %s" % (name, "passed" if passed else "FAILED", summary))
         for line in failed:
             print("    " + line)
     for line in proven:

@@ -57,27 +57,27 @@ def frozen(image):
             return value / 1e6
 
 
-def sync(place):
-    for entry in list(os.scandir(place)) + [None]:
-        descriptor = os.open(entry.path if entry else place, os.O_RDONLY)
+def sync(directory):
+    for entry in list(os.scandir(directory)) + [None]:
+        descriptor = os.open(entry.path if entry else directory, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
 
 
 def bare(engine, user, root, turn):
     """The engine alone, as the user, into the same store; as a plain program would keep its image, synced."""
-    place = "%s/bare.%d" % (DIRECTORY, turn)
+    directory = "%s/bare.%d" % (DIRECTORY, turn)
 
     def dump():
-        os.mkdir(place)
-        engine.dump(root, place, stop=False)
+        os.mkdir(directory)
+        engine.dump(root, directory, stop=False)
 
-    found = {"engine": seconds(lambda: privilege.as_user(user, dump, engine.dump_capabilities))}
-    found["engine and fsync"] = found["engine"] + seconds(lambda: sync(place))
-    found["size"] = sum(entry.stat().st_size for entry in os.scandir(place))
-    found["engine frozen"] = frozen(place)
-    shutil.rmtree(place)
-    return found
+    result = {"engine": seconds(lambda: privilege.as_user(user, dump, engine.dump_capabilities))}
+    result["engine and fsync"] = result["engine"] + seconds(lambda: sync(directory))
+    result["size"] = sum(entry.stat().st_size for entry in os.scandir(directory))
+    result["engine frozen"] = frozen(directory)
+    shutil.rmtree(directory)
+    return result
 
 
 def plain(size):
@@ -120,9 +120,9 @@ class Memory(threading.Thread):
 
 def logged(name):
     """Return the seconds of the phases (dict of float) that the hook logged for the image it made last."""
-    said = subprocess.run(["journalctl", "-t", "ckpt-torque", "-o", "cat", "--no-pager", "-n", "50"], stdout=subprocess.PIPE,
-                          universal_newlines=True, check=True).stdout
-    line = [line for line in said.splitlines() if "job=%s " % name in line and "outcome=continued" in line][-1]
+    log = subprocess.run(["journalctl", "-t", "ckpt-torque", "-o", "cat", "--no-pager", "-n", "50"], stdout=subprocess.PIPE,
+                         universal_newlines=True, check=True).stdout
+    line = [line for line in log.splitlines() if "job=%s " % name in line and "outcome=continued" in line][-1]
     return {phase: float(value) for phase, value in re.findall(r"(\w+)_seconds=([\d.]+)", line)}
 
 
@@ -130,12 +130,12 @@ def hook(session, turn):
     """The checkpoint hook, through a shell as pbs_mom calls it."""
     name = "ckpt.%s.%d" % (JOB_ID, turn)
     line = "exec %s/checkpoint %d %s %s - %s %s 0 -" % (HOOKS, session, JOB_ID, USER, DIRECTORY, name)
-    found = {"hook": seconds(lambda: subprocess.run(["/bin/sh", "-c", line], env=ENVIRONMENT, check=True))}
-    found["hook frozen"] = frozen(os.path.join(DIRECTORY, name))
+    result = {"hook": seconds(lambda: subprocess.run(["/bin/sh", "-c", line], env=ENVIRONMENT, check=True))}
+    result["hook frozen"] = frozen(os.path.join(DIRECTORY, name))
     phases = logged(JOB_ID)
-    found["image write"] = phases["dump"] + phases["publish"]
+    result["image write"] = phases["dump"] + phases["publish"]
     shutil.rmtree(os.path.join(DIRECTORY, name))
-    return found
+    return result
 
 
 def python(code):
@@ -172,32 +172,32 @@ def measure(engine, user, turns, rest, program):
     :param rest: pause before each of them (seconds)
     """
     with running(program, user) as (session, root):
-        found, memory = [], Memory()
+        results, memory = [], Memory()
         for turn in range(turns):
             one = rested(rest, bare, engine, user, root, turn)
             one.update(rested(rest, hook, session, turn))
-            found.append(dict(one, plain=rested(rest, plain, one["size"])))
+            results.append(dict(one, plain=rested(rest, plain, one["size"])))
         memory.over = True
-    return dict({key: statistics.median(one[key] for one in found) for key in found[0]}, memory=memory.most)
+    return dict({key: statistics.median(one[key] for one in results) for key in results[0]}, memory=memory.most)
 
 
 def packed(engine, user, root, program):
     """Return what a program (its name, str) makes of a job's memory: plain and compressed bytes, and seconds there and back."""
-    path, place = os.path.join(DIRECTORY, program), private_dir.PrivateDirectory("/var/lib/ckpt-torque", user)
+    path, private = os.path.join(DIRECTORY, program), private_dir.PrivateDirectory("/var/lib/ckpt-torque", user)
 
     def work():
         os.mkdir(path)
         engine.dump(root, path, stop=False)
         image, plain = os.open(path, os.O_RDONLY), {}
-        there = seconds(lambda: plain.update(compression.compress_files(image, engine.holds_memory, program, 0, 600)))
+        compressing = seconds(lambda: plain.update(compression.compress_files(image, engine.holds_memory, program, 0, 600)))
         files = [{"name": name, "plain": entry} for name, entry in plain.items()]
-        back = seconds(lambda: compression.decompress_files(image, {"files": files}, path, place, 600))
+        decompressing = seconds(lambda: compression.decompress_files(image, {"files": files}, path, private, 600))
         sizes = [entry["size"] for entry in plain.values()], [os.path.getsize(os.path.join(path, name)) for name in plain]
-        return list(map(sum, sizes)) + [there, back]
+        return list(map(sum, sizes)) + [compressing, decompressing]
     try:
         return privilege.as_user(user, work, engine.dump_capabilities)
     finally:
-        place.remove()
+        private.remove()
 
 
 def line(what, value, unit, wanted=""):
@@ -207,33 +207,33 @@ def line(what, value, unit, wanted=""):
 def main():
     user, engine = privilege.find_user(USER), registry.load_engine(config.load_settings(CONFIG))
     for what, turns, rest, program in (SMALL, LARGE):
-        found = measure(engine, user, turns, rest, program)
+        medians = measure(engine, user, turns, rest, program)
         print("checkpoint of a %s (%s %s, image %.1f MB, median of %s, signal 0)" % (
-            what, engine.name, engine.read_version(), found["size"] / 1e6, turns))
-        line("engine alone", found["engine"] * 1000, "ms")
-        line("engine and fsync", found["engine and fsync"] * 1000, "ms")
+            what, engine.name, engine.read_version(), medians["size"] / 1e6, turns))
+        line("engine alone", medians["engine"] * 1000, "ms")
+        line("engine and fsync", medians["engine and fsync"] * 1000, "ms")
         if program is SMALL[-1]:
-            limit = 1.3 * found["engine"] * 1000 + 60
-            line("checkpoint hook", found["hook"] * 1000, "ms", "at most %.1f (1.3 x engine + 60)" % limit)
-            line("over the engine", (found["hook"] - found["engine"]) * 1000, "ms", "at most 80")
+            limit = 1.3 * medians["engine"] * 1000 + 60
+            line("checkpoint hook", medians["hook"] * 1000, "ms", "at most %.1f (1.3 x engine + 60)" % limit)
+            line("over the engine", (medians["hook"] - medians["engine"]) * 1000, "ms", "at most 80")
         else:
-            line("checkpoint hook", found["hook"] * 1000, "ms")
-            line("beside engine and fsync", 100 * found["hook"] / found["engine and fsync"], "%", "at most 150")
-            line("image write", found["size"] / found["image write"] / 1e6, "MB/s")
-            line("engine alone and fsync", found["size"] / found["engine and fsync"] / 1e6, "MB/s")
-            line("plain write and fsync", found["size"] / found["plain"] / 1e6, "MB/s")
-            line("image write beside it", 100 * found["plain"] / found["image write"], "%", "at least 85")
-        line("job frozen by the engine", found["engine frozen"] * 1000, "ms")
-        line("job frozen by the hook", found["hook frozen"] * 1000, "ms",
-             "" if program is SMALL[-1] else "at most %.1f (1.05 x engine)" % (1050 * found["engine frozen"]))
-        line("memory of the hook", found["memory"], "MiB", "at most 40")
+            line("checkpoint hook", medians["hook"] * 1000, "ms")
+            line("beside engine and fsync", 100 * medians["hook"] / medians["engine and fsync"], "%", "at most 150")
+            line("image write", medians["size"] / medians["image write"] / 1e6, "MB/s")
+            line("engine alone and fsync", medians["size"] / medians["engine and fsync"] / 1e6, "MB/s")
+            line("plain write and fsync", medians["size"] / medians["plain"] / 1e6, "MB/s")
+            line("image write beside it", 100 * medians["plain"] / medians["image write"], "%", "at least 85")
+        line("job frozen by the engine", medians["engine frozen"] * 1000, "ms")
+        line("job frozen by the hook", medians["hook frozen"] * 1000, "ms",
+             "" if program is SMALL[-1] else "at most %.1f (1.05 x engine)" % (1050 * medians["engine frozen"]))
+        line("memory of the hook", medians["memory"], "MiB", "at most 40")
     print("compression of a job's 256 MiB of rising numbers, by the programs of this node, at their own levels")
     with running(NUMBERS, user) as (_session, root):
         for program in compressors.list_available():
-            plain_size, size, there, back = rested(SMALL[2], packed, engine, user, root, program)
+            plain_size, size, compressing, decompressing = rested(SMALL[2], packed, engine, user, root, program)
             line(program + ": size", 100 * size / plain_size, "%")
-            line(program + ": compression", plain_size / there / 1e6, "MB/s")
-            line(program + ": decompression", plain_size / back / 1e6, "MB/s")
+            line(program + ": compression", plain_size / compressing / 1e6, "MB/s")
+            line(program + ": decompression", plain_size / decompressing / 1e6, "MB/s")
     insert = "import sys; sys.path.insert(0, %r); " % HOOKS
     start = statistics.median(python("pass") for _turn in range(IMPORTS))
     print("import of a hook (python start of %.1f ms taken off, median of %d)" % (start * 1000, IMPORTS))

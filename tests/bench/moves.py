@@ -24,13 +24,13 @@ def rows(phases, logs, step, key, line):
 def main():
     given = json.load(sys.stdin)
     logs = {node: [entry for entry in lines if " job=%s " % given["job_id"] in entry] for node, lines in given["logs"].items()}
-    for step, key, line, way in STEPS:
-        found = rows(given["phases"], logs, step, key, line)
-        print("%s (median of %d)" % (way, len(found)))
-        print("  whole               %7.1f ms" % statistics.median(whole for whole, hook, engine in found))
-        print("  TORQUE itself       %7.1f ms" % statistics.median(whole - hook for whole, hook, engine in found))
-        print("  hook                %7.1f ms   wanted: at most 1000" % statistics.median(hook for whole, hook, engine in found))
-        engines = [engine for whole, hook, engine in found if engine is not None]
+    for step, key, line, title in STEPS:
+        times = rows(given["phases"], logs, step, key, line)
+        print("%s (median of %d)" % (title, len(times)))
+        print("  whole               %7.1f ms" % statistics.median(whole for whole, hook, engine in times))
+        print("  TORQUE itself       %7.1f ms" % statistics.median(whole - hook for whole, hook, engine in times))
+        print("  hook                %7.1f ms   wanted: at most 1000" % statistics.median(hook for whole, hook, engine in times))
+        engines = [engine for whole, hook, engine in times if engine is not None]
         if engines:
             print("    of it the engine  %7.1f ms" % statistics.median(engines))
 
