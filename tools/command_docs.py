@@ -134,8 +134,8 @@ def completion():
 # -- documentation -------------------------------------------------------------------------------------------------------
 
 def rows(heading, pairs):
-    found = ["| `%s` | %s |" % (name.replace("|", "\\|"), meaning.replace("|", "\\|")) for name, meaning in pairs]
-    return ["| %s | %s |" % heading, "|---|---|"] + found + [""]
+    lines = ["| `%s` | %s |" % (name.replace("|", "\\|"), meaning.replace("|", "\\|")) for name, meaning in pairs]
+    return ["| %s | %s |" % heading, "|---|---|"] + lines + [""]
 
 
 def page():

@@ -95,12 +95,12 @@ def describe_kind(field):
 
 def describe_presence(field):
     """Return when a field is there (str)."""
-    found = ["of %s" % ", ".join(field.only)] if field.only else []
+    conditions = ["of %s" % ", ".join(field.only)] if field.only else []
     if field.since > schema.FORMAT:
-        found.append("format %d" % field.since)
+        conditions.append("format %d" % field.since)
     if field.optional:
-        found.append("optional")
-    return ", ".join(found) or "always"
+        conditions.append("optional")
+    return ", ".join(conditions) or "always"
 
 
 def field_rows(fields, prefix=""):

@@ -20,8 +20,8 @@ MARKUP = re.compile(r"\b([BCEILMOPUV])\(((?:[^()]|\([^()]*\))*)\)")
 
 def markdown(description):
     """Return a description (str) with Ansible's markup as Markdown."""
-    def convert(found):
-        kind, marked = found.groups()
+    def convert(match):
+        kind, marked = match.groups()
         if kind == "L":
             words, _comma, address = marked.rpartition(",")
             return "[%s](%s)" % (words.strip(), address.strip())
