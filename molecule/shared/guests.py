@@ -74,15 +74,15 @@ def base():
     """Return the directory with disk, and kernel and initrd where they are Debian's; make it when this recipe has not been built here."""
     packages = PACKAGES + ([] if KERNEL else DEBIAN_KERNEL)
     recipe = [SUITE, packages, RECIPE, LABELS, DISK, hosts.mirror(), hosts.apt_settings(), hosts.key().with_suffix(".pub").read_text()]
-    place = CACHE / "guests" / hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
-    if (place / "disk").exists():
-        return place
+    directory = CACHE / "guests" / hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
+    if (directory / "disk").exists():
+        return directory
     say("building the guest's disk from Debian %s packages, once (a minute and up)" % SUITE)
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    settings = place / "apt-settings"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    settings = directory / "apt-settings"
     settings.write_text(hosts.apt_settings())
-    tree = place / "tree"
+    tree = directory / "tree"
     output("mmdebstrap", "--variant=minbase", "--include=" + ",".join(packages), "--aptopt=Acquire::Languages \"none\"",
            *["--customize-hook=chroot \"$1\" sh -c %s" % hosts.quoted(step) for step in RECIPE],
            "--customize-hook=copy-in %s /etc/apt/apt.conf.d" % settings,
@@ -91,10 +91,10 @@ def base():
            SUITE, str(tree), "deb %s %s main" % (hosts.mirror(), SUITE))
     if not KERNEL:
         for name in ("vmlinuz", "initrd.img"):
-            shutil.copy(str(min((tree / "boot").glob(name + "-*"), key=lambda path: len(path.name))), str(place / name))  # not -cloud
-    tree_to_disk(tree, place / "disk", DISK)
+            shutil.copy(str(min((tree / "boot").glob(name + "-*"), key=lambda path: len(path.name))), str(directory / name))  # not -cloud
+    tree_to_disk(tree, directory / "disk", DISK)
     shutil.rmtree(tree)
-    return place
+    return directory
 
 
 def kernel_disk():
@@ -113,9 +113,9 @@ def kernel_disk():
 # -- the machine -----------------------------------------------------------
 
 def free_port(kind=socket.SOCK_STREAM):
-    with socket.socket(type=kind) as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket(type=kind) as bound:
+        bound.bind(("127.0.0.1", 0))
+        return bound.getsockname()[1]
 
 
 class Guest:
@@ -123,29 +123,29 @@ class Guest:
 
     def __init__(self, group, host):
         self.host = host
-        self.place = hosts.place(group) / host
+        self.directory = hosts.group_directory(group) / host
         self.number = 1 + list(MEMBERS).index(host)
 
     @property
     def port(self):
-        return int((self.place / "port").read_text())
+        return int((self.directory / "port").read_text())
 
     def boot(self, lan):
         """:param lan: port of the group's network"""
-        self.place.mkdir(exist_ok=True)
-        (self.place / "pid").unlink(missing_ok=True)
-        if not (self.place / "port").exists():
-            (self.place / "port").write_text(str(free_port()))
-        found = base()
-        if not (self.place / "disk").exists():
-            output("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(found / "disk"), str(self.place / "disk"))
+        self.directory.mkdir(exist_ok=True)
+        (self.directory / "pid").unlink(missing_ok=True)
+        if not (self.directory / "port").exists():
+            (self.directory / "port").write_text(str(free_port()))
+        base_directory = base()
+        if not (self.directory / "disk").exists():
+            output("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(base_directory / "disk"), str(self.directory / "disk"))
         kernel = ["-kernel", KERNEL + "/arch/x86/boot/bzImage"] if KERNEL else [
-            "-kernel", str(found / "vmlinuz"), "-initrd", str(found / "initrd.img")]
-        output("qemu-system-x86_64", *MACHINE, "-display", "none", "-daemonize", "-pidfile", str(self.place / "pid"),
-               "-serial", "file:%s" % (self.place / "console"),
+            "-kernel", str(base_directory / "vmlinuz"), "-initrd", str(base_directory / "initrd.img")]
+        output("qemu-system-x86_64", *MACHINE, "-display", "none", "-daemonize", "-pidfile", str(self.directory / "pid"),
+               "-serial", "file:%s" % (self.directory / "console"),
                *kernel, "-append", "%s systemd.unified_cgroup_hierarchy=%d%s" % (
                    COMMAND_LINE, not KERNEL, " security=selinux" if SELINUX else ""),
-               "-drive", "file=%s,format=qcow2,if=virtio,cache=unsafe" % (self.place / "disk"),
+               "-drive", "file=%s,format=qcow2,if=virtio,cache=unsafe" % (self.directory / "disk"),
                *(["-drive", "file=%s,format=raw,if=virtio,readonly=on" % kernel_disk()] if KERNEL else []),
                "-netdev", "user,id=net,hostfwd=tcp:127.0.0.1:%d-:22" % self.port, "-device", "virtio-net-pci,netdev=net",
                "-netdev", "socket,id=lan,mcast=230.0.0.1:%d,localaddr=127.0.0.1" % lan,
@@ -161,7 +161,7 @@ class Guest:
         """Wait until systemd in the guest is done."""
         deadline = time.monotonic() + UP_SECONDS
         state = "not reached"
-        while time.monotonic() < deadline and running(self.place):
+        while time.monotonic() < deadline and running(self.directory):
             done = self.ask("systemctl", "is-system-running")
             state = done.stdout.strip() or done.stderr.strip()
             if state == "running":
@@ -171,7 +171,7 @@ class Guest:
                 raise Failure("%s is degraded: %s" % (self.host, " ".join(failed.split())))
             time.sleep(0.5)
         raise Failure("%s did not come up within %d seconds (%s); see its console %s"
-                      % (self.host, UP_SECONDS, state, self.place / "console"))
+                      % (self.host, UP_SECONDS, state, self.directory / "console"))
 
     def name(self):
         """Give the guest its name, and its address and those of the others in the group's network."""
@@ -183,14 +183,14 @@ class Guest:
             raise Failure("%s: the network of the guests does not come up: %s" % (self.host, done.stderr.strip()[-300:]))
 
 
-def running(place):
+def running(directory):
     """Return the pid (int) of the machine in a directory, or None."""
     try:
-        pid = int((place / "pid").read_text())
+        pid = int((directory / "pid").read_text())
         arguments = pathlib.Path("/proc/%d/cmdline" % pid).read_bytes().decode().split("\0")
     except (OSError, ValueError):
         return None
-    return pid if str(place / "pid") in arguments else None
+    return pid if str(directory / "pid") in arguments else None
 
 
 # -- the group -------------------------------------------------------------
@@ -203,58 +203,58 @@ def preflight():
 
 
 def up(group):
-    place = hosts.place(group)
-    place.mkdir(parents=True, exist_ok=True)
+    directory = hosts.group_directory(group)
+    directory.mkdir(parents=True, exist_ok=True)
     with open(CACHE / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         hosts.key()
         hosts.manifest_key()
         base()
-    if not (place / "lan").exists():
-        (place / "lan").write_text(str(free_port(socket.SOCK_DGRAM)))
+    if not (directory / "lan").exists():
+        (directory / "lan").write_text(str(free_port(socket.SOCK_DGRAM)))
     guests = [Guest(group, host) for host in MEMBERS]
-    there = [guest for guest in guests if running(guest.place)]
+    were_up = [guest for guest in guests if running(guest.directory)]
     for guest in guests:
-        if guest not in there:
-            guest.boot(int((place / "lan").read_text()))
+        if guest not in were_up:
+            guest.boot(int((directory / "lan").read_text()))
     for guest in guests:
         guest.wait()
-        if guest not in there:
+        if guest not in were_up:
             guest.name()
     inventory = hosts.write_inventory(group, MEMBERS, {guest.host: ("127.0.0.1", guest.port) for guest in guests})
     if os.environ.get("SUDO_UID"):
         output("chown", "-R", "--no-dereference", os.environ["SUDO_UID"], str(CACHE / "id_ed25519"), str(inventory))
-    say(", ".join("%s (port %d) %s" % (guest.host, guest.port, "was up" if guest in there else "is up") for guest in guests))
+    say(", ".join("%s (port %d) %s" % (guest.host, guest.port, "was up" if guest in were_up else "is up") for guest in guests))
 
 
 def crash(group):
     """SIGTERM ends the machine as it is, whatever the guest had still to write; of SIGKILL the disk's own tables could be the victims."""
-    pids = list(filter(None, map(running, hosts.place(group).glob("*"))))
+    pids = list(filter(None, map(running, hosts.group_directory(group).glob("*"))))
     for pid in pids:
         os.kill(pid, signal.SIGTERM)
-    while any(map(running, hosts.place(group).glob("*"))):
+    while any(map(running, hosts.group_directory(group).glob("*"))):
         time.sleep(0.1)
     say("%d guests of %s are without power" % (len(pids), group))
 
 
 def down(group):
-    for pid in filter(None, map(running, hosts.place(group).glob("*"))):
+    for pid in filter(None, map(running, hosts.group_directory(group).glob("*"))):
         os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(hosts.place(group), ignore_errors=True)
+    shutil.rmtree(hosts.group_directory(group), ignore_errors=True)
     say("the guests of %s are gone" % group)
 
 
 def main(arguments):
     if arguments == ["down", "--all"]:
         hosts.preflight()
-        for place in (CACHE / "hosts").glob("*/lan"):
-            down(place.parent.name)
+        for lan in (CACHE / "hosts").glob("*/lan"):
+            down(lan.parent.name)
         return 0
     if len(arguments) != 2 or arguments[0] not in ("up", "crash", "down", "inventory") or not re.fullmatch("[a-z][a-z0-9_]*", arguments[1]):
         print(__doc__.strip(), file=sys.stderr)
         return 2
     if arguments[0] == "inventory":
-        print(hosts.place(arguments[1]) / "inventory.yml")
+        print(hosts.group_directory(arguments[1]) / "inventory.yml")
         return 0
     preflight()
     {"up": up, "crash": crash, "down": down}[arguments[0]](arguments[1])

@@ -112,12 +112,12 @@ def limits():
     bounding = int(re.search(r"^CapBnd:\s*(\S+)", text, re.MULTILINE).group(1), 16)
     if bounding >> 24 & 1:
         return []
-    found = []
+    options = []
     for name, kind, most in (("nofile", resource.RLIMIT_NOFILE, 4096), ("nproc", resource.RLIMIT_NPROC, 8192)):
         hard = resource.getrlimit(kind)[1]
         value = most if hard == resource.RLIM_INFINITY else min(hard, most)
-        found.append("--ulimit=%s=%d:%d" % (name, value, value))
-    return found
+        options.append("--ulimit=%s=%d:%d" % (name, value, value))
+    return options
 
 
 def preflight():
@@ -149,15 +149,15 @@ def torque_source():
         if not re.match("[a-z]+://", named) and not os.path.isfile(named):
             raise Failure("TORQUE_SOURCE %s is not a file; name a tarball of TORQUE %s, or unset it" % (named, TORQUE))
         return named if "://" in named else os.path.abspath(named)
-    kept = CACHE / "sources" / ("torque-%s.tar.gz" % TORQUE)
-    if kept.is_file():
-        return str(kept)
+    cached = CACHE / "sources" / ("torque-%s.tar.gz" % TORQUE)
+    if cached.is_file():
+        return str(cached)
     try:
         with urllib.request.urlopen(urllib.request.Request(UPSTREAM, method="HEAD"), timeout=10):
             return UPSTREAM
     except (OSError, urllib.error.URLError):
         say("no TORQUE source, so level L3 cannot be proven; put a tarball of TORQUE %s at %s or name one in TORQUE_SOURCE"
-            % (TORQUE, kept))
+            % (TORQUE, cached))
         return ""
 
 
@@ -169,9 +169,9 @@ def mirror():
         return os.environ["CKPT_TORQUE_MIRROR"]
     release = dict(line.split("=", 1) for line in pathlib.Path("/etc/os-release").read_text().splitlines() if "=" in line)
     codename = release.get("VERSION_CODENAME", "").strip('"')
-    found = [line.split() for line in output("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)",
-                                             "Created-By: Packages").splitlines()]
-    for uri, name, component in (line for line in found if len(line) == 3):
+    targets = [line.split() for line in output("apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)",
+                                               "Created-By: Packages").splitlines()]
+    for uri, name, component in (line for line in targets if len(line) == 3):
         if name == codename and component == "main" and release.get("ID") == "debian":
             return uri
     raise Failure("apt knows no Debian mirror on this machine; run apt-get update, or set CKPT_TORQUE_MIRROR to a mirror's address")
@@ -213,7 +213,7 @@ def container(group, host):
     return "ckpt-%s-%s" % (group, host)
 
 
-def place(group):
+def group_directory(group):
     return CACHE / "hosts" / group
 
 
@@ -241,21 +241,21 @@ def inspect(name):
 def start(group, host, tag):
     """Make sure that a host runs, from this image; return whether it was there."""
     name = container(group, host)
-    found = inspect(name)
-    if found and found["ImageName"] == tag:
+    inspected = inspect(name)
+    if inspected and inspected["ImageName"] == tag:
         # podman may still call a container running that died with its monitor: ask the container itself.
-        attempt = ["exec", name, "true"] if found["State"]["Running"] else ["start", name]
+        attempt = ["exec", name, "true"] if inspected["State"]["Running"] else ["start", name]
         done = subprocess.run(podman_command() + attempt, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         if done.returncode == 0:
             return True
-    if found:
+    if inspected:
         remove_container(name)
     # A pids limit of 0 is none, as -1 is, and does not insist on the pids controller, which a mixed machine keeps in v1.
     for where in places_in_network(group, host):
         try:
             podman("run", "--detach", "--name", name, "--hostname", host, "--network", "ckpt-" + group, "--network-alias", host,
                    "--ip", where, "--privileged", "--systemd=always", "--pids-limit=0", "--cgroupns=private",
-                   "--volume", "%s:/shared" % (place(group) / "shared"),
+                   "--volume", "%s:/shared" % (group_directory(group) / "shared"),
                    "--volume", "%s.pub:/root/.ssh/authorized_keys:ro" % key(), *limits(), tag)
             return False
         except Failure as failure:
@@ -340,7 +340,7 @@ def write_inventory(group, members, addresses):
             groups.setdefault(name, {"hosts": {}})["hosts"][host] = {}
     inventory = {"all": {"hosts": {host: {"ansible_host": where, "ansible_port": port} for host, (where, port) in addresses.items()},
                          "vars": variables, "children": groups}}
-    directory = place(group)
+    directory = group_directory(group)
     (directory / "inventory.yml").write_text(json.dumps(inventory, indent=2) + "\n")  # JSON is YAML
     instances = [{"instance": host, "address": where, "user": "root", "port": str(port), "identity_file": str(key())}
                  for host, (where, port) in addresses.items()]
@@ -349,7 +349,7 @@ def write_inventory(group, members, addresses):
 
 
 def up(group):
-    (place(group) / "shared").mkdir(parents=True, exist_ok=True)
+    (group_directory(group) / "shared").mkdir(parents=True, exist_ok=True)
     with open(CACHE / "lock", "w") as lock:  # what all groups share is made once
         fcntl.flock(lock, fcntl.LOCK_EX)
         tag = image()
@@ -357,7 +357,7 @@ def up(group):
         manifest_key()
     if subprocess.run(podman_command() + ["network", "exists", "ckpt-" + group], check=False).returncode:
         podman("network", "create", "ckpt-" + group)
-    there = [start(group, host, tag) for host in HOSTS]
+    were_up = [start(group, host, tag) for host in HOSTS]
     addresses = {host: address(group, host) for host in HOSTS}
     for host, where in addresses.items():
         wait(group, host, where)
@@ -365,7 +365,7 @@ def up(group):
     inventory = write_inventory(group, HOSTS, {host: (where, 22) for host, where in addresses.items()})
     if os.environ.get("SUDO_UID"):
         output("chown", "-R", "--no-dereference", os.environ["SUDO_UID"], str(CACHE / "id_ed25519"), str(inventory))
-    say("%s %s" % (", ".join("%s (%s)" % pair for pair in addresses.items()), "are up" if not all(there) else "were up"))
+    say("%s %s" % (", ".join("%s (%s)" % pair for pair in addresses.items()), "are up" if not all(were_up) else "were up"))
 
 
 def remove_container(name):
@@ -386,13 +386,13 @@ def down(group):
         remove_container(container(group, host))
     if subprocess.run(podman_command() + ["network", "exists", "ckpt-" + group], check=False).returncode == 0:
         podman("network", "rm", "--force", "ckpt-" + group)
-    shutil.rmtree(place(group), ignore_errors=True)
+    shutil.rmtree(group_directory(group), ignore_errors=True)
     say("the hosts of %s are gone" % group)
 
 
 def main(arguments):
     if arguments[:1] == ["inventory"] and len(arguments) == 2:
-        print(place(arguments[1]) / "inventory.yml")
+        print(group_directory(arguments[1]) / "inventory.yml")
         return 0
     if arguments == ["mirror"]:
         print(mirror())

@@ -33,12 +33,12 @@ def test_list_works_for_root_and_users(host, settings, ckpt, as_user):
 
 
 def test_status_knows_engine_store_and_keys(host, settings, ckpt):
-    found = json.loads(ckpt("status --json").stdout)
-    assert found["problems"] == missing(settings)
-    assert found["engine"]["name"] == ("criu" if is_node(host) else None)
-    assert [(store["path"], store["usable"]) for store in found["stores"]] == [
+    status = json.loads(ckpt("status --json").stdout)
+    assert status["problems"] == missing(settings)
+    assert status["engine"]["name"] == ("criu" if is_node(host) else None)
+    assert [(store["path"], store["usable"]) for store in status["stores"]] == [
         (store["path"], store["id"] != "first") for store in settings["checkpoint_hooks_stores"]]
-    assert found["key"]["ids"] == [key["id"] for key in settings["checkpoint_hooks_keys"]]
+    assert status["key"]["ids"] == [key["id"] for key in settings["checkpoint_hooks_keys"]]
     assert json.loads(ckpt("status --json", settings["checkpoint_store_users"][0]).stdout)["key"]["ids"] is None
 
 

@@ -52,20 +52,20 @@ def test_hooks_are_roots_and_complete(host, settings):
     wanted = {"%s/%s" % (top, name): "755" for name in ("run", "checkpoint", "restart", "copy", "health", "torque-ckpt", "action-script")}
     wanted.update({"%s/%s" % (top, name): "644" for name in FILES})
     listing = host.check_output("find %s -type f -not -path '*/__pycache__/*' -printf '%%p %%m %%u:%%g\\n'", top)
-    found = {}
+    modes = {}
     for line in listing.splitlines():
         path, mode, owner = line.split()
         assert owner == "root:root", line
-        found[path] = mode
-    assert found == wanted
+        modes[path] = mode
+    assert modes == wanted
     writable = host.check_output("find %s -perm /022 -not -type l", top)
     assert writable == ""
 
 
 def test_hooks_are_compiled(host, settings):
     """Users cannot write there, so a hook that is not compiled would compile itself at every start."""
-    found = host.check_output("find %s -name '*.pyc' -printf '%%P\\n'", settings["checkpoint_hooks_directory"]).splitlines()
-    assert sorted(re.sub(r"__pycache__/(.*)\.[^.]*\.pyc", r"\1.py", path) for path in found) == FILES
+    compiled = host.check_output("find %s -name '*.pyc' -printf '%%P\\n'", settings["checkpoint_hooks_directory"]).splitlines()
+    assert sorted(re.sub(r"__pycache__/(.*)\.[^.]*\.pyc", r"\1.py", path) for path in compiled) == FILES
 
 
 def test_hooks_start_with_the_interpreter(host, settings):

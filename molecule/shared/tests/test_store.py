@@ -17,5 +17,5 @@ def test_users_have_their_own_directories(host, settings):
 
 
 def test_nothing_is_left_of_the_round_trips(host, settings):
-    found = host.check_output("find %s -mindepth 1 -not -name .ckpt-torque-store -printf '%%P\\n'", settings["checkpoint_store_path"])
-    assert sorted(found.splitlines()) == sorted(settings["checkpoint_store_users"])
+    names = host.check_output("find %s -mindepth 1 -not -name .ckpt-torque-store -printf '%%P\\n'", settings["checkpoint_store_path"])
+    assert sorted(names.splitlines()) == sorted(settings["checkpoint_store_users"])

@@ -22,16 +22,16 @@ def groups(host):
 @pytest.fixture
 def units(groups, settings, torque):
     """The services (dict) of this host and their prefixes."""
-    found = {}
+    services = {}
     if "torque_server" in groups or "torque_client" in groups and settings["torque_client_trqauthd_enabled"]:
-        found["trqauthd"] = settings["torque_client_prefix"]
+        services["trqauthd"] = settings["torque_client_prefix"]
     if "torque_server" in groups:
-        found["pbs_server"] = settings["torque_server_prefix"]
+        services["pbs_server"] = settings["torque_server_prefix"]
         if settings["torque_server_scheduler"] == "pbs_sched":
-            found["pbs_sched"] = settings["torque_server_prefix"]
+            services["pbs_sched"] = settings["torque_server_prefix"]
     if "torque_mom" in groups:
-        found["pbs_mom"] = settings["torque_mom_prefix"]
-    return found if torque else {}
+        services["pbs_mom"] = settings["torque_mom_prefix"]
+    return services if torque else {}
 
 
 def test_services_run_and_start_at_boot(host, units):
@@ -109,8 +109,8 @@ def test_server_has_what_was_asked_for(host, settings, groups, torque):
     for name, value in settings["torque_server_attributes"].items():
         assert "set server %s = %s\n" % (name, value) in text
     for role in ("managers", "operators"):
-        found = re.findall(r"^set server %s \+?= (.*)$" % role, text, re.MULTILINE)
-        assert sorted(found) == sorted(["root@head"] + settings["torque_server_" + role])
+        names = re.findall(r"^set server %s \+?= (.*)$" % role, text, re.MULTILINE)
+        assert sorted(names) == sorted(["root@head"] + settings["torque_server_" + role])
 
 
 def test_job_runs(host, settings, groups, torque):

@@ -7,16 +7,16 @@ int blcr_imports_there(void);
 static unsigned int cr_ktrace_mask;
 module_param(cr_ktrace_mask, uint, 0444);
 
-static struct proc_dir_entry *place;
+static struct proc_dir_entry *directory;
 static const struct proc_ops nothing;
 
 static int __init begin(void)
 {
 	if (!blcr_imports_there())
 		return -ENODEV;
-	place = proc_mkdir("checkpoint", NULL);
-	if (!place || !proc_create("ctrl", 0666, place, &nothing)) {
-		proc_remove(place);
+	directory = proc_mkdir("checkpoint", NULL);
+	if (!directory || !proc_create("ctrl", 0666, directory, &nothing)) {
+		proc_remove(directory);
 		return -ENOMEM;
 	}
 	return 0;
@@ -24,7 +24,7 @@ static int __init begin(void)
 
 static void __exit end(void)
 {
-	proc_remove(place);
+	proc_remove(directory);
 }
 
 module_init(begin);
