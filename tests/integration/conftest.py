@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-pytest.register_assert_rewrite("harm", "jobs", "proofs", "refusals", "storms")  # so that what they assert says what was found
+pytest.register_assert_rewrite("harm", "jobs", "proofs", "refusals", "storms")  # so that their assertions show the values
 
 import refusals  # noqa: E402
 from cluster import FAULTS, GROUP, TOP, Cluster, Job, hosts  # noqa: E402
@@ -21,15 +21,15 @@ def cluster():
     keep = os.environ.get("CKPT_TORQUE_KEEP")  # for work on the tests: start from the hosts that are there, leave them up
     if not keep:
         hosts("down", GROUP)
-    found = Cluster()
-    if found.torque:
+    cluster = Cluster()
+    if cluster.torque:
         with open(TOP / ".cache/build.lock", "w") as lock:  # of two groups at once one builds it, the other takes it from the cache
             fcntl.flock(lock, fcntl.LOCK_EX)
-            done = found.role("head", "torque_build")
+            done = cluster.role("head", "torque_build")
         assert done.code == 0, done.out
-    done = found.playbook("site")
+    done = cluster.playbook("site")
     assert done.code == 0, done.out
-    yield found
+    yield cluster
     if not keep:
         hosts("down", GROUP)
 
@@ -65,12 +65,12 @@ NUMBERS = itertools.count(1000)
 @pytest.fixture
 def job(cluster):
     """Return a function that starts a Job on a Node; what it started is removed after the test."""
-    made = []
+    jobs = []
 
     def make(node, script="python3 job.py; exit $?", variables=""):
-        made.append(Job(node, next(NUMBERS)))
-        return made[-1].start(script, variables)
+        jobs.append(Job(node, next(NUMBERS)))
+        return jobs[-1].start(script, variables)
 
     yield make
-    for entry in made:
+    for entry in jobs:
         entry.clean([cluster.nodes["node1"], cluster.nodes["node2"]])

@@ -25,9 +25,9 @@ def configured(node, **settings):
     """Change the configuration of a host; return the shell text that puts it back."""
     node.ask("""test -e {0}.good || cp -p {0} {0}.good; python3 - <<'X'
 import json
-found = json.load(open("{0}"))
-found.update({1})
-json.dump(found, open("{0}", "w"))
+settings = json.load(open("{0}"))
+settings.update({1})
+json.dump(settings, open("{0}", "w"))
 X""".format(CONFIG, settings))
     return "mv {0}.good {0}".format(CONFIG)
 
@@ -73,8 +73,8 @@ def test_what_a_killed_hook_leaves_is_removed(job, node1, head):
 
 
 def test_engine_is_proven(node1, head):
-    found = ckpt(node1, "selftest --user alice")
-    assert found["passed"] and found["counter_after"] > found["counter_before"] > 0 and found["exit_status"] == 7
+    result = ckpt(node1, "selftest --user alice")
+    assert result["passed"] and result["counter_after"] > result["counter_before"] > 0 and result["exit_status"] == 7
     assert head.run("torque-ckpt selftest").code == 1  # no engine there
 
 
@@ -191,7 +191,7 @@ STOP = "timeout 120 sh -c 'while :; do pkill -STOP -u alice -x torque-ckpt; done
 
 
 def test_user_who_stops_the_timers_part_that_is_his_keeps_nobody_waiting(gone, head):
-    """The unit leaves root the right to kill that part (CAP_KILL); how it is found is shown in the unit tests."""
+    """The unit leaves root the right to kill that part (CAP_KILL); the unit tests show how that part is told from others."""
     alices, bobs = ("999%d.head.CK" % number for number in range(2))
     head.ask("cd {0}; install -d -o alice -g alice {1} {1}/x; install -d -o bob -g bob {2}; "
              "cd {1}/x; seq 20000 | xargs touch; chown -R alice .".format(STORE, alices, bobs))
@@ -201,8 +201,8 @@ def test_user_who_stops_the_timers_part_that_is_his_keeps_nobody_waiting(gone, h
         head.ask("pkill -u alice -x timeout")
         left = content(head)
         assert alices in left and bobs not in left
-        said = head.ask("journalctl -q -o cat -u ckpt-torque-orphans.service | tail -n 20")
-        assert "runs as alice was stopped for 30 seconds and was killed; try again" in said, said
+        journal = head.ask("journalctl -q -o cat -u ckpt-torque-orphans.service | tail -n 20")
+        assert "runs as alice was stopped for 30 seconds and was killed; try again" in journal, journal
         assert head.run("pgrep -u alice -x torque-ckpt").code == 1
         head.ask("systemctl start ckpt-torque-orphans.service")
         assert content(head) == ""

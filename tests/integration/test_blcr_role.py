@@ -40,12 +40,12 @@ def test_source_is_downloaded_once_to_a_fresh_controller(cluster, tmp_path, addr
     assert Counting.asked == ["/blcr.tar.gz"]
 
 
-@pytest.mark.parametrize("name, made", [("default", True), ("sysconfig", False)])
-def test_prelink_is_told_where_the_node_has_its_settings(cluster, node1, name, made):
+@pytest.mark.parametrize("name, present", [("default", True), ("sysconfig", False)])
+def test_prelink_is_told_where_the_node_has_its_settings(cluster, node1, name, present):
     """Not where the controller would have them."""
     path = "/etc/%s/prelink" % name
     node1.ask("rm -f /etc/default/prelink /etc/sysconfig/prelink; mkdir -p /etc/sysconfig; %s"
-              % ("echo PRELINKING=yes > " + path if made else ":"))
+              % ("echo PRELINKING=yes > " + path if present else ":"))
     try:
         done = cluster.role("node1", "blcr tasks_from=prelink")
         assert done.code == 0, done.out

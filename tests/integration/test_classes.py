@@ -41,9 +41,9 @@ def test_job_of_another_engine_is_refused_and_goes_on_at_home(cluster, blcr_node
 def test_job_that_is_not_refused(cluster, node2):
     """The step sees that, too: it is no formality."""
     held = roundtrip(cluster, "node1", ["run", "hold"], {})
-    found = roundtrip(cluster, "node2", ["refused"], held["state"])
-    assert not found["passed"]
-    assert found["cause"].startswith("node2: refused: the job did not end within 60 seconds"), found["cause"]
+    result = roundtrip(cluster, "node2", ["refused"], held["state"])
+    assert not result["passed"]
+    assert result["cause"].startswith("node2: refused: the job did not end within 60 seconds"), result["cause"]
     assert node2.run("pgrep -u alice").out == ""
 
 
@@ -88,9 +88,9 @@ def test_nodes_with_a_store_of_their_own(cluster, classes, tmp_path):
         job_id = head.ask("cd /tmp && runuser -u alice -- sh -c 'echo sleep 60 | %sqsub -q other -c enabled -o /dev/null -e /dev/null'"
                           % command)
         try:
-            found = head.ask("for i in $(seq 100); do {0}qstat -f {1} | grep exec_host && break; sleep 0.2; done; {0}qstat -f {1}".format(
-                command, job_id))
-            assert "exec_host = node2/0" in found and "checkpoint_dir = %s" % OTHER_STORE in found
+            attributes = head.ask("for i in $(seq 100); do {0}qstat -f {1} | grep exec_host && break; sleep 0.2; done; "
+                                  "{0}qstat -f {1}".format(command, job_id))
+            assert "exec_host = node2/0" in attributes and "checkpoint_dir = %s" % OTHER_STORE in attributes
         finally:
             head.ask("{0}qdel {1}; {0}qdel -p {1} > /dev/null 2>&1 || true".format(command, job_id))
 
@@ -147,7 +147,7 @@ def test_which_trips_are_made(tmp_path, nodes, variables, trips):
                                  "vars_files": [str(TOP / "playbooks/vars/validate.yml")]}]))
     done = Cluster._ansible("ansible-playbook", "-i", str(inventory), "-e", json.dumps(variables), str(play))
     assert done.code == 0, done.out
-    found, jobs = json.loads(result.read_text())
-    assert found == trips
+    planned, jobs = json.loads(result.read_text())
+    assert planned == trips
     paths = [trip for trip in trips if trip[0]["steps"] != ["run", "hold"]]
     assert jobs == [{"path": [leg["node"] for leg in trip], "case": "continue"} for trip in paths]

@@ -62,15 +62,15 @@ def counting(job, node):
 
 def test_jobs_of_a_node_that_crashes(qsub, cluster):
     """One continues from its image where it was, by itself; one that must not be rerun and has no image ends, not with 0."""
-    kept, lost = qsub.counts(), qsub.counts("-r", "n")
-    name = kept.checkpoint()
+    job, lost = qsub.counts(), qsub.counts("-r", "n")
+    name = job.checkpoint()
     crash(cluster)
     start(cluster)
-    kept.continued("node1", name)
+    job.continued("node1", name)
     assert lost.wait("C")["exit_status"] == "-4"
-    kept.finish()
+    job.finish()
     left = cluster.nodes["node1"].ask("ls %s/mom_priv/jobs %s/spool" % (MOM, MOM))
-    assert kept.id not in left and lost.id not in left
+    assert job.id not in left and lost.id not in left
 
 
 def test_jobs_of_a_node_that_crashes_run_elsewhere(qsub, cluster):
@@ -108,7 +108,7 @@ def test_restart_of_pbs_mom_alone_keeps_the_jobs(qsub, cluster):
         node1.ask(how)
         counting(job, "node1")
     assert node1.ask("cat %s/mom_priv/jobs/boot" % MOM) == noted
-    free(cluster)  # pbs_server 2.5 asks nothing of a node that it has found away
+    free(cluster)  # pbs_server 2.5 asks nothing of a node that it takes for away
     job.hold()
     job.release("node2")
     job.finish()
@@ -141,22 +141,22 @@ def test_job_of_a_node_that_stays_away(qsub, cluster, policy):
     crash(cluster)
     head.ask("for _ in $(seq 600); do %s/pbsnodes node1 | grep -q 'state = .*down' && exit; sleep 0.2; done; exit 1" % BIN)
 
-    def look():
+    def actions():
         return {fact["job"]: fact["action"] for fact in json.loads(head.ask("torque-ckpt node-down --json"))["jobs"]}
 
-    assert re.match("waits until 20", look()[job.id])
+    assert re.match("waits until 20", actions()[job.id])
     time.sleep(2)
     left = "left alone: the image that the server names is not whole here, or there is none"
-    assert look() == {job.id: "queued again", other.id: left}
-    assert look() == {other.id: left}
+    assert actions() == {job.id: "queued again", other.id: left}
+    assert actions() == {other.id: left}
     job.root("qalter -l nodes=node2 " + job.id)
     job.root("qmgr -c 'set server scheduling = true'")  # starts a cycle, which qalter does not
-    found = job.wait("R", 90)
-    assert found["exec_host"].startswith("node2/") and found["checkpoint_name"] == name
+    facts = job.wait("R", 90)
+    assert facts["exec_host"].startswith("node2/") and facts["checkpoint_name"] == name
     before = counting(job, "node2")
     start(cluster)
     free(cluster)
-    other.until(lambda found: found.get("exit_status") == "-4" and found["job_state"] in "QR", "was not queued again")
+    other.until(lambda facts: facts.get("exit_status") == "-4" and facts["job_state"] in "QR", "was not queued again")
     assert counting(job, "node2") > before
     job.finish()
     assert cluster.nodes["node1"].ask("ls %s/spool | grep %s || true" % (MOM, job.id)) == ""

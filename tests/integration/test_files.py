@@ -7,23 +7,23 @@ from cluster import CONFIG
 
 PROGRAM = r"""
 import mmap, os, sys, time
-home, place = os.getcwd(), sys.argv[1]
-os.makedirs(place + "/cwd", 0o750)
-number = os.open(place + "/number", os.O_RDWR | os.O_CREAT, 0o640)
-os.link(place + "/number", place + "/second-name")
-again = os.open(place + "/second-name", os.O_RDONLY)
-log = os.open(place + "/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-with open(place + "/constant", "w") as stream:
+home, top = os.getcwd(), sys.argv[1]
+os.makedirs(top + "/cwd", 0o750)
+number = os.open(top + "/number", os.O_RDWR | os.O_CREAT, 0o640)
+os.link(top + "/number", top + "/second-name")
+again = os.open(top + "/second-name", os.O_RDONLY)
+log = os.open(top + "/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+with open(top + "/constant", "w") as stream:
     stream.write("constant")
-constant = os.open(place + "/constant", os.O_RDONLY)
-sparse = os.open(place + "/sparse", os.O_RDWR | os.O_CREAT, 0o600)
+constant = os.open(top + "/constant", os.O_RDONLY)
+sparse = os.open(top + "/sparse", os.O_RDWR | os.O_CREAT, 0o600)
 os.pwrite(sparse, b"begin", 0)
 os.pwrite(sparse, b"end", (64 << 20) - 3)
-with open(place + "/mapped", "w+b") as stream:
+with open(top + "/mapped", "w+b") as stream:
     stream.write(b"%020d" % 0)
     stream.flush()
     mapped = mmap.mmap(stream.fileno(), 20)
-os.chdir(place + "/cwd")
+os.chdir(top + "/cwd")
 def check(what, seen, wanted):
     if seen != wanted:
         os.write(1, ("%s: %r, wanted %r\n" % (what, seen, wanted)).encode())
@@ -41,13 +41,13 @@ while not os.path.exists(home + "/stop"):
     os.write(1, b"%d\n" % counter)
     time.sleep(0.01)
 check("size", os.fstat(number).st_size, 21 + counter)
-with open(place + "/log", "rb") as stream:
+with open(top + "/log", "rb") as stream:
     check("log", stream.read(), b"".join(b"%d\n" % line for line in range(1, counter + 1)))
 check("constant", os.pread(constant, 100, 0), b"constant")
 check("begin", os.pread(sparse, 6, 0), b"begin\0")
 check("end", os.pread(sparse, 9, (64 << 20) - 4), b"\0end")
 check("holes", os.fstat(sparse).st_blocks * 512 < 1 << 20, True)
-check("cwd", os.getcwd(), place + "/cwd")
+check("cwd", os.getcwd(), top + "/cwd")
 check("names", os.fstat(number).st_nlink, 2)
 os._exit(5)
 """
@@ -57,8 +57,8 @@ os._exit(5)
 def setting(*nodes, **values):
     """The hooks' configuration on the nodes with these values, and as it was again."""
     for node in nodes:
-        found = json.loads(node.ask("cp -p {0} {0}.good && cat {0}".format(CONFIG)))
-        node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(dict(found, **values))))
+        settings = json.loads(node.ask("cp -p {0} {0}.good && cat {0}".format(CONFIG)))
+        node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(dict(settings, **values))))
     try:
         yield
     finally:
@@ -98,20 +98,20 @@ def test_open_files_travel(writer, node1, node2, places):
 
 def test_what_is_open_is_in_the_manifest(writer, places):
     writer.hold()
-    found = manifest(writer)
-    carried = {entry["path"].replace(places + "/", ""): (entry["kind"], entry.get("opened")) for entry in found["carried"]}
+    described = manifest(writer)
+    carried = {entry["path"].replace(places + "/", ""): (entry["kind"], entry.get("opened")) for entry in described["carried"]}
     assert carried.pop("number", None) or carried.pop("second-name")  # either is the other's second name
     assert carried == {"cwd": ("directory", None), "constant": ("file", "read"), "log": ("file", "append"), "mapped": ("file", "write"),
                        "sparse": ("file", "write")}
-    assert (found["bound"], found["left"]) == (False, [])
-    names = {entry["path"].rsplit("/", 1)[1]: (entry["writable"], entry["append"]) for entry in found["open_files"]}
+    assert (described["bound"], described["left"]) == (False, [])
+    names = {entry["path"].rsplit("/", 1)[1]: (entry["writable"], entry["append"]) for entry in described["open_files"]}
     assert names == {"out": (True, False), "err": (True, False)}
-    assert {entry["name"] for entry in found["carried"] if "name" in entry} < {entry["name"] for entry in found["files"]}
+    assert {entry["name"] for entry in described["carried"] if "name" in entry} < {entry["name"] for entry in described["files"]}
 
 
 def changed(running, name, node):
     """The sentence by which a file of a job is refused that was written to since the image."""
-    path = "%s/%s" % (running.place, name)
+    path = "%s/%s" % (running.work, name)
     entry = next(entry for entry in manifest(running)["open_files"] if entry["path"] == path)
     stamp = "%d.%09d" % divmod(entry["mtime_ns"], 10**9)
     now, then = (node.ask("TZ=UTC date -d @%s +%%Y-%%m-%%dT%%H:%%M:%%SZ" % when) for when in ("$(stat -c %%Y %s)" % path, stamp))
@@ -126,7 +126,7 @@ def test_image_of_a_job_that_goes_on(writer, node1, node2):
     writer.progress()
     node1.ask("pkill -KILL -u alice; sleep 0.2")
     size = next(entry["size"] for entry in manifest(writer)["open_files"] if entry["path"].endswith("/out"))
-    node1.ask("truncate -s %d %s/out" % (size, writer.place))
+    node1.ask("truncate -s %d %s/out" % (size, writer.work))
     sentence = changed(writer, "out", node1)
     refused(writer, node2, sentence)
     node1.ask(sentence.split('"')[1])
@@ -188,15 +188,15 @@ def test_failed_restore_takes_back_what_was_put_back(writer, node1, node2, place
 def test_more_than_the_limit_binds_the_image_to_its_node(writer, node1, node2, places):
     with setting(node1, node_local_bytes=20):
         writer.hold()
-    found = manifest(writer)
-    assert (found["bound"], found["carried"]) == (True, [])
-    assert places + "/number" in {entry["path"] for entry in found["open_files"]} or places + "/second-name" in {
-        entry["path"] for entry in found["open_files"]}
+    described = manifest(writer)
+    assert (described["bound"], described["carried"]) == (True, [])
+    assert places + "/number" in {entry["path"] for entry in described["open_files"]} or places + "/second-name" in {
+        entry["path"] for entry in described["open_files"]}
     done = writer.restart(node2)
     assert done.code == 77
     assert done.err == "image %s/%s restarts on node1 only: when it was made, %s; restart the job there; image kept\n" % (
-        writer.directory, writer.name(), found["bound_reason"])
-    assert "above the limit of 20 B (checkpoint_hooks_node_local_bytes)" in found["bound_reason"]
+        writer.directory, writer.name(), described["bound_reason"])
+    assert "above the limit of 20 B (checkpoint_hooks_node_local_bytes)" in described["bound_reason"]
     writer.move(node1)
     assert writer.end() == 5, writer.lines()[-1]
 
@@ -219,15 +219,15 @@ sys.exit(5)
 @pytest.fixture
 def logger(job, node1):
     """A job that has gone on since its only image, and was killed then."""
-    made = job(node1, LOGGING)
-    assert made.checkpoint(0).code == 0
-    made.progress()
+    running = job(node1, LOGGING)
+    assert running.checkpoint(0).code == 0
+    running.progress()
     node1.ask("pkill -KILL -u alice; sleep 0.2")
-    sizes = {entry["path"].rsplit("/", 1)[1]: entry["size"] for entry in manifest(made)["open_files"]}
-    node1.ask("truncate -s %d %s/out" % (sizes["out"], made.place))
-    node1.ask(changed(made, "out", node1).split('"')[1])
-    made.size = sizes["log"]
-    return made
+    sizes = {entry["path"].rsplit("/", 1)[1]: entry["size"] for entry in manifest(running)["open_files"]}
+    node1.ask("truncate -s %d %s/out" % (sizes["out"], running.work))
+    node1.ask(changed(running, "out", node1).split('"')[1])
+    running.size = sizes["log"]
+    return running
 
 
 GROWN = ("file {0}/log, which the job has open, has grown since the image was made ({1} bytes, had {2}); cut it back with "
@@ -235,12 +235,12 @@ GROWN = ("file {0}/log, which the job has open, has grown since the image was ma
 
 
 def size_of(logger):
-    return int(logger.node.ask("stat -c %%s %s/log" % logger.place))
+    return int(logger.node.ask("stat -c %%s %s/log" % logger.work))
 
 
 def test_file_that_has_grown(logger, node2):
     grown = size_of(logger)
-    refused(logger, node2, GROWN.format(logger.place, grown, logger.size, ", set checkpoint_hooks_truncate_append_only_enabled"))
+    refused(logger, node2, GROWN.format(logger.work, grown, logger.size, ", set checkpoint_hooks_truncate_append_only_enabled"))
     assert size_of(logger) == grown
 
 
@@ -248,7 +248,7 @@ def test_file_that_is_cut_back(logger, node2):
     with setting(node2, truncate_append_only=True):
         logger.move(node2)
     assert logger.end() == 5
-    lines = logger.node.ask("cat %s/log" % logger.place).splitlines()
+    lines = logger.node.ask("cat %s/log" % logger.work).splitlines()
     assert lines == [str(number) for number in range(1, len(lines) + 1)]
 
 
@@ -270,7 +270,7 @@ raise SystemExit(5)
 @pytest.fixture
 def writes_in_place(job, node1, monkeypatch):
     """A job that writes to its file in place."""
-    monkeypatch.setattr("cluster.Job.counter", lambda made: int(made.node.ask("cat %s/data 2> /dev/null || echo 0" % made.place)))
+    monkeypatch.setattr("cluster.Job.counter", lambda running: int(running.node.ask("cat %s/data 2> /dev/null || echo 0" % running.work)))
     return job(node1, IN_PLACE)
 
 
@@ -278,7 +278,7 @@ def test_file_that_was_rewritten_while_the_job_was_held(writes_in_place, node1, 
     """No setting lets this pass by itself: the job has not done it."""
     held = writes_in_place
     held.hold()
-    node1.ask("printf 000000000 | dd of=%s/data conv=notrunc status=none" % held.place)
+    node1.ask("printf 000000000 | dd of=%s/data conv=notrunc status=none" % held.work)
     for policy in ("refuse", "report"):
         with setting(node2, changed_files=policy):
             refused(held, node2, changed(held, "data", node1))
@@ -305,14 +305,14 @@ def test_held_job_whose_file_is_left_alone(writes_in_place, node1, node2):
     moved = writes_in_place
     for node in (node2, node1):
         moved.hold()
-        node1.ask("cd %s && mode=$(stat -c %%a data) && chmod 600 data && chmod $mode data" % moved.place)
+        node1.ask("cd %s && mode=$(stat -c %%a data) && chmod 600 data && chmod $mode data" % moved.work)
         moved.move(node)
     assert moved.end() == 5
 
 
 def test_file_is_not_cut_back_when_the_restore_fails(logger, node2):
     grown = size_of(logger)
-    node2.ask("chmod 666 %s/err" % logger.place)  # CRIU insists on modes, the hooks do not
+    node2.ask("chmod 666 %s/err" % logger.work)  # CRIU insists on modes, the hooks do not
     with setting(node2, truncate_append_only=True):
         done = logger.restart(node2)
     assert (done.code, size_of(logger)) == (70, grown), done.err
@@ -320,16 +320,16 @@ def test_file_is_not_cut_back_when_the_restore_fails(logger, node2):
 
 
 def test_file_that_is_another_now(logger, node2):
-    node2.ask("cd %s && cp -p log new && mv new log" % logger.place)
+    node2.ask("cd %s && cp -p log new && mv new log" % logger.work)
     with setting(node2, truncate_append_only=True):
         touch = " && " + changed(logger, "log", node2).split('"')[1]
-        refused(logger, node2, GROWN.replace('"{3}', '{3}"').format(logger.place, size_of(logger), logger.size, touch))
+        refused(logger, node2, GROWN.replace('"{3}', '{3}"').format(logger.work, size_of(logger), logger.size, touch))
 
 
 def test_file_that_has_become_shorter(logger, node2):
-    node2.ask("truncate -s 2 %s/log" % logger.place)
+    node2.ask("truncate -s 2 %s/log" % logger.work)
     refused(logger, node2, "file %s/log, which the job has open, has become shorter since the image was made (2 bytes, had %d); "
-            "restart the job from another image" % (logger.place, logger.size))
+            "restart the job from another image" % (logger.work, logger.size))
 
 
 # -- whole directories -------------------------------------------------------------------

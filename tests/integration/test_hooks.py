@@ -17,7 +17,7 @@ def test_hold_and_three_moves(job, node1, node2):
         before = moved.counter()
         moved.move(node)
         assert moved.counter() > before
-    moved.node.ask("touch %s/stop; for i in $(seq 100); do [ -s /tmp/%s.exit ] && break; sleep 0.1; done" % (moved.place, moved.id))
+    moved.node.ask("touch %s/stop; for i in $(seq 100); do [ -s /tmp/%s.exit ] && break; sleep 0.1; done" % (moved.work, moved.id))
     assert node2.ask("cat /tmp/%s.exit" % moved.id) == "5"
     lines = moved.lines()
     assert lines == [str(number) for number in range(1, len(lines) + 1)]
@@ -52,16 +52,17 @@ def test_manifest(job, node1):
     held = job(node1)
     tree = node1.ask("root=$(pgrep -P %d); echo $root; pgrep -P $root; pgrep -P $(pgrep -P $root); true" % held.session)
     held.hold()
-    found = json.loads(node1.ask("cat %s/%s/manifest.json" % (held.directory, held.name())))
-    assert (found["format"], found["job_id"], found["user"], found["uid"], found["node"]) == (3, held.id, "alice", 1500, "node1")
-    assert found["engine"]["name"] == "criu"
-    assert found["pids"] == sorted(map(int, tree.split()))
-    assert found["kernel"] == node1.ask("uname -r")
-    sizes = {entry["name"]: entry["size"] for entry in found["files"]}
+    manifest = json.loads(node1.ask("cat %s/%s/manifest.json" % (held.directory, held.name())))
+    assert (manifest["format"], manifest["job_id"], manifest["node"]) == (3, held.id, "node1")
+    assert (manifest["user"], manifest["uid"]) == ("alice", 1500)
+    assert manifest["engine"]["name"] == "criu"
+    assert manifest["pids"] == sorted(map(int, tree.split()))
+    assert manifest["kernel"] == node1.ask("uname -r")
+    sizes = {entry["name"]: entry["size"] for entry in manifest["files"]}
     listed = dict(line.split() for line in node1.ask("cd %s/%s && stat -c '%%n %%s' *" % (held.directory, held.name())).splitlines())
     listed.pop("manifest.json")
     assert {name: int(size) for name, size in listed.items()} == sizes
-    assert found["bytes"] == sum(sizes.values())
+    assert manifest["bytes"] == sum(sizes.values())
 
 
 def test_compressed_image_moves(job, node1, node2):
@@ -72,10 +73,10 @@ def test_compressed_image_moves(job, node1, node2):
         moved.progress()
         moved.hold()
     before = moved.counter()
-    found = json.loads(node1.ask("cat %s/%s/manifest.json" % (moved.directory, moved.name())))
-    assert (found["format"], found["compression"]) == (4, "gzip")
-    assert found["bytes"] < found["plain_bytes"]
-    assert [entry["plain"]["name"] for entry in found["files"] if "plain" in entry]
+    manifest = json.loads(node1.ask("cat %s/%s/manifest.json" % (moved.directory, moved.name())))
+    assert (manifest["format"], manifest["compression"]) == (4, "gzip")
+    assert manifest["bytes"] < manifest["plain_bytes"]
+    assert [entry["plain"]["name"] for entry in manifest["files"] if "plain" in entry]
     assert node2.ask("torque-ckpt verify %s" % moved.id).endswith(": whole, and made by root's hooks of this site")
     moved.move(node2)
     assert moved.counter() > before
@@ -515,7 +516,7 @@ def test_quota(cluster, btrfs, job, node1):
         assert '"msg": "node1: no quota can be set for %s: %s, or empty checkpoint_store_quota and set checkpoint_hooks_user_limit; ' \
                'no quota was changed."' % (QUOTED, sentence) in done.out, done.out
 
-    def told():
+    def read_quota():
         return answer(cluster.module("node1", "store_info", path=QUOTED, user="alice"))["quota"]
 
     refused("ERROR: can't list qgroups: quotas not enabled; switch quotas on (btrfs quota enable /quotas)", "3M")
@@ -530,7 +531,7 @@ def test_quota(cluster, btrfs, job, node1):
     done = role("3M")
     assert done.code == 0 and "CHANGED" in done.out, done.out
     assert node1.ask("stat -c '%%U %%a %%i' %s/alice" % QUOTED) == "alice 711 256"
-    assert (told()["bytes_limit"], told()["files"]) == (3 << 20, None)
+    assert (read_quota()["bytes_limit"], read_quota()["files"]) == (3 << 20, None)
     done = role("3M")
     assert done.code == 0 and "CHANGED" not in done.out, done.out
 
@@ -548,9 +549,9 @@ def test_quota(cluster, btrfs, job, node1):
             for _turn in range(2):  # the attempt gives back what it took
                 assert running.checkpoint(0, depth=1).code == 0
                 running.progress()
-            assert 1 << 20 < told()["bytes"] < told()["bytes_limit"] == 24 << 20
+            assert 1 << 20 < read_quota()["bytes"] < read_quota()["bytes_limit"] == 24 << 20
             assert role(0).code == 0
-            assert told()["bytes_limit"] is None
+            assert read_quota()["bytes_limit"] is None
             assert list(running.generations()) == [running.name()]  # what was made a moment ago is seen, and the older one goes
             running.hold()
             running.move(node1)
@@ -562,10 +563,10 @@ def test_restart_without_image(job, node1, node2):
     held = job(node1)
     held.hold()
     image = "%s/%s" % (held.directory, held.name())
-    node1.ask("mv %s %s/away" % (image, held.place))
+    node1.ask("mv %s %s/away" % (image, held.work))
     done = held.restart(node2)
     assert (done.code, done.err) == (66, "image %s cannot be opened: No such file or directory\n" % image)
-    node1.ask("mv %s/away %s" % (held.place, image))
+    node1.ask("mv %s/away %s" % (held.work, image))
     held.move(node2)
 
 
@@ -636,8 +637,8 @@ def test_restart_where_the_process_id_is_taken(job, node1, node2):
     """Temporary: the image is kept, and the job restarts when the id is free."""
     held = job(node1)
     held.hold()
-    found = json.loads(node1.ask("cat %s/%s/manifest.json" % (held.directory, held.name())))
-    taken = found["root"]
+    manifest = json.loads(node1.ask("cat %s/%s/manifest.json" % (held.directory, held.name())))
+    taken = manifest["root"]
     node2.ask("own=$(cat /proc/sys/kernel/ns_last_pid); for i in $(seq 100); do echo %d > /proc/sys/kernel/ns_last_pid; "
               "sleep 600 < /dev/null > /dev/null 2>&1 & [ $! = %d ] && break; kill $!; done; "
               "echo $own > /proc/sys/kernel/ns_last_pid; [ $! = %d ]" % (taken - 1, taken, taken))
@@ -653,12 +654,12 @@ def test_restart_where_the_process_id_is_taken(job, node1, node2):
 def test_restart_where_a_file_of_the_job_is_missing(job, node1, node2):
     held = job(node1)
     held.hold()
-    node1.ask("mv %s/out %s/away" % (held.place, held.place))
+    node1.ask("mv %s/out %s/away" % (held.work, held.work))
     done = held.restart(node2)
     assert (done.code, done.err) == (77, "file %s/out, which the job has open, cannot be found on this node (No such file or directory); "
-                                         "make it available here or restart the job on another node; image kept\n" % held.place)
+                                         "make it available here or restart the job on another node; image kept\n" % held.work)
     assert node2.run("pgrep -u alice").out == ""
-    node1.ask("mv %s/away %s/out" % (held.place, held.place))
+    node1.ask("mv %s/away %s/out" % (held.work, held.work))
     held.move(node2)
 
 

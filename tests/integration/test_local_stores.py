@@ -32,8 +32,8 @@ def unchanged(done):
 
 @pytest.fixture(scope="module")
 def jobs(cluster):
-    with Jobs(cluster) as found:
-        yield found
+    with Jobs(cluster) as jobs:
+        yield jobs
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +69,13 @@ def test_second_run(cluster):
 
 def test_one_node(cluster, node1, node2):
     """What the hosts beyond --limit know of each other stays."""
-    look = "cat %s/known_hosts %s/ssh/ssh_known_hosts 2> /dev/null || true" % (COPIES, COPIES)
-    before = [node.ask(look) for node in cluster.nodes.values()]
+    command = "cat %s/known_hosts %s/ssh/ssh_known_hosts 2> /dev/null || true" % (COPIES, COPIES)
+    before = [node.ask(command) for node in cluster.nodes.values()]
     assert all(before)
     for limit in ("node2", "head,node2"):
         done = cluster.playbook("site", "--limit", limit, **LOCAL, **BEFORE)
         assert (done.code, done.changed("node2")) == (0, 0), done.out
-    assert [node.ask(look) for node in cluster.nodes.values()] == before
+    assert [node.ask(command) for node in cluster.nodes.values()] == before
 
 
 def test_job_of_the_layout_before(cluster, torque, before):
@@ -97,17 +97,17 @@ def validated(cluster, tmp_path, **variables):
 
 
 def test_jobs_move(cluster, tmp_path, node1, node2):
-    way = ["node1", "node2"] * 2
-    assert validated(cluster, tmp_path, **LOCAL) == [["L2", way]] + [["L3", way]] * cluster.torque
+    path = ["node1", "node2"] * 2
+    assert validated(cluster, tmp_path, **LOCAL) == [["L2", path]] + [["L3", path]] * cluster.torque
     assert left(node1) == "" or cluster.torque  # the job ended on node2
     assert left(node2) == ""
     head = cluster.nodes["head"]
     assert head.ask("stat -c '%%U %%a' %s %s/trial.alice.CK" % (CHECKPOINTS, CHECKPOINTS)).split("\n") == ["root 711", "alice 711"]
     assert head.ask("ls -A %s/trial.alice.CK" % CHECKPOINTS) == ""
     for node in (head, node1, node2):
-        found = node.ask("find %s %s -mindepth 1 '(' -perm /022 -o -user nobody ')' -printf '%%p %%u %%m\\n' 2> /dev/null || true"
-                         % (CHECKPOINTS, OWN))
-        assert found == ""
+        strays = node.ask("find %s %s -mindepth 1 '(' -perm /022 -o -user nobody ')' -printf '%%p %%u %%m\\n' 2> /dev/null || true"
+                          % (CHECKPOINTS, OWN))
+        assert strays == ""
 
 
 def test_job_with_nothing_shared(cluster):
@@ -131,10 +131,10 @@ def test_held_job(cluster, torque, jobs, node1):
     where = "%s/%s.CK" % (CHECKPOINTS, job.id)
     assert head.ask("stat -c '%%U %%a' %s %s/%s" % (where, where, name)).split("\n") == ["alice 711", "alice 700"]
     # pbs_mom 2.5 removes it a moment after the job is held.
-    look = "find %s -name '%s'" % (OWN, name)
-    assert node1.ask("for _ in $(seq 50); do %s | grep -q . || break; sleep 0.1; done; %s" % (look, look)) == ""
-    found = json.loads(head.ask("torque-ckpt list --json"))
-    assert "%s/%s" % (where, name) in json.dumps(found)
+    search = "find %s -name '%s'" % (OWN, name)
+    assert node1.ask("for _ in $(seq 50); do %s | grep -q . || break; sleep 0.1; done; %s" % (search, search)) == ""
+    listed = json.loads(head.ask("torque-ckpt list --json"))
+    assert "%s/%s" % (where, name) in json.dumps(listed)
     assert head.run("runuser -u bob -- ls %s/%s" % (where, name)).code != 0
     job.release("node2")
     job.finish()
@@ -171,8 +171,8 @@ def test_images_are_as_many_as_are_to_be_kept(cluster, torque, jobs):
     for _number in range(3):
         last = job.facts().get("checkpoint_name")
         job.user("%s/qchkpt %s" % (BIN, job.id))
-        found = job.until(lambda found, last=last: found.get("checkpoint_name", last) != last, "had no new image")
-        names.append(found["checkpoint_name"])
+        facts = job.until(lambda facts, last=last: facts.get("checkpoint_name", last) != last, "had no new image")
+        names.append(facts["checkpoint_name"])
         head.ask("for _ in $(seq 50); do ls %s/%s.CK | grep -q %s && break; sleep 0.2; done; sleep 1" % (CHECKPOINTS, job.id, names[-1]))
     assert head.ask("ls %s/%s.CK" % (CHECKPOINTS, job.id)).split() == names[1:]
     job.finish()
@@ -204,19 +204,19 @@ def harm(request, cluster):
 
 def test_store_that_is_cut_off(cluster, harm):
     """The role would stop before pbs_mom is told."""
-    found = answer(cluster.module("node1", "store_info", path=OWN, user="alice", shared=False, copies=WAY))
+    info = answer(cluster.module("node1", "store_info", path=OWN, user="alice", shared=False, copies=WAY))
     begin = r"images would not leave this node: image %s/alice/ckpt\.trial\.node1\.[0-9]+ cannot be copied to head: " % OWN
     end = "; %s; pbs_mom would not be told to copy them; mend that first" % LAST
     reason = harm.pattern if hasattr(harm, "pattern") else re.escape(harm)
-    assert len(found["faults"]) == 1 and re.fullmatch(begin + "(%s)" % reason + re.escape(end), found["faults"][0]), found["faults"]
+    assert len(info["faults"]) == 1 and re.fullmatch(begin + "(%s)" % reason + re.escape(end), info["faults"][0]), info["faults"]
 
 
 def test_hold_that_is_cut_off(cluster, torque, jobs, node1, harm):
     """The only image is not lost: the job goes on where it is, with all its output."""
     job = jobs.counts()
     image = "%s/%s.CK/%s" % (OWN, job.id, job.hold()["checkpoint_name"])
-    said = node1.ask("for _ in $(seq 100); do journalctl -t ckpt-torque | grep -F '%s cannot be copied' && break; sleep 0.2; done" % image)
-    assert LAST in said
+    lines = node1.ask("for _ in $(seq 100); do journalctl -t ckpt-torque | grep -F '%s cannot be copied' && break; sleep 0.2; done" % image)
+    assert LAST in lines
     node1.ask("test -f %s/manifest.json" % image)
     job.release("node1")
     job.finish()
@@ -268,8 +268,8 @@ def test_layout_after(cluster, torque, jobs, tmp_path):
     job.hold()
     job.release("node1")
     job.finish()
-    way = ["node1", "node2"] * 2
-    assert validated(cluster, tmp_path) == [["L2", way], ["L3", way]]
+    path = ["node1", "node2"] * 2
+    assert validated(cluster, tmp_path) == [["L2", path], ["L3", path]]
 
 
 def test_checkpoint_directory_that_is_mounted(cluster, tmp_path):
@@ -283,8 +283,8 @@ def test_checkpoint_directory_that_is_mounted(cluster, tmp_path):
         site(cluster, **variables)
         unchanged(site(cluster, **variables))
         head.ask("systemctl stop ckpt-torque-copies")
-        way = ["node1", "node2"] * 2
-        assert validated(cluster, tmp_path, **variables) == [["L2", way]] + [["L3", way]] * cluster.torque
+        path = ["node1", "node2"] * 2
+        assert validated(cluster, tmp_path, **variables) == [["L2", path]] + [["L3", path]] * cluster.torque
     finally:
         for name in ("node1", "node2"):
             cluster.nodes[name].ask("umount " + MOUNTED)

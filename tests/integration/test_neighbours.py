@@ -34,11 +34,11 @@ STALLED = ("did nothing for %d seconds and was killed; another process of this n
 def test_checkpoint_in_which_a_user_takes_the_place_of_the_job(job, node1, signal, user, why, least):
     """CRIU takes whoever connects to its socket for the job; if it is the owner himself, only the time tells."""
     running = job(node1)
-    with configured(node1, engine_options={"stall": STALL}), attacker(node1, attackers.HIJACK, user) as said:
+    with configured(node1, engine_options={"stall": STALL}), attacker(node1, attackers.HIJACK, user) as output:
         started = time.monotonic()
         done = running.checkpoint(signal)
         seconds = time.monotonic() - started
-        assert said() == ["connected"]
+        assert output() == ["connected"]
         assert (done.code, done.err) == (75, "/usr/sbin/criu %s; the job runs on; try again\n" % why)
         assert least < seconds < 3 * least + 6
         running.progress()
@@ -52,9 +52,9 @@ def test_restart_that_another_user_disturbs(job, node1, node2):
     held = job(node1, "for i in $(seq 30); do sleep 1000 & done\npython3 job.py; exit $?")
     held.hold()
     before = held.images_digest()
-    with configured(node2, engine_options={"stall": STALL}), attacker(node2, attackers.DISTURB) as said:
+    with configured(node2, engine_options={"stall": STALL}), attacker(node2, attackers.DISTURB) as output:
         done = held.restart(node2)
-        assert said() == ["sent"]
+        assert output() == ["sent"]
         assert done.code == 75
         assert re.match(r"another process of this node may have got in criu's way "
                         r"\(criu: (Unexpected fle|Can't get fd|Unable to open fd).*\); try again later or on another node; image kept",

@@ -14,10 +14,10 @@ LOOK = "dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\\n'; find /e
 def fresh():
     """A node (name, Node) with MPI and no CRIU, and its cluster."""
     group = GROUP + "packages"
-    found = Cluster(group)
-    node = found.nodes["node2"]
+    cluster = Cluster(group)
+    node = cluster.nodes["node2"]
     node.ask("apt-get -q update && DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install " + PACKAGES)
-    yield found, node
+    yield cluster, node
     if not os.environ.get("CKPT_TORQUE_KEEP"):
         hosts("down", group)
 
@@ -32,13 +32,13 @@ def test_engine_that_would_remove_others(fresh):
     assert "libibverbs1" in before and "ckpt-torque" not in before
     if done.code == 0:
         pytest.skip("the packaged CRIU works on kernel %s, so that no newer one is asked for" % node.ask("uname -r"))
-    found = re.search(r'"msg": "node2: to install criu=4\.2\.\*, apt would remove ([a-z0-9., +-]+); compile CRIU into a directory of its '
-                      r'own and name the program in criu_path, which needs none of these packages, or boot a kernel that the packaged CRIU '
-                      r'knows; nothing was installed or removed"', done.out)
-    assert found, done.out
-    assert set(PACKAGES.split()) | {"libibverbs1"} <= set(found.group(1).split(", "))
+    refusal = re.search(r'"msg": "node2: to install criu=4\.2\.\*, apt would remove ([a-z0-9., +-]+); compile CRIU into a directory of '
+                        r'its own and name the program in criu_path, which needs none of these packages, or boot a kernel that the '
+                        r'packaged CRIU knows; nothing was installed or removed"', done.out)
+    assert refusal, done.out
+    assert set(PACKAGES.split()) | {"libibverbs1"} <= set(refusal.group(1).split(", "))
     again = cluster.role("node2", "criu")
-    assert found.group(0) in again.out
+    assert refusal.group(0) in again.out
     assert node.ask(LOOK) == before
 
 

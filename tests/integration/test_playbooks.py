@@ -12,8 +12,8 @@ NODES = ("node1", "node2")
 def failure(done):
     """Return the text (str) with which a playbook failed."""
     assert done.code != 0, done.out
-    found = re.findall(r'"?msg"?: "?(.*?)"?$', done.out, re.MULTILINE)
-    return " ".join(found)
+    texts = re.findall(r'"?msg"?: "?(.*?)"?$', done.out, re.MULTILINE)
+    return " ".join(texts)
 
 
 # -- what a run costs -------------------------------------------------------
@@ -156,15 +156,15 @@ def test_controller_with_an_empty_cache_builds_nothing(cluster, torque, node2, t
     assert done.code == 0 and "would build" not in done.out, done.out
     assert [done.changed(name) for name in ("head",) + NODES] == [0, 0, 0]
     key = node2.ask("readlink " + LINK)
-    look = "cd /opt/torque/%s && find . -printf '%%P %%m %%U %%G %%s %%l\\n' | sort | sha256sum" % key
-    before = node2.ask(look)
+    command = "cd /opt/torque/%s && find . -printf '%%P %%m %%U %%G %%s %%l\\n' | sort | sha256sum" % key
+    before = node2.ask(command)
     node2.ask("mv /opt/torque/%s /opt/torque/away" % key)
     (tmp_path / "artifacts").mkdir()
     (tmp_path / "artifacts" / ("torque-%s.tar.gz.sha256" % key)).write_text("0" * 64)  # of the one that is gone
     try:
         done = cluster.playbook("site", **cache)
         assert done.code == 0 and "building TORQUE" not in done.out, done.out
-        assert node2.ask(look) == before
+        assert node2.ask(command) == before
         assert (tmp_path / "artifacts" / ("torque-%s.tar.gz" % key)).is_file()
     finally:
         node2.ask("cd /opt/torque && if [ -e {0} ]; then rm -r away; else mv away {0}; fi".format(key))
@@ -196,9 +196,9 @@ def test_plan_of_nodes_that_are_ready(cluster, tmp_path):
 def test_plan_names_what_is_missing_and_changes_nothing(cluster, node1, node2, tmp_path):
     node1.ask("mv %s %s.away" % (HOOKS, HOOKS))
     node2.ask("mv /usr/sbin/criu /usr/sbin/criu.away; touch %s/torque_ckpt/extra.py" % HOOKS)
-    look = ("find /usr/lib/ckpt-torque* /etc/ckpt-torque /var/spool/torque/mom_priv/config /usr/sbin/criu* "
-            "-printf '%p %m %u %T@ %l\\n' | sort")
-    before = [node.ask(look) for node in (node1, node2)]
+    command = ("find /usr/lib/ckpt-torque* /etc/ckpt-torque /var/spool/torque/mom_priv/config /usr/sbin/criu* "
+               "-printf '%p %m %u %T@ %l\\n' | sort")
+    before = [node.ask(command) for node in (node1, node2)]
     criu = "criu is not at /usr/sbin/criu on this node; run the role criu"
     try:
         lines, written, _done = plan(cluster, tmp_path)
@@ -206,7 +206,7 @@ def test_plan_names_what_is_missing_and_changes_nothing(cluster, node1, node2, t
                          "node2: the hooks differ from the collection's (extra.py); " + criu, "needed: node1,node2"]
         assert written["needed"] == ["node1", "node2"]
         assert written["nodes"]["node2"]["why"] == ["the hooks differ from the collection's (extra.py)", criu]
-        assert [node.ask(look) for node in (node1, node2)] == before
+        assert [node.ask(command) for node in (node1, node2)] == before
     finally:
         node1.ask("mv %s.away %s" % (HOOKS, HOOKS))
         node2.ask("mv /usr/sbin/criu.away /usr/sbin/criu; rm %s/torque_ckpt/extra.py" % HOOKS)
@@ -247,14 +247,15 @@ def test_plan_for_a_kernel_that_no_engine_can_run_on(cluster, node1, tmp_path):
 
 def test_plan_sees_the_next_boot(cluster, tmp_path):
     """As blcr_info would tell it."""
-    told = {"kernel": "3.10.0-514", "findable": True, "outdated": False, "kernels_without": ["3.10.0-957", "3.10.0-123"], "cannot_load": ""}
-    lines, written, _done = plan(cluster, tmp_path, "--limit", "node1", __plan_blcr=told)
+    facts = {"kernel": "3.10.0-514", "findable": True, "outdated": False, "kernels_without": ["3.10.0-957", "3.10.0-123"],
+             "cannot_load": ""}
+    lines, written, _done = plan(cluster, tmp_path, "--limit", "node1", __plan_blcr=facts)
     assert lines == ["node1: ready; cannot after the next boot with kernel 3.10.0-957, which has no modules of BLCR", "needed: nothing"]
     assert written["nodes"]["node1"] == {"reached": True, "why": [], "restarts": False, "kernels_without": ["3.10.0-957"]}
     for changed, why in (({"findable": False}, "kernel 3.10.0-514 has no modules of BLCR"),
                          ({"outdated": True}, "the loaded modules of BLCR differ from the installed ones"),
                          ({"cannot_load": "it takes signed modules only"}, "it takes signed modules only")):
-        lines = plan(cluster, tmp_path, "--limit", "node1", __plan_blcr=dict(told, kernels_without=[], **changed))[0]
+        lines = plan(cluster, tmp_path, "--limit", "node1", __plan_blcr=dict(facts, kernels_without=[], **changed))[0]
         assert lines == ["node1: " + why, "needed: node1"]
 
 
@@ -279,13 +280,13 @@ def test_validate_passes(cluster, tmp_path):
     done, report = validate(cluster, tmp_path)
     assert done.code == 0, done.out
     assert report["levels"] == {"L1": "passed", "L2": "passed", "L3": "passed" if cluster.torque else "not run"}
-    ways = [way for way in report["results"] if way["level"] != "L1" and way["passed"] is not None]
-    assert [way["level"] for way in ways] == (["L2", "L3"] if cluster.torque else ["L2"])
-    for way in ways:
-        assert way["nodes"] == ["node1", "node2", "node1", "node2"]
-        assert way["counters"] == sorted(set(way["counters"])) and len(way["counters"]) == 5
-        assert way["exit_status"] == 7
-        assert way["output_lines"] == way["counters"][-1] + 1
+    trips = [trip for trip in report["results"] if trip["level"] != "L1" and trip["passed"] is not None]
+    assert [trip["level"] for trip in trips] == (["L2", "L3"] if cluster.torque else ["L2"])
+    for trip in trips:
+        assert trip["nodes"] == ["node1", "node2", "node1", "node2"]
+        assert trip["counters"] == sorted(set(trip["counters"])) and len(trip["counters"]) == 5
+        assert trip["exit_status"] == 7
+        assert trip["output_lines"] == trip["counters"][-1] + 1
 
 
 def test_limit_leaves_out_the_server(cluster, tmp_path):
@@ -333,8 +334,8 @@ def test_hook_that_loses_the_image(cluster, node1, tmp_path):
               "chmod 755 checkpoint" % (HOOKS, HOOKS))
     done, report = validate(cluster, tmp_path)
     assert done.code != 0
-    found = moves(report)
-    assert re.fullmatch(r"node1: continue: the checkpoint hook exited 0 but there is no image %s/\S+\.CK/ckpt\.\S+" % STORE, found["cause"])
+    trip = moves(report)
+    assert re.fullmatch(r"node1: continue: the checkpoint hook exited 0 but there is no image %s/\S+\.CK/ckpt\.\S+" % STORE, trip["cause"])
     assert cluster.playbook("site", "--limit", "node1").changed("node1") == 1
 
 
@@ -548,12 +549,12 @@ def test_job_of_a_user_whose_uid_differs(cluster, job, node1, node2):
     started_job.hold()
     node2.ask("usermod -u 1600 alice")
     try:
-        said = started_job.restart(node2)
+        done = started_job.restart(node2)
     finally:
         node2.ask("usermod -u 1500 alice")
-    assert said.code == 66, said.err
+    assert done.code == 66, done.err
     assert ("Permission denied; it belongs to uid 1500, and the job's user has uid 1600 on this node; give the user one uid on all nodes"
-            in said.err), said.err
+            in done.err), done.err
     started_job.move(node2)
 
 

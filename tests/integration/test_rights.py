@@ -39,10 +39,10 @@ def attack(node, *arguments):
     node.ask("rm -f /tmp/rights/said; setsid --fork setpriv --reuid alice --regid alice --init-groups "
              "python3 /tmp/rights/owner.py %s < /dev/null > /tmp/rights/said 2>&1; "
              "for i in $(seq 100); do grep -q waiting /tmp/rights/said && break; sleep 0.05; done" % " ".join(arguments))
-    said = {}
-    yield said
+    answer = {}
+    yield answer
     node.ask("touch /tmp/rights/over; for i in $(seq 100); do grep -q } /tmp/rights/said && break; sleep 0.05; done; rm /tmp/rights/over")
-    said.update(json.loads(node.ask("tail -n 1 /tmp/rights/said")))
+    answer.update(json.loads(node.ask("tail -n 1 /tmp/rights/said")))
 
 
 def capabilities(node):
@@ -63,9 +63,9 @@ def test_core_images_that_the_owner_puts_into_a_draft(attackers, job, node1, sig
     running = job(node1)
     assert running.checkpoint(0).code == 0
     before = running.images_digest()
-    with attack(node1, "put", running.directory, "%s/%s" % (running.directory, running.name())) as said:
+    with attack(node1, "put", running.directory, "%s/%s" % (running.directory, running.name())) as answer:
         done = running.checkpoint(signal_number)
-    assert said["stopped"] and said["wrote"]
+    assert answer["stopped"] and answer["wrote"]
     assert done.code == 77
     assert done.err.startswith("somebody else than the engine and the hooks put core-")
     assert done.err.endswith(".img into the image while it was made; the job runs on\n")
@@ -78,9 +78,9 @@ def test_core_images_that_the_owner_replaces_in_a_draft(attackers, job, node1, n
     """The seal is on what CRIU wrote, so such an image is damaged; an older one is not."""
     running = job(node1, LARGE)
     assert running.checkpoint(0).code == 0
-    with attack(node1, "replace", running.directory) as said:
+    with attack(node1, "replace", running.directory) as answer:
         assert running.checkpoint(0).code == 0
-    assert said["stopped"] and said["wrote"]
+    assert answer["stopped"] and answer["wrote"]
     shown = "%s/%s" % (running.directory, running.name())
     verdicts = node1.run("torque-ckpt verify %s" % running.id).out.splitlines()
     assert len([line for line in verdicts if "is damaged: core-" in line]) == 1 and len(verdicts) == 2, verdicts
@@ -93,13 +93,13 @@ def test_core_images_that_the_owner_replaces_in_a_draft(attackers, job, node1, n
 def test_no_process_of_the_owners_leads_into_the_private_place(attackers, job, node1, node2):
     """Neither while an image is made and compressed nor while it is restored."""
     moved = job(node1, LARGE)
-    with configured(node1, compression="gzip", compression_level=1), attack(node1, "watch", "/tmp/rights/over") as here:
+    with configured(node1, compression="gzip", compression_level=1), attack(node1, "watch", "/tmp/rights/over") as first:
         assert moved.checkpoint(0).code == 0
         moved.hold()
-    with attack(node2, "watch", "/tmp/rights/over") as there:
+    with attack(node2, "watch", "/tmp/rights/over") as second:
         moved.move(node2)
-    for said in (here, there):
-        assert said["looked"] > 10 and said["closed"] >= 2 and said["found"] == [], said
+    for answer in (first, second):
+        assert answer["looked"] > 10 and answer["closed"] >= 2 and answer["paths"] == [], answer
 
 
 def test_node_without_room_for_what_the_engine_writes(job, node1):
@@ -121,14 +121,14 @@ def test_sealed_image_that_gives_rights(attackers, job, node1, node2):
     held = job(node1)
     held.hold()
     shown = "%s/%s" % (held.directory, held.name())
-    node1.ask("cp -a {0} {1}/genuine && python3 /tmp/rights/owner.py seal {0}".format(shown, held.place))
+    node1.ask("cp -a {0} {1}/genuine && python3 /tmp/rights/owner.py seal {0}".format(shown, held.work))
     assert node1.ask("torque-ckpt verify %s" % held.id).splitlines()[0].endswith("whole, and made by root's hooks of this site")
     done = held.restart(node2)
     assert done.code == 65
     assert done.err.startswith("image %s is damaged: it would give a process more than alice has (core-" % shown)
     assert done.err.endswith(".img has inheritable capabilities 0x10000000000); take an older image\n")
     assert node2.run("pgrep -u alice").out == ""
-    node1.ask("rm -rf {0} && mv {1}/genuine {0}".format(shown, held.place))
+    node1.ask("rm -rf {0} && mv {1}/genuine {0}".format(shown, held.work))
     held.move(node2)
     assert capabilities(node2) == NONE
 

@@ -95,7 +95,7 @@ def test_empty_output_survives_a_move(qsub):
     job.release("node2")
     job.sign("go")
     assert job.wait("C")["exit_status"] == "7"
-    assert job.head.ask("stat -c %%s %s/out %s/err" % (job.place, job.place)).split() == ["0", "0"]
+    assert job.head.ask("stat -c %%s %s/out %s/err" % (job.work, job.work)).split() == ["0", "0"]
 
 
 KEPT = "job.sh.o%s"
@@ -197,10 +197,10 @@ class Trip:
         """Return what it says in the end, which must be that all is well."""
         text = self.process.communicate()[0]
         assert self.process.returncode == 0, text
-        found = json.JSONDecoder().raw_decode(text[text.index("{"):])[0]
-        assert (found["passed"], found["cause"], found["exit_status"]) == (True, "", 7), found
-        assert self.head.run("ls -d %s/%s.CK" % (STORE, found["job_id"])).out == ""
-        return found
+        result = json.JSONDecoder().raw_decode(text[text.index("{"):])[0]
+        assert (result["passed"], result["cause"], result["exit_status"]) == (True, "", 7), result
+        assert self.head.run("ls -d %s/%s.CK" % (STORE, result["job_id"])).out == ""
+        return result
 
 
 @pytest.fixture
@@ -215,10 +215,10 @@ def periodic(request, cluster):
     if not cluster.torque or all(item.function is not test_periodic_images for item in request.session.items):
         yield None
         return
-    found = Trip(cluster, case="periodic")
-    yield found
-    if found.process.returncode is None:  # nobody has asked for its answer
-        found.process.communicate()
+    trip = Trip(cluster, case="periodic")
+    yield trip
+    if trip.process.returncode is None:  # nobody has asked for its answer
+        trip.process.communicate()
 
 
 def steps(answer):
@@ -276,8 +276,8 @@ def test_validate_goes_through_the_cases_it_is_told(cluster, tmp_path):
     done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_cases=["move", "failed_restart"],
                             validate_path=["node1", "node2"])
     assert done.code == 0, done.out
-    found = [result for result in json.loads((tmp_path / "validation.json").read_text())["results"] if result["level"] == "L3"]
-    assert [(result["case"], result["passed"], len(result["comments"])) for result in found] == [
+    results = [result for result in json.loads((tmp_path / "validation.json").read_text())["results"] if result["level"] == "L3"]
+    assert [(result["case"], result["passed"], len(result["comments"])) for result in results] == [
         ("move", True, 1), ("failed_restart", True, 2)]
     for case in ("move", "failed_restart"):
         assert "Submit a job, hold it, release it elsewhere (%s)" % case in done.out
@@ -296,8 +296,8 @@ def test_hold_that_fails_leaves_the_job_running(qsub, cluster, node1):
         job.comment("no room")
     finally:
         node1.ask("mv %s/checkpoint.away %s/checkpoint" % (HOOKS, HOOKS))
-    found = job.wait("R")
-    assert found["Hold_Types"] == "n"
+    facts = job.wait("R")
+    assert facts["Hold_Types"] == "n"
     job.finish()
 
 
@@ -373,8 +373,8 @@ def test_hold_that_fails_while_the_server_is_away(qsub, cluster, node1):
     finally:
         node1.ask("mv %s/checkpoint.away %s/checkpoint" % (HOOKS, HOOKS))
     job.comment("no room")
-    found = job.until(lambda facts: facts["Hold_Types"] == "n", "kept its hold")
-    assert found["job_state"] == "R"
+    facts = job.until(lambda facts: facts["Hold_Types"] == "n", "kept its hold")
+    assert facts["job_state"] == "R"
     job.finish()
 
 
@@ -404,14 +404,14 @@ def test_restart_without_an_image_holds_the_job_and_keeps_its_output(qsub):
     job = qsub.counts()
     time.sleep(5)
     used = seconds(job.hold()["resources_used.walltime"])
-    output = job.head.run("cat %s/out" % job.place).out  # none until the job's end where pbs_mom keeps a held job's output
+    output = job.head.run("cat %s/out" % job.work).out  # none until the job's end where pbs_mom keeps a held job's output
     directory = os.path.dirname(job.image())
     job.head.ask("mv {0} {0}.away".format(directory))
     job.send("node2")
-    found = job.comment("Permanent failure of the restart: ")
-    assert "No such file or directory" in found["comment"], found["comment"]
+    facts = job.comment("Permanent failure of the restart: ")
+    assert "No such file or directory" in facts["comment"], facts["comment"]
     assert job.wait("H")["Hold_Types"] == "u"
-    assert job.head.run("cat %s/out" % job.place).out == output
+    assert job.head.run("cat %s/out" % job.work).out == output
     job.head.ask("mv {0}.away {0}".format(directory))
     job.user("touch -d '2 days ago' {0}/*; chmod 700 {0}".format(directory))
     job.release("node2")
@@ -466,9 +466,9 @@ def test_hold_that_comes_before_the_job_is_back(qsub, node2):
 
 @pytest.mark.parametrize("name", sorted(proofs.ATTACKS))
 def test_attack_does_nothing_and_says_why(qsub, name):
-    succeeded, said = proofs.attack(qsub, name)
-    assert not succeeded, said
-    assert proofs.ATTACKS[name].reason in said
+    succeeded, text = proofs.attack(qsub, name)
+    assert not succeeded, text
+    assert proofs.ATTACKS[name].reason in text
 
 
 # -- a job exists once ---------------------------------------------------------------
@@ -477,8 +477,8 @@ def test_job_that_was_started_again_elsewhere(qsub, node1, node2):
     """node1's pbs_mom does not answer and its job runs on: the checkpoint that pbs_mom would make writes and removes nothing."""
     job = qsub.counts()
     job.user("%s/qchkpt %s" % (BIN, job.id))
-    found = job.until(lambda found: "checkpoint_name" in found, "got no image")
-    name, session, directory = found["checkpoint_name"], job.session("node1"), "%s/%s.CK" % (STORE, job.id)
+    facts = job.until(lambda facts: "checkpoint_name" in facts, "got no image")
+    name, session, directory = facts["checkpoint_name"], job.session("node1"), "%s/%s.CK" % (STORE, job.id)
     node1.ask("systemctl stop pbs_mom")
     job.root("qmgr -c 'set server scheduling = false'")
     try:
@@ -486,7 +486,7 @@ def test_job_that_was_started_again_elsewhere(qsub, node1, node2):
         job.wait("Q", 90)
         job.root("qalter -l nodes=node2 " + job.id)
         job.root("qrun -H node2 " + job.id)
-        job.until(lambda found: found["job_state"] == "R" and node2.run("pgrep -u alice").code == 0, "does not run on node2")
+        job.until(lambda facts: facts["job_state"] == "R" and node2.run("pgrep -u alice").code == 0, "does not run on node2")
         assert node1.run("pgrep -u alice").code == 0
         before = node2.ask("cd %s; find . -type f -exec sha256sum {} + | sort" % directory)
         done = node1.hook("checkpoint", session, job.id, "alice", "alice", directory, name + "9", 0, 1)
@@ -530,9 +530,9 @@ def test_jobs_outlive_a_restart_of_pbs_mom(qsub, cluster, node1):
 def test_server_stops_while_a_job_runs(qsub, cluster):
     """At SIGTERM it waits for the job's end, and systemd kills it after a minute."""
     head, job = cluster.nodes["head"], qsub.counts()
-    said = head.ask("systemctl stop pbs_server; systemctl show -p Result --value pbs_server")
+    result = head.ask("systemctl stop pbs_server; systemctl show -p Result --value pbs_server")
     head.ask("systemctl start pbs_server pbs_sched")
-    assert said == "success"
+    assert result == "success"
     job.finish()
 
 
@@ -562,8 +562,8 @@ def test_queue_with_a_directory_for_each_user(cluster, named, alices):
              "%s/qmgr -c \"$it\"; done" % (named, BIN))
     job_id = head.ask("cd /tmp && runuser -u alice -- sh -c 'echo true | %s/qsub -h -q own -c enabled'" % BIN)
     try:
-        found = head.ask("%s/qstat -f %s" % (BIN, job_id)).replace("\n\t", "")
-        assert re.search("checkpoint_dir = (.*)", found).group(1) == alices
+        attributes = head.ask("%s/qstat -f %s" % (BIN, job_id)).replace("\n\t", "")
+        assert re.search("checkpoint_dir = (.*)", attributes).group(1) == alices
     finally:
         head.ask("{0}/qdel {1}; {0}/qdel -p {1} > /dev/null 2>&1; {0}/qmgr -c 'delete queue own'".format(BIN, job_id))
 
@@ -609,11 +609,11 @@ class Looked:
         """Wait until the node has this state and says this, or nothing if there is no message; return its attributes."""
         deadline = time.time() + 60
         while True:
-            found = self.shown()
-            said = re.search(r",message=(.*?) ?,[a-z]+=", found.get("status", ""))
-            if found["state"] == state and (said and said.group(1)) == message:
-                return found
-            assert time.time() < deadline, found
+            attributes = self.shown()
+            match = re.search(r",message=(.*?) ?,[a-z]+=", attributes.get("status", ""))
+            if attributes["state"] == state and (match and match.group(1)) == message:
+                return attributes
+            assert time.time() < deadline, attributes
             time.sleep(0.2)
 
     def take_away(self):
@@ -628,12 +628,12 @@ def looked(cluster):
     done = cluster.playbook("site", "--limit", "node1", torque_mom_health_check_interval="1",
                             torque_mom_directives={"status_update_time": 5})
     assert done.code == 0, done.out
-    found = Looked(cluster)
-    found.wait("free")
-    yield found
-    found.node.run("mv %s.away %s; systemctl start pbs_mom" % (CRIU, CRIU))
+    looked = Looked(cluster)
+    looked.wait("free")
+    yield looked
+    looked.node.run("mv %s.away %s; systemctl start pbs_mom" % (CRIU, CRIU))
     assert cluster.playbook("site", "--limit", "node1").code == 0
-    found.wait("free")
+    looked.wait("free")
 
 
 def test_job_waits_while_the_engine_is_missing_from_the_start_of_pbs_mom_on(qsub, looked):
@@ -702,7 +702,7 @@ def test_script_of_the_sites_own_takes_the_place_of_ours(cluster, node1):
 
 # -- ports --------------------------------------------------------------------------
 
-LISTEN = "import socket, time; found = socket.create_server((str(), %d)); time.sleep(600)"
+LISTEN = "import socket, time; server = socket.create_server((str(), %d)); time.sleep(600)"
 
 
 @pytest.mark.parametrize("name, service, port", [("node1", "pbs_mom", 15003), ("head", "pbs_server", 15001), ("head", "pbs_sched", 15004)])
@@ -777,17 +777,17 @@ def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub, cluster):
             done = job.head.run("runuser -u alice -- %s/qhold %s%s" % (BIN, extra, quoted(job.id)))
             if cluster.is_older_than(6, 1, 1):
                 assert "its jobs that run are held one by one, each by its own id; its others are held" in done.err
-                each(lambda found: (found["job_state"], found["Hold_Types"]) == ("R", "n"), "was marked")
+                each(lambda facts: (facts["job_state"], facts["Hold_Types"]) == ("R", "n"), "was marked")
                 job.user("%s/qhold %s" % (BIN, " ".join(map(quoted, parts))))
             else:
                 assert done.code == 0, done.err
-            each(lambda found: found["job_state"] == "H" and found.get("checkpoint_name"), "was not held with an image")
+            each(lambda facts: facts["job_state"] == "H" and facts.get("checkpoint_name"), "was not held with an image")
             job.user("%s/qrls %s" % (BIN, quoted(job.id)))
-            each(lambda found: found["job_state"] == "R", "did not run again")
+            each(lambda facts: facts["job_state"] == "R", "did not run again")
             if cluster.is_older_than(4):
                 time.sleep(5)  # a hold that comes before the restart hook has begun does nothing
         job.sign("go")
-        each(lambda found: found.get("job_state", "C") == "C" and found.get("exit_status") == "5", "did not end by itself")
+        each(lambda facts: facts.get("job_state", "C") == "C" and facts.get("exit_status") == "5", "did not end by itself")
     finally:
         job.head.run("rm -rf %s/%s[*" % (STORE, job.id.split("[")[0]))
 
@@ -801,8 +801,8 @@ def test_hold_of_a_job_that_its_node_does_not_have_fails_at_once(qsub, cluster, 
     session = job.session("node1")
     qsub.purge(job)
     node1.ask("pkill -KILL -s %s" % session)  # nobody else ends it now
-    said = "qhold: Request invalid for state of job MSG=MOM rejected hold request: 15018 " + job.id
-    assert done.err.strip() == ("" if cluster.is_older_than(5) else said)
+    message = "qhold: Request invalid for state of job MSG=MOM rejected hold request: 15018 " + job.id
+    assert done.err.strip() == ("" if cluster.is_older_than(5) else message)
     assert time.time() - started < 60
 
 
@@ -828,7 +828,7 @@ def test_job_directory_on_the_server_is_removed_with_the_rights_of_its_owner(qsu
     assert job.head.ask("stat -c %U " + directory) == "alice"
     job.user("python3 -c %s %s" % (quoted(DEEP), directory))
     job.head.ask("mkdir {0}/roots; touch {0}/roots/kept".format(directory))
-    kept = job.head.ask("%s/qmgr -c 'print server' | sed -n 's/.* keep_completed = //p'" % BIN)
+    keep_completed = job.head.ask("%s/qmgr -c 'print server' | sed -n 's/.* keep_completed = //p'" % BIN)
     job.root("qmgr -c 'set server keep_completed = 0'")
     try:
         job.root("qdel " + job.id)
@@ -840,7 +840,7 @@ def test_job_directory_on_the_server_is_removed_with_the_rights_of_its_owner(qsu
         assert left == [".", "./roots", "./roots/kept"]
         assert storms.processes(cluster) == before
     finally:
-        job.root("qmgr -c 'set server keep_completed = %s'" % kept)
+        job.root("qmgr -c 'set server keep_completed = %s'" % keep_completed)
         job.head.run("rm -rf " + directory)
 
 

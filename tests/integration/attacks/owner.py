@@ -33,7 +33,7 @@ def text(value):
 
 def changed(data, path):
     """Return a message in which the sets of capabilities, beneath the fields of path, have one more."""
-    made, position, words = b"", 0, {}
+    message, position, words = b"", 0, {}
     while position < len(data):
         start = position
         key, position = number(data, position)
@@ -43,16 +43,16 @@ def changed(data, path):
             words[field] = words.get(field, 0) + 1
             if not path and field in CAPABILITIES and words[field] == 1 + CHECKPOINT_RESTORE // 32:
                 value |= 1 << CHECKPOINT_RESTORE % 32
-            made += text(key) + text(value)
+            message += text(key) + text(value)
         elif key & 7 == 2:
             length, position = number(data, position)
             value, position = data[position:position + length], position + length
             value = changed(value, path[1:]) if path and key >> 3 == path[0] else value
-            made += text(key) + text(len(value)) + value
+            message += text(key) + text(len(value)) + value
         else:
             position += {1: 8, 5: 4}[key & 7]
-            made += data[start:position]
-    return made
+            message += data[start:position]
+    return message
 
 
 def add_rights(data):
@@ -78,16 +78,16 @@ def owner(pid):
 
 def parts():
     """The processes of checkpoint hooks that are this user's."""
-    found = []
+    pids = []
     for entry in os.listdir("/proc"):
         try:
             if entry.isdigit() and owner(entry) == os.getuid():
                 with open("/proc/%s/cmdline" % entry, "rb") as stream:
                     if any(word.endswith(b"/checkpoint") for word in stream.read().split(b"\0")):
-                        found.append(int(entry))
+                        pids.append(int(entry))
         except OSError:
             pass
-    return found
+    return pids
 
 
 def size(path):
@@ -101,9 +101,9 @@ def draft(directory, pattern, least):
     """Wait for files of that many bytes at least in a draft; return their paths."""
     late = time.time() + 60
     while time.time() < late:
-        found = [path for path in glob.glob(os.path.join(directory, ".ckpt*", pattern)) if size(path) >= least]
-        if found:
-            return found
+        paths = [path for path in glob.glob(os.path.join(directory, ".ckpt*", pattern)) if size(path) >= least]
+        if paths:
+            return paths
     raise SystemExit("there was no draft")
 
 
@@ -126,54 +126,54 @@ def content(path):
 
 
 def put_images(directory, image):
-    def work(found):
+    def work(drafts):
         ready = glob.glob(os.path.join(image, "core-*.img"))
         for path in ready:
-            put(os.path.join(os.path.dirname(found[0]), os.path.basename(path)), add_rights(content(path)))
+            put(os.path.join(os.path.dirname(drafts[0]), os.path.basename(path)), add_rights(content(path)))
         return len(ready)
     stopped(directory, "pages-1.img", work)
 
 
 def replace_images(directory):
-    def work(found):
-        for path in found:
+    def work(drafts):
+        for path in drafts:
             put(path, add_rights(content(path)))
-        return len(found)
+        return len(drafts)
     stopped(directory, "core-*.img", work, least=13)  # a header and something
 
 
 def ways(pid):
     """Yield what leads from a process to files and directories."""
-    place = "/proc/%s/" % pid
-    yield place + "cwd"
-    for name in os.listdir(place + "fd"):
-        yield place + "fd/" + name
+    process = "/proc/%s/" % pid
+    yield process + "cwd"
+    for name in os.listdir(process + "fd"):
+        yield process + "fd/" + name
 
 
 def watch(stop):
     print("waiting", flush=True)
-    looked, closed, found = 0, set(), set()
+    looked, closed, paths = 0, set(), set()
     while not os.path.exists(stop):
         looked += 1
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
-                for way in ways(pid):
-                    if "/private" in os.readlink(way):
-                        found.add(os.readlink(way))
+                for link in ways(pid):
+                    if "/private" in os.readlink(link):
+                        paths.add(os.readlink(link))
             except PermissionError:
                 closed.update([pid] if owner(pid) == os.getuid() else [])
             except OSError:
                 pass
-    print(json.dumps({"looked": looked, "closed": len(closed), "found": sorted(found)}), flush=True)
+    print(json.dumps({"looked": looked, "closed": len(closed), "paths": sorted(paths)}), flush=True)
 
 
 def seal_image(image):
     sys.path.insert(0, "/usr/lib/ckpt-torque")
     from torque_ckpt.image import manifest, seal
     with open(os.path.join(image, "manifest.json")) as stream:
-        found = json.load(stream)
+        described = json.load(stream)
     directory = os.open(image, os.O_RDONLY)
-    for entry in found["files"]:
+    for entry in described["files"]:
         if entry["name"].startswith("core-"):
             path = os.path.join(image, entry["name"])
             with open(path, "r+b") as stream:
@@ -182,7 +182,7 @@ def seal_image(image):
                 stream.write(data)
             entry["size"], entry["sha256_tree"] = manifest.hash_named_file(directory, entry["name"])
     with open(os.path.join(image, "manifest.json"), "w") as stream:
-        json.dump(seal.add_seal(seal.load_keys("/etc/ckpt-torque/manifest.key"), found), stream)
+        json.dump(seal.add_seal(seal.load_keys("/etc/ckpt-torque/manifest.key"), described), stream)
 
 
 if __name__ == "__main__":

@@ -31,14 +31,14 @@ def guest():
     keep = os.environ.get("CKPT_TORQUE_KEEP")
     if not keep:
         hosts("down", GROUP, program=GUESTS)
-    found = Cluster(GROUP, GUESTS)
-    found.node = found.nodes["head"] = found.nodes["node1"]  # server and node in one; jobs.py submits at the head
-    found.settings = {"blcr_source": os.environ["BLCR_SOURCE"], "blcr_kernel_tree": TREE}
-    if found.torque:
+    guest = Cluster(GROUP, GUESTS)
+    guest.node = guest.nodes["head"] = guest.nodes["node1"]  # server and node in one; jobs.py submits at the head
+    guest.settings = {"blcr_source": os.environ["BLCR_SOURCE"], "blcr_kernel_tree": TREE}
+    if guest.torque:
         build_torque()
-    done = found.playbook("site", **found.settings)
+    done = guest.playbook("site", **guest.settings)
     assert done.code == 0, done.out
-    yield found
+    yield guest
     if not keep:
         hosts("down", GROUP, program=GUESTS)
 
@@ -54,10 +54,10 @@ def steps(guest):
 @pytest.fixture
 def held(steps):
     """A job that is held (the module's answer, dict); .image is where its image is."""
-    found = steps(["run", "hold"])
-    assert found["passed"], found["cause"]
-    found["image"] = os.path.join(found["state"]["directory"], found["state"]["name"])
-    return found
+    result = steps(["run", "hold"])
+    assert result["passed"], result["cause"]
+    result["image"] = os.path.join(result["state"]["directory"], result["state"]["name"])
+    return result
 
 
 def reboot(guest):
@@ -88,9 +88,9 @@ def test_process_ids_start_at_random(guest):
 def test_levels_1_and_2(guest, tmp_path):
     done = guest.playbook("validate", validate_directory=str(tmp_path), validate_path=["node1"] * 4, torque_enabled=False, **guest.settings)
     assert done.code == 0, done.out
-    found = {trip["level"]: trip for trip in json.loads((tmp_path / "validation.json").read_text())["results"]}
-    assert found.pop("L3")["passed"] is None  # test_level_3
-    assert [(level, trip["passed"], trip["engine"]["name"]) for level, trip in sorted(found.items())] == [
+    levels = {trip["level"]: trip for trip in json.loads((tmp_path / "validation.json").read_text())["results"]}
+    assert levels.pop("L3")["passed"] is None  # test_level_3
+    assert [(level, trip["passed"], trip["engine"]["name"]) for level, trip in sorted(levels.items())] == [
         ("L1", True, "blcr"), ("L2", True, "blcr")]
 
 
@@ -99,10 +99,10 @@ def test_level_3(guest, case):
     """Jobs submitted with qsub."""
     if not guest.torque:
         pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
-    found = answer(guest.module("node1", "job_roundtrip", path=["node1"] * 3, case=case, user="alice", work_path=STORE + "/alice",
-                                timeout=SECONDS))
-    assert found["passed"], found["cause"]
-    assert (found["engine"]["name"], found["exit_status"]) == ("blcr", 7)
+    result = answer(guest.module("node1", "job_roundtrip", path=["node1"] * 3, case=case, user="alice", work_path=STORE + "/alice",
+                                 timeout=SECONDS))
+    assert result["passed"], result["cause"]
+    assert (result["engine"]["name"], result["exit_status"]) == ("blcr", 7)
 
 
 def test_job_of_a_machine_that_crashes(guest):
@@ -124,12 +124,12 @@ def test_job_of_a_machine_that_crashes(guest):
 def test_job_goes_on_in_the_next_boot(guest, steps, held):
     """And the modules are loaded there."""
     reboot(guest)
-    found = steps(["restart", "continue", "hold"], held["state"])
-    assert found["passed"], found["cause"]
-    found = steps(["restart", "finish"], found["state"])
-    assert found["passed"], found["cause"]
-    assert found["exit_status"] == 7
-    assert found["counters"] == sorted(set(found["counters"])) and len(found["counters"]) == 4
+    result = steps(["restart", "continue", "hold"], held["state"])
+    assert result["passed"], result["cause"]
+    result = steps(["restart", "finish"], result["state"])
+    assert result["passed"], result["cause"]
+    assert result["exit_status"] == 7
+    assert result["counters"] == sorted(set(result["counters"])) and len(result["counters"]) == 4
 
 
 def test_compressed_image(guest, steps):
@@ -137,13 +137,13 @@ def test_compressed_image(guest, steps):
     done = guest.playbook("site", checkpoint_hooks_compression="gzip", **guest.settings)
     assert done.code == 0, done.out
     try:
-        found = steps(["run", "continue", "hold"])
-        assert found["passed"], found["cause"]
-        image = json.loads(guest.node.ask("cat %s/%s/manifest.json" % (found["state"]["directory"], found["state"]["name"])))
+        result = steps(["run", "continue", "hold"])
+        assert result["passed"], result["cause"]
+        image = json.loads(guest.node.ask("cat %s/%s/manifest.json" % (result["state"]["directory"], result["state"]["name"])))
         assert "context.gz" in [entry["name"] for entry in image["files"]]
-        assert (found["compression"], image["bytes"] < image["plain_bytes"]) == ("gzip", True)
-        found = steps(["restart", "finish"], found["state"])
-        assert (found["passed"], found.get("exit_status")) == (True, 7), found["cause"]
+        assert (result["compression"], image["bytes"] < image["plain_bytes"]) == ("gzip", True)
+        result = steps(["restart", "finish"], result["state"])
+        assert (result["passed"], result.get("exit_status")) == (True, 7), result["cause"]
     finally:
         done = guest.playbook("site", **guest.settings)
     assert done.code == 0, done.out
@@ -159,9 +159,9 @@ def test_compressed_image(guest, steps):
 def test_image_that_was_harmed(guest, steps, held, harm, why):
     """BLCR itself would restart the second silently, and of the first run the job on after it has failed."""
     guest.node.ask(harm.format(held["image"]))
-    found = steps(["restart", "finish"], held["state"])
-    assert not found["passed"]
-    assert re.search(r"status 65: .*image \S+ is damaged: " + why, found["cause"]), found["cause"]
+    result = steps(["restart", "finish"], held["state"])
+    assert not result["passed"]
+    assert re.search(r"status 65: .*image \S+ is damaged: " + why, result["cause"]), result["cause"]
 
 
 def test_process_id_in_use(guest, steps, held):
@@ -169,9 +169,9 @@ def test_process_id_in_use(guest, steps, held):
     root = json.loads(guest.node.ask("cat %s/manifest.json" % held["image"]))["root"]
     guest.node.ask("for try in 1 2 3 4 5 6 7 8 9; do echo %d > /proc/sys/kernel/ns_last_pid; setsid sleep 600 > /dev/null 2>&1 & "
                    "[ $! = %d ] && exit 0; kill $!; done; exit 1" % (root - 1, root))
-    found = steps(["restart", "finish"], held["state"])
+    result = steps(["restart", "finish"], held["state"])
     guest.node.ask("kill %d" % root)
-    assert "status 75: " in found["cause"] and "process id %d of the image is in use on this node (by 'sleep')" % root in found["cause"]
+    assert "status 75: " in result["cause"] and "process id %d of the image is in use on this node (by 'sleep')" % root in result["cause"]
 
 
 def test_library_that_was_replaced(guest, steps, held):
@@ -179,17 +179,17 @@ def test_library_that_was_replaced(guest, steps, held):
     library = guest.node.ask("ls /lib/x86_64-linux-gnu/libpthread-*.so")
     guest.node.ask("cp --preserve {0} /root/kept && cp {0} /root/other && printf x >> /root/other && mv /root/other {0}".format(library))
     try:
-        found = steps(["restart", "finish"], held["state"])
+        result = steps(["restart", "finish"], held["state"])
     finally:
         guest.node.ask("mv /root/kept %s" % library)
-    assert "status 77: " in found["cause"] and "%s, which the job has mapped, is not on this node as it was" % library in found["cause"]
+    assert "status 77: " in result["cause"] and "%s, which the job has mapped, is not on this node as it was" % library in result["cause"]
 
 
 def test_modules_that_are_not_loaded(guest, steps):
     guest.node.ask("rmmod blcr blcr_imports")
     try:
-        found = steps(["run", "hold"])
-        assert "BLCR's kernel modules are not loaded on this node" in found["cause"], found["cause"]
+        result = steps(["run", "hold"])
+        assert "BLCR's kernel modules are not loaded on this node" in result["cause"], result["cause"]
     finally:
         done = guest.playbook("site", **guest.settings)
     assert (done.code, done.changed("node1")) == (0, 1), done.out
@@ -199,5 +199,5 @@ def test_modules_that_are_not_loaded(guest, steps):
 def test_faults(guest, case, count, seen):
     """As with CRIU in the fault suite: the job runs on, and no image is lost."""
     with installed(guest.node, "e2fsprogs"):
-        found = lost_nothing(guest.node, case, limit=SECONDS, ballast=8, count=count)["seen"]
-    assert set(seen) <= set(found), found
+        counts = lost_nothing(guest.node, case, limit=SECONDS, ballast=8, count=count)["seen"]
+    assert set(seen) <= set(counts), counts

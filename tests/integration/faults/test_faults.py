@@ -15,9 +15,9 @@ FULL = os.environ.get("CKPT_TORQUE_FAULTS") == "full"
 @pytest.fixture(scope="module")
 def node(cluster):
     """A node with the suite's programs."""
-    found = cluster.nodes["node1"]
-    with harm.installed(found, "python3-fusepy strace faketime btrfs-progs e2fsprogs"):
-        yield found
+    host = cluster.nodes["node1"]
+    with harm.installed(host, "python3-fusepy strace faketime btrfs-progs e2fsprogs"):
+        yield host
 
 
 def test_killed_at_any_instant(node):

@@ -9,11 +9,11 @@ with open("/proc/net/unix", "rb", 0) as names:
     end = time.time() + %d
     while time.time() < end:
         names.seek(0)
-        found = re.search(rb"@(/crtools-pr-\S+)", names.read(1 << 20))
-        if found:
+        name = re.search(rb"@(/crtools-pr-\S+)", names.read(1 << 20))
+        if name:
             taken = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:
-                taken.connect(b"\0" + found.group(1))
+                taken.connect(b"\0" + name.group(1))
             except OSError:
                 continue
             print("connected", flush=True)
@@ -83,7 +83,7 @@ KILL_LATE = r"""
 # As root, in the place of what kills a hook: the restart hook, once the engine has brought the job back, before root's record is written.
 import os, signal, time
 def named(name):
-    found = {}
+    parents = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open("/proc/%%s/stat" %% pid) as stream:
@@ -91,8 +91,8 @@ def named(name):
         except OSError:
             continue
         if "(%%s)" %% name in text:
-            found[int(pid)] = int(text.rpartition(")")[2].split()[1])
-    return found
+            parents[int(pid)] = int(text.rpartition(")")[2].split()[1])
+    return parents
 late = time.time() + %d
 moms = named("pbs_mom")
 while not named("criu") and time.time() < late:

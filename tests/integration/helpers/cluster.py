@@ -67,10 +67,10 @@ class Cluster:
     def __init__(self, group=GROUP, program="hosts.py"):
         hosts("up", group, program=program)
         self.inventory = hosts("inventory", group, program=program)
-        found = json.loads(pathlib.Path(self.inventory).read_text())["all"]
-        self.torque = found["vars"]["torque_enabled"]
-        self.version = found["vars"].get("torque_version", "")
-        self.nodes = {name: Node(name, found["vars"], entry) for name, entry in found["hosts"].items()}
+        all_hosts = json.loads(pathlib.Path(self.inventory).read_text())["all"]
+        self.torque = all_hosts["vars"]["torque_enabled"]
+        self.version = all_hosts["vars"].get("torque_version", "")
+        self.nodes = {name: Node(name, all_hosts["vars"], entry) for name, entry in all_hosts["hosts"].items()}
 
     def is_older_than(self, *version):
         """Whether the cluster's TORQUE is older than this version (ints)."""
@@ -117,24 +117,25 @@ class Job:
     def __init__(self, node, number):
         self.node = node
         self.id = "%d.head" % number
-        self.place = "%s/alice/%s" % (STORE, self.id)
+        self.work = "%s/alice/%s" % (STORE, self.id)
         self.directory = "%s/%s.CK" % (STORE, self.id)
         self.session = None
         self.images = 0
 
     def start(self, script="python3 job.py; exit $?", variables=""):
         self.node.ask("install -d -o alice %s && cd %s && cat > job.py <<'X'\n%s\nX\ncat > job.sh <<'X'\n#!/bin/bash\n%s\nX\n"
-                      "chmod 755 job.sh; touch out err; chown alice out err" % (self.place, self.place, JOB, script))
+                      "chmod 755 job.sh; touch out err; chown alice out err" % (self.work, self.work, JOB, script))
         self.session = int(self.node.ask(
-            "rm -f {told}; cd {place}; PBS_JOBID={job} {variables} setsid --fork setpriv --reuid alice --regid alice --init-groups sh -c "
-            "'echo $$ > {told}; exec {hooks}/run /bin/bash ./job.sh' < /dev/null > out 2> err; "
-            "for _ in $(seq 100); do [ -s {told} ] && break; sleep 0.05; done; cat {told}"
-            .format(told="/tmp/%s.pid" % self.id, place=self.place, job=self.id, variables=variables, hooks=HOOKS)))
+            "rm -f {pid_file}; cd {work}; "
+            "PBS_JOBID={job} {variables} setsid --fork setpriv --reuid alice --regid alice --init-groups sh -c "
+            "'echo $$ > {pid_file}; exec {hooks}/run /bin/bash ./job.sh' < /dev/null > out 2> err; "
+            "for _ in $(seq 100); do [ -s {pid_file} ] && break; sleep 0.05; done; cat {pid_file}"
+            .format(pid_file="/tmp/%s.pid" % self.id, work=self.work, job=self.id, variables=variables, hooks=HOOKS)))
         self.progress()
         return self
 
     def counter(self):
-        return int(self.node.ask("grep -v USR1 %s/out | tail -n 1 | grep . || echo 0" % self.place))
+        return int(self.node.ask("grep -v USR1 %s/out | tail -n 1 | grep . || echo 0" % self.work))
 
     def progress(self):
         """Wait until the job has counted on."""
@@ -147,7 +148,7 @@ class Job:
 
     def complaints(self):
         """What the job and its restart hook said on stderr."""
-        return self.node.run("cat %s/err /tmp/%s.err" % (self.place, self.id)).out
+        return self.node.run("cat %s/err /tmp/%s.err" % (self.work, self.id)).out
 
     def name(self):
         return "ckpt.%s.%d" % (self.id, self.images)
@@ -184,38 +185,38 @@ class Job:
 
     def generations(self):
         """The generations (dict by name) of the images, and None for whatever else is in the job's directory, but for its incarnation."""
-        found = self.node.ask("cd %s && for name in $(ls -A -I '.incarnation.*'); do "
-                              "echo $name $(grep -s '\"generation\"' $name/manifest.json); done" % self.directory)
-        return {line.split()[0]: int(line.split()[-1].strip(",")) if " " in line else None for line in found.splitlines()}
+        listing = self.node.ask("cd %s && for name in $(ls -A -I '.incarnation.*'); do "
+                                "echo $name $(grep -s '\"generation\"' $name/manifest.json); done" % self.directory)
+        return {line.split()[0]: int(line.split()[-1].strip(",")) if " " in line else None for line in listing.splitlines()}
 
     def images_digest(self):
         """What is in the job's directory, by content."""
         return self.node.ask("cd %s && find . -type f -exec sha256sum {} + | sort" % self.directory)
 
     def lines(self):
-        return self.node.ask("cat %s/out" % self.place).splitlines()
+        return self.node.ask("cat %s/out" % self.work).splitlines()
 
     def clean(self, nodes):
         for node in nodes:
             node.run("pkill -KILL -u alice,bob; rm -f /tmp/%s.*" % self.id)
-        self.node.run("rm -rf %s %s" % (self.place, self.directory))
+        self.node.run("rm -rf %s %s" % (self.work, self.directory))
 
     def end(self):
         """Let the moved job end by itself; return its exit status."""
-        self.node.ask("touch %s/stop" % self.place)
-        told = "/tmp/%s.exit" % self.id
-        return int(self.node.ask("for i in $(seq 600); do [ -s {0} ] && break; sleep 0.1; done; cat {0}".format(told)))
+        self.node.ask("touch %s/stop" % self.work)
+        status_file = "/tmp/%s.exit" % self.id
+        return int(self.node.ask("for i in $(seq 600); do [ -s {0} ] && break; sleep 0.1; done; cat {0}".format(status_file)))
 
 
 @contextlib.contextmanager
 def configured(node, **settings):
     """Have other settings in the hooks' configuration of a node."""
-    kept = node.ask("kept=$(mktemp) && cat %s > $kept && echo $kept" % CONFIG)
-    node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(dict(json.loads(node.ask("cat " + kept)), **settings))))
+    copy = node.ask("copy=$(mktemp) && cat %s > $copy && echo $copy" % CONFIG)
+    node.ask("cat > %s <<'X'\n%s\nX" % (CONFIG, json.dumps(dict(json.loads(node.ask("cat " + copy)), **settings))))
     try:
         yield
     finally:
-        node.ask("cat {0} > {1} && rm {0}".format(kept, CONFIG))
+        node.ask("cat {0} > {1} && rm {0}".format(copy, CONFIG))
 
 
 def begin(running, signal):

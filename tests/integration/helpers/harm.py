@@ -32,7 +32,7 @@ def installed(node, packages):
 
 
 def lost_nothing(node, case, limit=30, **parameters):
-    """Run a case; return what it found.
+    """Run a case; return its result (dict).
 
     :param limit: how long something may take that should happen at once (seconds)
     """
@@ -40,12 +40,12 @@ def lost_nothing(node, case, limit=30, **parameters):
     done = subprocess.run(node.command + [script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           universal_newlines=True, timeout=4 * 3600, check=False)
     assert done.returncode == 0, done.stderr or done.stdout
-    found = json.loads(done.stdout.splitlines()[-1])
-    strays = [path for path in found["outside"] if not path.startswith(QUIET)]
-    for what, count in zip(COUNTED, (found["cases"], len(found["lost"]), len(strays))):
+    result = json.loads(done.stdout.splitlines()[-1])
+    strays = [path for path in result["outside"] if not path.startswith(QUIET)]
+    for what, count in zip(COUNTED, (result["cases"], len(result["lost"]), len(strays))):
         FAULTS[what] = FAULTS.get(what, 0) + count
-    print(case, found["cases"], found["seen"])
-    assert not found["lost"], found["lost"]
+    print(case, result["cases"], result["seen"])
+    assert not result["lost"], result["lost"]
     assert not strays, strays
-    assert found["cases"] > 0
-    return found
+    assert result["cases"] > 0
+    return result

@@ -17,8 +17,8 @@ def quoted(text):
 
 def await_nodes(head):
     """Wait until pbs_server answers and has heard of all nodes: what is submitted before, pbs_sched may look at again ten minutes later."""
-    head.ask("for _ in $(seq 300); do said=$(%s/pbsnodes -a 2> /dev/null) && "
-             "! echo \"$said\" | grep -Eq '^ +state = .*(down|offline|unknown)' && exit 0; sleep 0.2; done; "
+    head.ask("for _ in $(seq 300); do nodes=$(%s/pbsnodes -a 2> /dev/null) && "
+             "! echo \"$nodes\" | grep -Eq '^ +state = .*(down|offline|unknown)' && exit 0; sleep 0.2; done; "
              "echo some nodes do not come up >&2; exit 1" % BIN)
 
 
@@ -27,13 +27,13 @@ class Qjob:
 
     def __init__(self, cluster):
         self.head, self.nodes = cluster.nodes["head"], cluster.nodes
-        self.place = "%s/alice/test%d" % (STORE, next(NUMBERS))
+        self.work = "%s/alice/test%d" % (STORE, next(NUMBERS))
         self.id = None
 
     def submit(self, script, *options, output=True):
-        self.head.ask("install -d -o alice %s && cat > %s/job.sh <<'X'\n%s\nX" % (self.place, self.place, script))
-        where = ["-o", self.place + "/out", "-e", self.place + "/err"] if output else []
-        self.id = self.user("cd %s && %s/qsub %s job.sh" % (self.place, BIN, " ".join(["-l nodes=node1"] + where + list(options))))
+        self.head.ask("install -d -o alice %s && cat > %s/job.sh <<'X'\n%s\nX" % (self.work, self.work, script))
+        where = ["-o", self.work + "/out", "-e", self.work + "/err"] if output else []
+        self.id = self.user("cd %s && %s/qsub %s job.sh" % (self.work, BIN, " ".join(["-l nodes=node1"] + where + list(options))))
 
     def user(self, script):
         return self.head.ask("runuser -u alice -- sh -c %s" % quoted(script))
@@ -50,27 +50,27 @@ class Qjob:
         """Wait until reached(attributes) is true; return the attributes."""
         deadline = time.monotonic() + seconds
         while True:
-            found = self.facts()
-            if reached(found):
-                return found
+            facts = self.facts()
+            if reached(facts):
+                return facts
             assert time.monotonic() < deadline, "job %s: %s within %d seconds; its state is %s, its comment: %s" % (
-                self.id, what, seconds, found.get("job_state", "unknown"), found.get("comment", "none"))
+                self.id, what, seconds, facts.get("job_state", "unknown"), facts.get("comment", "none"))
             time.sleep(0.2)
 
     def wait(self, states, seconds=60):
         """Wait for one of the states; return the attributes."""
-        return self.until(lambda found: found.get("job_state", "C") in states, "did not come to state %s" % states, seconds)
+        return self.until(lambda facts: facts.get("job_state", "C") in states, "did not come to state %s" % states, seconds)
 
     def comment(self, words, seconds=60):
         """Wait until the job's comment has these words; return the attributes."""
-        return self.until(lambda found: words in found.get("comment", ""), "did not get \"%s\" into its comment" % words, seconds)
+        return self.until(lambda facts: words in facts.get("comment", ""), "did not get \"%s\" into its comment" % words, seconds)
 
     def reach(self, sign, seconds=60):
         """Wait until the job has left this file in its directory."""
-        self.until(lambda found: self.head.run("test -e %s/%s" % (self.place, sign)).code == 0, "never came to " + sign, seconds)
+        self.until(lambda _facts: self.head.run("test -e %s/%s" % (self.work, sign)).code == 0, "never came to " + sign, seconds)
 
     def sign(self, name):
-        self.user("touch %s/%s" % (self.place, name))
+        self.user("touch %s/%s" % (self.work, name))
 
     def hold(self):
         self.user("%s/qhold %s" % (BIN, self.id))
@@ -84,19 +84,19 @@ class Qjob:
     def release(self, node):
         """Release the job to a node and see it start there."""
         self.send(node)
-        found = self.wait("R")
-        assert found["exec_host"].startswith(node + "/"), found
+        facts = self.wait("R")
+        assert facts["exec_host"].startswith(node + "/"), facts
 
     def checkpoint(self, seconds=60):
         """Have an image made while the job runs on; return its name."""
         self.user("%s/qchkpt %s" % (BIN, self.id))
-        return self.until(lambda found: "checkpoint_name" in found, "got no image", seconds)["checkpoint_name"]
+        return self.until(lambda facts: "checkpoint_name" in facts, "got no image", seconds)["checkpoint_name"]
 
     def continued(self, node, name, seconds=90):
         """See that the job runs on a node, restarted from an image after its node had crashed."""
-        found = self.until(lambda found: found["job_state"] == "R" and found.get("exit_status") == "-5" or found["job_state"] == "C",
+        facts = self.until(lambda facts: facts["job_state"] == "R" and facts.get("exit_status") == "-5" or facts["job_state"] == "C",
                            "was not restarted", seconds)
-        assert (found["job_state"], found["exec_host"].split("/")[0], found["checkpoint_name"]) == ("R", node, name), found
+        assert (facts["job_state"], facts["exec_host"].split("/")[0], facts["checkpoint_name"]) == ("R", node, name), facts
         log = "journalctl -t ckpt-torque -o cat --no-pager | grep 'hook=restart.* job=%s .*outcome=restarted'" % self.id
         self.nodes[node].ask("for _ in $(seq 100); do %s && exit; sleep 0.1; done; exit 1" % log)
 
@@ -106,11 +106,11 @@ class Qjob:
 
     def image(self):
         """The path of the image that the server names."""
-        found = self.facts()
-        return "%s/%s/%s" % (STORE, self.id + ".CK", found["checkpoint_name"])
+        facts = self.facts()
+        return "%s/%s/%s" % (STORE, self.id + ".CK", facts["checkpoint_name"])
 
     def text(self, name):
-        return self.head.ask("cat %s/%s" % (self.place, name))
+        return self.head.ask("cat %s/%s" % (self.work, name))
 
     def counted(self):
         """How far a job that COUNTS has come by its output, in which no number may be missing or twice."""
@@ -131,7 +131,7 @@ class Qjob:
             while self.facts().get("job_state", "C") != "C" and time.monotonic() < deadline:
                 self.head.run("%s/qdel %s" % (BIN, self.id))  # one that reaches a job while it is queued again does nothing
                 time.sleep(0.5)
-        self.head.run("rm -rf %s %s/%s.CK" % (self.place, STORE, self.id))
+        self.head.run("rm -rf %s %s/%s.CK" % (self.work, STORE, self.id))
 
 
 class Jobs:
@@ -142,11 +142,11 @@ class Jobs:
 
     def __init__(self, cluster, elsewhere="node2"):
         self.cluster, self.elsewhere = cluster, elsewhere
-        self.made = []
+        self.submitted = []
 
     def __call__(self, script, *options, output=True):
         job = Qjob(self.cluster)
-        self.made.append(job)
+        self.submitted.append(job)
         job.submit(script, *options, output=output)
         return job
 
@@ -165,15 +165,15 @@ class Jobs:
 
     def purge(self, job):
         """Remove a job on node1 that TORQUE itself cannot end."""
-        self.made.remove(job)
+        self.submitted.remove(job)
         job.root("qdel -p " + job.id)
         self.cluster.nodes["node1"].ask("systemctl stop pbs_mom; rm -rf /var/spool/torque/mom_priv/jobs/*; systemctl start pbs_mom")
-        job.head.run("rm -rf %s %s/%s.CK" % (job.place, STORE, job.id))
+        job.head.run("rm -rf %s %s/%s.CK" % (job.work, STORE, job.id))
 
     def __enter__(self):
         await_nodes(self.cluster.nodes["head"])
         return self
 
     def __exit__(self, *error):
-        for job in self.made:
+        for job in self.submitted:
             job.clean()

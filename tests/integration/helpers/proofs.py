@@ -7,7 +7,7 @@ from collections import namedtuple
 from cluster import STORE
 from jobs import BIN, COUNTS
 
-Outcome = namedtuple("Outcome", "succeeded said")
+Outcome = namedtuple("Outcome", "succeeded text")
 """Whether the attack did what its author wants (bool), and what was seen (str)."""
 
 VICTIM = "/etc/ckpt-victim"
@@ -30,7 +30,7 @@ def ran_as_root(jobs, proof, qsub="-c enabled", qalter=None):
     job.reach("up")
     before = job.facts().get("comment")
     job.user("%s/qhold %s" % (BIN, job.id))
-    found = job.until(lambda facts: facts["job_state"] == "H" or facts.get("comment") != before, "the hold did not end")
+    facts = job.until(lambda facts: facts["job_state"] == "H" or facts.get("comment") != before, "the hold did not end")
     written = node.run("stat -c %%U %s && cat %s" % (proof, proof))
     if written.code == 0:
         node.ask("rm " + proof)
@@ -38,7 +38,7 @@ def ran_as_root(jobs, proof, qsub="-c enabled", qalter=None):
         return Outcome(owner == "root" and "uid=0(root)" in text, "%s's file: %s" % (owner, text.strip()))
     job.wait("R")
     job.finish()
-    return Outcome(False, found["comment"])
+    return Outcome(False, facts["comment"])
 
 
 def path_is_cut(jobs, length):
@@ -55,10 +55,10 @@ def path_is_cut(jobs, length):
         job.reach("up")
         before = job.facts().get("comment")
         job.user("%s/qhold %s" % (BIN, job.id))
-        found = job.until(lambda facts: facts["job_state"] == "H" or facts.get("comment") != before, "the hold did not end")
-        arrived = found.get("checkpoint_dir", "")
+        facts = job.until(lambda facts: facts["job_state"] == "H" or facts.get("comment") != before, "the hold did not end")
+        arrived = facts.get("checkpoint_dir", "")
         if head.run("ls %s/%s.CK/ckpt.*/manifest.json" % (path, job.id)).code:
-            return Outcome(True, "%d of %d characters are left: %s" % (len(arrived), len(path), found.get("comment", "no comment")))
+            return Outcome(True, "%d of %d characters are left: %s" % (len(arrived), len(path), facts.get("comment", "no comment")))
         job.wait("H")  # its comment comes first
         job.release(jobs.elsewhere)
         job.finish()
@@ -79,12 +79,12 @@ def link_gives_away(jobs):
     owner = node.ask("stat -c '%%U %%a' %s; rm %s" % (VICTIM, VICTIM))
     if owner != "root 600":
         return Outcome(True, "root's file now is %s's" % owner.split()[0])
-    said = job.facts()["comment"]
+    comment = job.facts()["comment"]
     job.user("rm {0} && mv {0}.away {0}".format(image))
     job.wait("H", 150)  # without the patch restart-status the hooks try again each minute
     job.release(jobs.elsewhere)
     job.finish()
-    return Outcome(False, said)
+    return Outcome(False, comment)
 
 
 Attack = namedtuple("Attack", "play arguments reason since")
@@ -125,13 +125,13 @@ def damaged_image(jobs):
     job.head.ask("cp -p {0} /tmp/pages && "
                  "dd if=/dev/zero of={0} bs=4096 count=1 conv=notrunc 2> /dev/null".format(pages))
     job.send(jobs.elsewhere)
-    said = job.comment("Permanent failure of the restart: ")["comment"]
+    comment = job.comment("Permanent failure of the restart: ")["comment"]
     job.wait("H")
-    assert "is damaged" in said, said
+    assert "is damaged" in comment, comment
     job.head.ask("cat /tmp/pages > " + pages)  # in place: the hooks may have given the image a second name
     job.release(jobs.elsewhere)
     job.finish()
-    return said
+    return comment
 
 
 def taken_pid(jobs):
@@ -145,11 +145,11 @@ def taken_pid(jobs):
     job.send(jobs.elsewhere)
     search = "journalctl -q -t ckpt-torque | grep -F 'job=%s ' | grep -o 'process id %s of the image is in use.*'" % (job.id, pid)
     job.until(lambda facts: node.run(search).code == 0, "was not restarted")  # a scheduler soon writes over the comment
-    said = node.ask(search).splitlines()[0]
+    line = node.ask(search).splitlines()[0]
     node.ask("kill " + taker)
     job.wait("R")
     job.finish()
-    return said
+    return line
 
 
 TAKE_PID = """python3 - <<'X'

@@ -13,11 +13,11 @@ MANAGED = BIN + "/qmgr -c 'print server' | grep -v next_job_number; " + BIN + "/
 
 REST = """\
 for n in $(seq 300); do
-    said=$(%s/pbsnodes -a)
-    [ $(echo "$said" | grep -c "state = free$") = 2 ] && ! echo "$said" | grep -q " jobs = " && exit
+    nodes=$(%s/pbsnodes -a)
+    [ $(echo "$nodes" | grep -c "state = free$") = 2 ] && ! echo "$nodes" | grep -q " jobs = " && exit
     sleep 0.2
 done
-echo "$said" >&2
+echo "$nodes" >&2
 exit 1
 """ % BIN
 
@@ -37,4 +37,4 @@ def refusal(done, sentence):
     """A role must have said exactly this (str, or a compiled pattern) and failed."""
     assert done.code != 0, done.out
     pattern = re.compile(re.escape(sentence)) if isinstance(sentence, str) else sentence
-    assert any(pattern.fullmatch(said) for said in sentences(done)), done.out
+    assert any(pattern.fullmatch(text) for text in sentences(done)), done.out

@@ -9,7 +9,7 @@ def answer(done):
 
 
 class Trip:
-    """One job's way. Calls are trip(node's name, names of steps, state); they return the module's answer (dict).
+    """One job from node to node. Calls are trip(node's name, names of steps, state); they return the module's answer (dict).
 
     :param options: further options of hook_roundtrip
     """
@@ -18,12 +18,12 @@ class Trip:
         self.cluster, self.options, self.last, self.node = cluster, options, {}, None
 
     def __call__(self, node, steps, state=()):
-        found = answer(self.cluster.module(node, "hook_roundtrip", steps=steps, state=dict(state), user="alice", **self.options))
-        self.last.update(found["state"])
+        result = answer(self.cluster.module(node, "hook_roundtrip", steps=steps, state=dict(state), user="alice", **self.options))
+        self.last.update(result["state"])
         self.node = node
-        return found
+        return result
 
     def clean(self):
-        """Remove what a way that did not come to its end has left."""
+        """Remove what a job that did not come to its end has left."""
         if self.last:
             self.cluster.module(self.node, "hook_roundtrip", steps=["abandon"], state=self.last, user="alice", **self.options)

@@ -27,9 +27,9 @@ def server(cluster):
 
 @pytest.fixture
 def trip(cluster):
-    found = Trip(cluster, store_path=STORE, images_path=OWN, timeout=120)
-    yield found
-    found.clean()
+    trip = Trip(cluster, store_path=STORE, images_path=OWN, timeout=120)
+    yield trip
+    trip.clean()
 
 
 def store_info(cluster, node, **options):
@@ -50,26 +50,26 @@ class OwnJob(Job):
 
     def __init__(self, node, number, memory=""):
         super().__init__(node, number)
-        self.place = "%s/%s" % (OWN, self.id)
+        self.work = "%s/%s" % (OWN, self.id)
         self.directory = "%s/%s.CK" % (OWN, self.id)
         self.program = holding(memory) if memory else JOB
 
     def start(self, script="exec python3 job.py", variables=""):
-        told = "/tmp/%s.pid" % self.id
+        pid_file = "/tmp/%s.pid" % self.id
         self.node.ask(as_alice("mkdir %s && cd %s && cat > job.py <<'X'\n%s\nX\nprintf '#!/bin/bash\\n%s\\n' > job.sh && chmod 755 job.sh"
-                               % (self.place, self.place, self.program, script)))
+                               % (self.work, self.work, self.program, script)))
         self.session = int(self.node.ask(
-            "rm -f {told}; cd /; setsid --fork {alice} < /dev/null > /dev/null 2>&1; "
-            "for _ in $(seq 200); do [ -s {told} ] && break; sleep 0.1; done; cat {told}".format(told=told, alice=as_alice(
+            "rm -f {pid_file}; cd /; setsid --fork {alice} < /dev/null > /dev/null 2>&1; "
+            "for _ in $(seq 200); do [ -s {pid_file} ] && break; sleep 0.1; done; cat {pid_file}".format(pid_file=pid_file, alice=as_alice(
                 "cd %s; echo $$ > %s; PBS_JOBID=%s exec /usr/lib/ckpt-torque/run /bin/bash ./job.sh > out 2> err"
-                % (self.place, told, self.id)))))
+                % (self.work, pid_file, self.id)))))
         self.progress()
         return self
 
     def end(self):
-        self.node.ask(as_alice("touch %s/stop" % self.place))
-        told = "/tmp/%s.exit" % self.id
-        return int(self.node.ask("for i in $(seq 600); do [ -s {0} ] && break; sleep 0.1; done; cat {0}".format(told)))
+        self.node.ask(as_alice("touch %s/stop" % self.work))
+        status_file = "/tmp/%s.exit" % self.id
+        return int(self.node.ask("for i in $(seq 600); do [ -s {0} ] && break; sleep 0.1; done; cat {0}".format(status_file)))
 
     def published(self):
         """Names of what is in the job's directory of images, beside its incarnation."""
@@ -79,19 +79,19 @@ class OwnJob(Job):
     def clean(self, nodes):
         for node in nodes:
             node.run("pkill -KILL -u alice; rm -f /tmp/%s.*" % self.id)
-        self.node.run(as_alice("rm -rf %s %s" % (self.place, self.directory)))
+        self.node.run(as_alice("rm -rf %s %s" % (self.work, self.directory)))
 
 
 @pytest.fixture
 def job(cluster):
     """Return a function that starts an OwnJob."""
-    made = []
+    jobs = []
 
     def make(node, memory=""):
-        made.append(OwnJob(node, 2000 + len(made), memory))
-        return made[-1].start()
+        jobs.append(OwnJob(node, 2000 + len(jobs), memory))
+        return jobs[-1].start()
     yield make
-    for entry in made:
+    for entry in jobs:
         entry.clean([cluster.nodes["node1"], cluster.nodes["node2"]])
 
 
@@ -108,14 +108,14 @@ def start_hold(job):
 def draft(job, server):
     """Wait until the image is being written, and is of some size."""
     for _attempt in range(600):
-        found = server.run("du -sk %s/alice/%s.CK/.ckpt*" % (EXPORT, job.id)).out.split()
-        if found and int(found[0]) > 20 << 10:
+        usage = server.run("du -sk %s/alice/%s.CK/.ckpt*" % (EXPORT, job.id)).out.split()
+        if usage and int(usage[0]) > 20 << 10:
             return
         time.sleep(0.1)
     raise AssertionError("no image is being written: %s" % job.node.run("cat /tmp/%s.said" % job.id).out)
 
 
-def said(job, seconds=100):
+def hook_result(job, seconds=100):
     """Wait until the hook has ended; return what it said and its exit status."""
     for _attempt in range(seconds // 10):
         text = job.node.ask("for i in $(seq 100); do grep -qs ^status {0} && break; sleep 0.1; done; cat {0}".format(
@@ -130,21 +130,21 @@ def said(job, seconds=100):
 
 def test_store(cluster):
     for node in ("node1", "node2", "head"):
-        found = store_info(cluster, node)
-        assert (found["faults"], found["id"]) == ([], "default")
-        assert (found["mount"]["type"], found["mount"]["source"], found["mount"]["point"]) == ("nfs4", "nfs:" + EXPORT, STORE)
-        assert {"hard", "nosuid", "nodev", "vers=4.2"} <= set(found["mount"]["options"])
-        assert found["root"] == {"refusal": "Permission denied", "squashed": True}
-        assert found["user"]["uid"] == found["uid"] == 1500
+        info = store_info(cluster, node)
+        assert (info["faults"], info["id"]) == ([], "default")
+        assert (info["mount"]["type"], info["mount"]["source"], info["mount"]["point"]) == ("nfs4", "nfs:" + EXPORT, STORE)
+        assert {"hard", "nosuid", "nodev", "vers=4.2"} <= set(info["mount"]["options"])
+        assert info["root"] == {"refusal": "Permission denied", "squashed": True}
+        assert info["user"]["uid"] == info["uid"] == 1500
 
 
 @pytest.mark.parametrize("node", ["node1", "node2"])
 def test_apparmor_is_active(cluster, node):
     """The whole of this scenario runs with it, and with the profiles that Debian has loaded."""
-    said = cluster.nodes[node].ask("cat /sys/module/apparmor/parameters/enabled; wc -l < /sys/kernel/security/apparmor/profiles; "
-                                   "cat /proc/1/attr/apparmor/current").split()
-    assert (said[0], said[2]) == ("Y", "unconfined")
-    assert int(said[1]) > 10
+    lines = cluster.nodes[node].ask("cat /sys/module/apparmor/parameters/enabled; wc -l < /sys/kernel/security/apparmor/profiles; "
+                                    "cat /proc/1/attr/apparmor/current").split()
+    assert (lines[0], lines[2]) == ("Y", "unconfined")
+    assert int(lines[1]) > 10
 
 
 def test_token_shows_that_nodes_have_the_same_storage(cluster):
@@ -216,7 +216,7 @@ def test_server_that_is_stopped_in_the_midst_of_a_checkpoint(cluster, server, jo
         assert "status" not in held.node.ask("cat /tmp/%s.said" % held.id)
     finally:
         server.ask("systemctl start nfs-server")
-    assert said(held) == ("", 0)
+    assert hook_result(held) == ("", 0)
     assert held.published() == [name]
     held.move(cluster.nodes["node2"])
     assert held.end() == 5
@@ -234,7 +234,7 @@ def test_export_that_runs_full_in_the_midst_of_a_checkpoint(cluster, server, job
     draft(held, server)
     server.ask("dd if=/dev/zero of=/srv/ckpt/filler bs=1M status=none || true")
     try:
-        words, status = said(held)
+        words, status = hook_result(held)
         assert status not in (0, 124), words
         print(words)
         assert "No space left on device" in words or "the job runs on" in words
@@ -243,7 +243,7 @@ def test_export_that_runs_full_in_the_midst_of_a_checkpoint(cluster, server, job
     finally:
         server.ask("rm -f /srv/ckpt/filler")
     start_hold(held)
-    assert said(held) == ("", 0)
+    assert hook_result(held) == ("", 0)
     held.move(cluster.nodes["node2"])
     assert held.end() == 5
     assert_counted(held)
@@ -254,7 +254,7 @@ def test_quota_that_is_too_small(cluster, server, job):
     try:
         held = job(cluster.nodes["node1"], LARGE)
         start_hold(held)
-        words, status = said(held)
+        words, status = hook_result(held)
         print(words, status)
         assert status != 0
         assert "uota" in words and "the job runs on" in words
@@ -265,8 +265,8 @@ def test_quota_that_is_too_small(cluster, server, job):
 
 
 def test_quota_that_the_role_has_set(cluster):
-    found = answer(cluster.module("nfs", "store_info", path=EXPORT, user="bob"))
-    assert (found["quota"]["bytes_limit"], found["quota"]["files_limit"]) == (2 << 30, None), found["quota"]
+    info = answer(cluster.module("nfs", "store_info", path=EXPORT, user="bob"))
+    assert (info["quota"]["bytes_limit"], info["quota"]["files_limit"]) == (2 << 30, None), info["quota"]
 
 
 # Other ways to mount and to export
@@ -290,13 +290,13 @@ def mounted(cluster, server):
 def test_other_ways_to_mount_and_export(cluster, trip, mounted, version, squash):
     """A job goes from node to node."""
     mounted("vers=" + version, squash)
-    found = store_info(cluster, "node1")
-    assert "vers=" + version in found["mount"]["options"]
-    assert (found["faults"], found["root"]["squashed"]) == ([], squash == "root_squash")
-    found = trip("node1", ["run", "continue", "hold"])
-    assert found["passed"], found["cause"]
-    found = trip("node2", ["restart", "finish"], found["state"])
-    assert (found["passed"], found.get("exit_status")) == (True, 7), found["cause"]
+    info = store_info(cluster, "node1")
+    assert "vers=" + version in info["mount"]["options"]
+    assert (info["faults"], info["root"]["squashed"]) == ([], squash == "root_squash")
+    result = trip("node1", ["run", "continue", "hold"])
+    assert result["passed"], result["cause"]
+    result = trip("node2", ["restart", "finish"], result["state"])
+    assert (result["passed"], result.get("exit_status")) == (True, 7), result["cause"]
 
 
 # Last: what all of this has left

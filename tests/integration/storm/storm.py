@@ -52,14 +52,14 @@ class Job:
     def wait(self, state, node=""):
         deadline = time.time() + PATIENCE
         while True:
-            found = self.facts()
-            at = found.get("job_state", "C")
-            if at == state and found.get("exec_host", "").startswith(node):
-                return found
+            facts = self.facts()
+            at = facts.get("job_state", "C")
+            if at == state and facts.get("exec_host", "").startswith(node):
+                return facts
             if time.time() > deadline or at == "C":
                 raise Lost("job %s is %s on %s, not %s on %s: exit status %s, %s" % (
-                    self.id, at, found.get("exec_host", "no node"), state, node or "any", found.get("exit_status", "none"),
-                    found.get("comment", "no comment")))
+                    self.id, at, facts.get("exec_host", "no node"), state, node or "any", facts.get("exit_status", "none"),
+                    facts.get("comment", "no comment")))
             time.sleep(0.1)
 
     def hold(self):
@@ -69,15 +69,15 @@ class Job:
             _status, text = run(BIN + "qhold", self.id, user="alice")
             asked = time.time()
             while time.time() < asked + 15:
-                found = self.facts()
-                if found.get("job_state", "C") in "HC":
+                facts = self.facts()
+                if facts.get("job_state", "C") in "HC":
                     return self.wait("H")
-                if found.get("Hold_Types") == "n":
+                if facts.get("Hold_Types") == "n":
                     break
                 time.sleep(0.1)
             if time.time() > deadline:
-                raise Lost("job %s cannot be held: %s; it is %s, %s" % (self.id, text, found.get("job_state"),
-                                                                        found.get("comment", "no comment")))
+                raise Lost("job %s cannot be held: %s; it is %s, %s" % (self.id, text, facts.get("job_state"),
+                                                                        facts.get("comment", "no comment")))
             time.sleep(0.3)
 
     def move(self, node, count):
@@ -104,8 +104,8 @@ class Job:
         deadline = time.time() + PATIENCE
         while self.facts().get("job_state", "C") != "C":
             if time.time() > deadline:
-                found = self.facts()
-                raise Lost("job %s does not end: it is %s, %s" % (self.id, found.get("job_state"), found.get("comment", "no comment")))
+                facts = self.facts()
+                raise Lost("job %s does not end: it is %s, %s" % (self.id, facts.get("job_state"), facts.get("comment", "no comment")))
             time.sleep(0.2)
         status = self.facts().get("exit_status")
         if status != "5":
@@ -131,8 +131,8 @@ def storm(job, nodes, moves, count, wrong):
 
 def main(moves, jobs, first, second, directory):
     count, wrong, nodes = collections.Counter(), [], [first, second]
-    made = [Job("%s/%d" % (directory, number), nodes[number % 2]) for number in range(int(jobs))]
-    threads = [threading.Thread(target=storm, args=(job, nodes, -(-int(moves) // len(made)), count, wrong)) for job in made]
+    all_jobs = [Job("%s/%d" % (directory, number), nodes[number % 2]) for number in range(int(jobs))]
+    threads = [threading.Thread(target=storm, args=(job, nodes, -(-int(moves) // len(all_jobs)), count, wrong)) for job in all_jobs]
     started = time.time()
     for thread in threads:
         thread.start()

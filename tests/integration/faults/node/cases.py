@@ -14,8 +14,7 @@ import sys
 import threading
 import time
 
-import lab
-from lab import Lab, Lost, fake_mom, hook_processes, wait_until, workload
+from lab import LIMIT, PLACE, USER, Lab, Lost, content, fake_mom, hook_processes, main, wait_until, workload
 
 
 def _put(path, text):
@@ -34,20 +33,20 @@ class Tally:
     """Counts cases and what was lost."""
 
     def __init__(self):
-        self.found = {"cases": 0, "lost": [], "seen": {}}
+        self.result = {"cases": 0, "lost": [], "seen": {}}
 
     def case(self, what, work):
         """Count one case; what it loses is noted, with what was done (str). Returns whether nothing was."""
-        self.found["cases"] += 1
+        self.result["cases"] += 1
         try:
             work()
         except (Lost, fake_mom.MomError) as error:
-            self.found["lost"].append("%s: %s" % (what, error))
+            self.result["lost"].append("%s: %s" % (what, error))
             return False
         return True
 
     def saw(self, what):
-        self.found["seen"][what] = self.found["seen"].get(what, 0) + 1
+        self.result["seen"][what] = self.result["seen"].get(what, 0) + 1
 
 
 BALLAST = "ballast = bytes(range(256)) * (%d << 12)\n"
@@ -62,8 +61,8 @@ def _kill_soon(job, victim, delay, killed):
         number = VICTIMS.index(victim) % 3
         wait_until(lambda: len(hook_processes(job)) > number, 2, 0.001)
         time.sleep(delay)
-        found = hook_processes(job)
-        for pid in found if victim == VICTIMS[3] else found[number:number + 1]:
+        pids = hook_processes(job)
+        for pid in pids if victim == VICTIMS[3] else pids[number:number + 1]:
             try:
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
@@ -79,7 +78,7 @@ def _killed_once(tally, job, victim, number, delay):
     thread = _kill_soon(job, victim, delay, killed)
     name, failure = job.take(number)
     thread.join()
-    wait_until(lambda: not hook_processes(job), lab.LIMIT)
+    wait_until(lambda: not hook_processes(job), LIMIT)
     tally.saw("killed" if killed else "too late")
     tally.saw("image" if name in job.published() else "no image")
     if failure and not killed:
@@ -112,9 +111,9 @@ def kill(count, ballast=0):
 
     :param ballast: what the job has in memory (MiB), so that the engine has to work for a while
     """
-    place, tally = Lab("kill"), Tally()
+    lab, tally = Lab("kill"), Tally()
     program = BALLAST % ballast + workload.PROGRAM
-    job = place.job(program)
+    job = lab.job(program)
     job.keep()
     started = time.time()
     job.keep()
@@ -125,10 +124,10 @@ def kill(count, ballast=0):
         what = "kill -9 of %s after %.1f ms, signal %d" % (victim, delay * 1000, number)
         if not tally.case(what, functools.partial(_killed_once, tally, job, victim, number, delay)):
             job.kill()
-            job = place.job(program)
+            job = lab.job(program)
             job.keep()
-    place.close()
-    return tally.found
+    lab.close()
+    return tally.result
 
 
 # -- images that are not what they were ------------------------------------------
@@ -165,7 +164,7 @@ DAMAGES = {
 def _refused(job, name):
     """The restart hook must end without a process of the job, with a reason."""
     job.restart(name)
-    code = job.wait(lab.LIMIT)
+    code = job.wait(LIMIT)
     if code not in (65, 66, 77):
         raise Lost("the restart hook ended with %d: %s" % (code, job.last_words()))
     if job.processes():
@@ -180,8 +179,8 @@ def _copy(image, target):
 
 def images(kinds=None):
     """Restart from images that were cut, flipped, swapped, replayed or given away; then from the whole one."""
-    place, tally = Lab("images", restart_backoff=0), Tally()
-    job, other = place.job(), place.job()
+    lab, tally = Lab("images", restart_backoff=0), Tally()
+    job, other = lab.job(), lab.job()
     older = job.keep()
     foreign = other.keep(15)
     good = job.keep(15)
@@ -190,11 +189,11 @@ def images(kinds=None):
 
     def with_image(what, change):
         _copy(image, image + ".good")
-        kept = dict(job.kept)
+        originals = dict(job.originals)
 
         def work():
             change()
-            job.kept.pop(good, None)
+            job.originals.pop(good, None)
             _refused(job, good)
         if not tally.case(what, work):
             job.kill()
@@ -202,13 +201,13 @@ def images(kinds=None):
         if os.path.lexists(image):
             os.unlink(image)
         os.rename(image + ".good", image)
-        job.kept = kept
+        job.originals = originals
     for kind in kinds or sorted(DAMAGES):
         for name in names:
             with_image("%s: %s" % (name, kind), functools.partial(DAMAGES[kind], os.path.join(image, name)))
     for name in names:  # swapped: a file of another image of the same job
         source = os.path.join(job.directory, older, name)
-        if os.path.exists(source) and lab.content(os.path.dirname(source))[name] != lab.content(image)[name]:
+        if os.path.exists(source) and content(os.path.dirname(source))[name] != content(image)[name]:
             with_image("%s of an older image" % name, functools.partial(shutil.copy2, source, os.path.join(image, name)))
     with_image("an older image in its place", lambda: (shutil.rmtree(image), _copy(os.path.join(job.directory, older), image)))
     with_image("another job's image in its place", lambda: (shutil.rmtree(image), _copy(os.path.join(other.directory, foreign), image)))
@@ -220,8 +219,8 @@ def images(kinds=None):
     with_image("another user's image", lambda: subprocess.run(["chown", "-R", "bob:bob", image], check=True))
     tally.case("the whole image", lambda: (job.come_back(good), job.runs_on()))
     tally.case("the other job", lambda: (other.come_back(foreign), other.runs_on()))
-    place.close()
-    return tally.found
+    lab.close()
+    return tally.result
 
 
 def _write_new(path):
@@ -268,13 +267,13 @@ print(turn)
 
 def races(count):
     """Checkpoints while the owner swaps drafts, and what is in them, for links, pipes and directories of root's."""
-    place, tally = Lab("races", engine_timeout=lab.LIMIT), Tally()
-    job = place.job()
+    lab, tally = Lab("races", engine_timeout=LIMIT), Tally()
+    job = lab.job()
     job.keep()
-    own = os.path.join(place.store, "own")
+    own = os.path.join(lab.store, "own")
     _write_new(own)
     os.chown(own, job.user.uid, job.user.gid)
-    script = os.path.join(place.place, "racer.py")
+    script = os.path.join(lab.top, "racer.py")
     with open(script, "w") as stream:
         stream.write(RACER)
     for turn in range(count):
@@ -282,7 +281,7 @@ def races(count):
         what = "racer, signal %d" % number
 
         def work():
-            racer = subprocess.Popen(["setpriv", "--reuid", lab.USER, "--regid", lab.USER, "--init-groups", "python3", script,
+            racer = subprocess.Popen(["setpriv", "--reuid", USER, "--regid", USER, "--init-groups", "python3", script,
                                       job.directory, "/etc", str(time.time() + 1.0)], stdout=subprocess.PIPE)
             time.sleep(random.uniform(0.05, 0.3))
             name, failure = job.take(number)
@@ -302,17 +301,17 @@ def races(count):
                     tally.saw("image spoilt by its owner")
                     raise Restart()
                 job.come_back(name)
-            for kept in job.kept:
-                if lab.content(os.path.join(job.directory, kept)) != job.kept[kept]:
+            for older in job.originals:
+                if content(os.path.join(job.directory, older)) != job.originals[older]:
                     raise Lost("the older image changed")
         try:
             tally.case(what, work)
         except Restart:
             job.kill()
-            job = place.job()
+            job = lab.job()
             job.keep()
-    place.close()
-    return tally.found
+    lab.close()
+    return tally.result
 
 
 class Restart(Exception):
@@ -346,11 +345,11 @@ for turn in range(5):
 """,
     "holds deleted files": """
 import os, tempfile
-kept = []
+streams = []
 for directory in (os.getcwd(), "/tmp"):
     stream = tempfile.TemporaryFile(dir=directory)
     stream.write(b"x" * 100000); stream.flush()
-    kept.append(stream)
+    streams.append(stream)
 """,
     "maps a file on the store": """
 import mmap, os
@@ -385,9 +384,9 @@ os.close(0)
 
 def hard():
     """Jobs that ignore signals, fork, hold deleted files, map files: held and brought back, twice."""
-    place, tally = Lab("hard"), Tally()
+    lab, tally = Lab("hard"), Tally()
     for what, prelude in HARD.items():
-        job = place.job("import sys, os\n" + prelude + workload.PROGRAM)
+        job = lab.job("import sys, os\n" + prelude + workload.PROGRAM)
 
         def work():
             for _turn in range(2):
@@ -397,8 +396,8 @@ def hard():
                 job.runs_on()
         tally.case(what, work)
         job.kill()
-    place.close()
-    return tally.found
+    lab.close()
+    return tally.result
 
 
 # -- many at once -----------------------------------------------------------------
@@ -422,8 +421,8 @@ def _at_once(works):
 
 def many(count):
     """So many jobs are held at once, and brought back."""
-    place, tally = Lab("many"), Tally()
-    jobs = [place.job() for _number in range(count)]
+    lab, tally = Lab("many"), Tally()
+    jobs = [lab.job() for _number in range(count)]
     for job in jobs:
         job.timeout = 300
     answers = {}
@@ -440,8 +439,8 @@ def many(count):
             job.runs_on()
             job.kill()
         tally.case("job %s" % job.job_id, work)
-    place.close()
-    return tally.found
+    lab.close()
+    return tally.result
 
 
 def _hold_into(answers, job):
@@ -450,8 +449,8 @@ def _hold_into(answers, job):
 
 def twice(count):
     """Two hooks for one job at once, to go on and to hold, in all mixtures."""
-    place, tally = Lab("twice"), Tally()
-    job = place.job()
+    lab, tally = Lab("twice"), Tally()
+    job = lab.job()
     job.keep()
     for turn in range(count):
         numbers = ((0, 0), (0, 15), (15, 0), (15, 15))[turn % 4]
@@ -478,8 +477,8 @@ def twice(count):
                 job.come_back(held[-1])
             job.runs_on()
         tally.case("signals %d and %d" % numbers, work)
-    place.close()
-    return tally.found
+    lab.close()
+    return tally.result
 
 
 # -- stores that fail ---------------------------------------------------------------
@@ -498,16 +497,16 @@ class FaultyStore:
         self.control = "/run/faults/%s.json" % name
         self.order()
         with open(self.control + ".log", "w") as log:  # it must not keep open what this program was started with
-            self.server = subprocess.Popen([sys.executable, os.path.join(lab.PLACE, "faultfs.py"), self.real, self.path, self.control],
+            self.server = subprocess.Popen([sys.executable, os.path.join(PLACE, "faultfs.py"), self.real, self.path, self.control],
                                            stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        if not wait_until(lambda: os.path.ismount(self.path), lab.LIMIT):
+        if not wait_until(lambda: os.path.ismount(self.path), LIMIT):
             raise SystemExit("the failing file system does not come up")
 
     def order(self, **orders):
         """Say what is to fail from now on."""
         _put(self.control, json.dumps(orders))
 
-    def told(self):
+    def counts(self):
         """Return how many writing operations there were, and how many failed (dict)."""
         with open(self.control + ".count") as stream:
             return json.load(stream)
@@ -523,8 +522,8 @@ class FaultyStore:
 def failing(error, step=1, reading=False):
     """The store fails at its first, second, third ... writing operation, up to the last that a checkpoint makes."""
     store = FaultyStore("failing")
-    place, tally = Lab("failing", store.path, engine_timeout=lab.LIMIT), Tally()
-    job = place.job()
+    lab, tally = Lab("failing", store.path, engine_timeout=LIMIT), Tally()
+    job = lab.job()
     job.keep()
     number = getattr(errno, error)
     after = 0
@@ -535,7 +534,7 @@ def failing(error, step=1, reading=False):
         def work():
             store.order(error=number, after=after, reading=reading)
             name, failure = job.take(signal_number)
-            facts.update(store.told())
+            facts.update(store.counts())
             store.order()
             tally.saw("refused" if failure else "image")
             if failure and ("Traceback" in str(failure) or "unexpected" in str(failure)):
@@ -550,15 +549,15 @@ def failing(error, step=1, reading=False):
         if not tally.case("%s after %d operations, signal %d" % (error, after, signal_number), work):
             store.order()
             job.kill()
-            job = place.job()
+            job = lab.job()
             job.keep()
         if not facts.get("failed"):
             break
         after += step
-    tally.found["operations"] = after
-    place.close()
+    tally.result["operations"] = after
+    lab.close()
     store.close()
-    return tally.found
+    return tally.result
 
 
 @contextlib.contextmanager
@@ -592,9 +591,9 @@ def _run_out(name, store, limit, words, count, ballast=24):
     :param words: what a hook says of it that has not stopped the job yet, and one that has (two str)
     :param ballast: what the job has in memory (MiB)
     """
-    place, tally = Lab(name, store), Tally()
+    lab, tally = Lab(name, store), Tally()
     program = BALLAST % ballast + workload.PROGRAM
-    job = place.job(program)
+    job = lab.job(program)
     started = time.time()
     job.keep()
     usual = time.time() - started
@@ -606,7 +605,7 @@ def _run_out(name, store, limit, words, count, ballast=24):
             if moment.startswith("after"):
                 time.sleep(float(moment.split()[1]))
             elif moment != "before":
-                wait_until(lambda: _is_written(job), lab.LIMIT, 0.001)
+                wait_until(lambda: _is_written(job), LIMIT, 0.001)
             limit(room)
 
         def work():
@@ -627,15 +626,15 @@ def _run_out(name, store, limit, words, count, ballast=24):
                 job.come_back(name)
             job.keep()
             for older in sorted(job.published(), key=_number)[:-2]:  # the file system is small
-                job.kept.pop(older, None)
+                job.originals.pop(older, None)
                 shutil.rmtree(os.path.join(job.directory, older))
         if not tally.case("room for %d bytes more %s, signal %d" % (room, moment, number), work):
             limit(None)
             job.kill()
-            job = place.job(program)
+            job = lab.job(program)
             job.keep()
-    place.close()
-    return tally.found
+    lab.close()
+    return tally.result
 
 
 def quota(count):
@@ -648,8 +647,8 @@ def quota(count):
 
         def limit(room):
             os.sync()
-            told = subprocess.run(["btrfs", "qgroup", "show", "--raw", "--sync", path], stdout=subprocess.PIPE, check=True).stdout
-            used = next(int(line.split()[1]) for line in told.splitlines() if line.startswith(group.encode()))
+            output = subprocess.run(["btrfs", "qgroup", "show", "--raw", "--sync", path], stdout=subprocess.PIPE, check=True).stdout
+            used = next(int(line.split()[1]) for line in output.splitlines() if line.startswith(group.encode()))
             subprocess.run(["btrfs", "qgroup", "limit", "none" if room is None else str(used + room), group, path], check=True)
         return _run_out("quota", store, limit, ("does not allow that much more", "quota"), count)
 
@@ -661,18 +660,18 @@ def full(count, **options):
         os.mkdir(store)
 
         def limit(room):
-            there = os.statvfs(path)
+            status = os.statvfs(path)
             with open(filling, "wb") as stream, contextlib.suppress(OSError):  # what was written but not placed counts as free
                 if room is not None:
-                    os.posix_fallocate(stream.fileno(), 0, max(1, there.f_bavail * there.f_frsize - room))
+                    os.posix_fallocate(stream.fileno(), 0, max(1, status.f_bavail * status.f_frsize - room))
         return _run_out("full", store, limit, ("the image needs", "No space left"), count, **options)
 
 
 def hanging(seconds):
     """The store hangs while a checkpoint is made: the hook ends within its time limits, and the job runs on when the store is back."""
     store = FaultyStore("hanging")
-    place, tally = Lab("hanging", store.path, engine_timeout=seconds), Tally()
-    job = place.job()
+    lab, tally = Lab("hanging", store.path, engine_timeout=seconds), Tally()
+    job = lab.job()
     job.keep()
     for after in (0, 3, 20):
         def work():
@@ -682,28 +681,28 @@ def hanging(seconds):
             thread.start()
             _name, failure = job.take(0, seconds * 6)
             tally.saw("refused" if failure else "image")
-            tally.found.setdefault("blocked_seconds", []).append(round(time.time() - started, 1))
+            tally.result.setdefault("blocked_seconds", []).append(round(time.time() - started, 1))
             thread.join()
             job.runs_on()
         tally.case("a store that hangs after %d operations" % after, work)
-    place.close()
+    lab.close()
     store.close()
-    return tally.found
+    return tally.result
 
 
 def reset(count):
     """The node loses its power at any moment of a checkpoint or right after; the job goes on from its newest image, whichever that is."""
     store = FaultyStore("reset")
-    place, tally = Lab("reset", store.path, engine_timeout=lab.LIMIT), Tally()
+    lab, tally = Lab("reset", store.path, engine_timeout=LIMIT), Tally()
     for path in (os.path.join(store.path, ".ckpt-torque-store"), store.path):
         descriptor = os.open(path, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
-    job = place.job()
+    job = lab.job()
     job.keep()
     store.order()
     job.keep()
-    usual = store.told()["count"]
+    usual = store.counts()["count"]
     for turn in range(count):
         number = (0, 15)[turn % 2]
         after = (random.randrange(usual), usual - random.randrange(10), 2 * usual)[turn % 3]  # at any time, about publication, after it
@@ -712,7 +711,7 @@ def reset(count):
             store.order(error="reset", after=after)
             name, failure = job.take(number)
             job.kill()  # all that ran on the node
-            if not store.told()["failed"]:
+            if not store.counts()["failed"]:
                 store.order(error="reset", after=-1)
             try:
                 os.listdir(store.path)
@@ -729,20 +728,20 @@ def reset(count):
         if not tally.case("a reset after %d operations, signal %d" % (after, number), work):
             store.order()
             job.kill()
-            job = place.job()
+            job = lab.job()
             job.keep()
-    place.close()
+    lab.close()
     store.close()
-    return tally.found
+    return tally.result
 
 
 def readonly():
     """A store that can only be read."""
-    place, tally = Lab("readonly"), Tally()
-    job = place.job()
+    lab, tally = Lab("readonly"), Tally()
+    job = lab.job()
     job.keep()
-    subprocess.run(["mount", "--bind", place.store, place.store], check=True)
-    subprocess.run(["mount", "-o", "remount,bind,ro", place.store], check=True)
+    subprocess.run(["mount", "--bind", lab.store, lab.store], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", lab.store], check=True)
     try:
         for number in (0, 15):
             def work():
@@ -752,10 +751,10 @@ def readonly():
                 job.runs_on()
             tally.case("read-only, signal %d" % number, work)
     finally:
-        subprocess.run(["umount", place.store], check=True)
+        subprocess.run(["umount", lab.store], check=True)
     tally.case("writable again", lambda: (job.keep(), job.runs_on()))
-    place.close()
-    return tally.found
+    lab.close()
+    return tally.result
 
 
 # -- a clock that jumps -----------------------------------------------------------------
@@ -771,21 +770,21 @@ OFFSET = "/etc/faketimerc"
 
 def clock(count):
     """The clock jumps by hours, forth and back, while the checkpoint hook works: it does not take that for time that has passed."""
-    place, tally = Lab("clock"), Tally()
-    hook, real = os.path.join(place.hooks, "checkpoint"), os.path.join(place.hooks, "real")
-    shutil.copytree(place.hooks, real)
+    lab, tally = Lab("clock"), Tally()
+    hook, real = os.path.join(lab.hooks, "checkpoint"), os.path.join(lab.hooks, "real")
+    shutil.copytree(lab.hooks, real)
     with open(hook, "w") as stream:
         stream.write(FAKED % os.path.join(real, "checkpoint"))
     program = "import os\nballast = os.urandom(192 << 20)\n" + workload.PROGRAM  # the engine has to work for a while
-    job = place.job(program)
-    tally.found["jumps"] = 0
+    job = lab.job(program)
+    tally.result["jumps"] = 0
 
     def jump(over):
         for offset in itertools.cycle(("+7200", "-7200")):
             _put(OFFSET, offset)
             if over.wait(0.02):
                 return
-            tally.found["jumps"] += 1
+            tally.result["jumps"] += 1
     for turn in range(count):
         number = (0, 15)[turn % 2]
 
@@ -804,14 +803,14 @@ def clock(count):
             job.runs_on()
         if not tally.case("a clock that jumps, signal %d" % number, work):
             job.kill()
-            job = place.job(program)
+            job = lab.job(program)
     os.unlink(OFFSET)
-    place.close()
-    return tally.found
+    lab.close()
+    return tally.result
 
 
 CASES = {"kill": kill, "images": images, "races": races, "hard": hard, "many": many, "twice": twice, "failing": failing, "quota": quota,
          "full": full, "hanging": hanging, "readonly": readonly, "reset": reset, "clock": clock}
 
 if __name__ == "__main__":
-    sys.exit(lab.main(CASES))
+    sys.exit(main(CASES))

@@ -43,19 +43,19 @@ class Unflushed:
             self.changes.append((set(directories), undo))
 
     def write(self, handle, offset, length):
-        there = os.fstat(handle)
-        file = (there.st_dev, there.st_ino)
+        status = os.fstat(handle)
+        file = (status.st_dev, status.st_ino)
         with self.lock:
             if file not in self.written:
                 self.written[file] = (os.open("/proc/self/fd/%d" % handle, os.O_RDWR), [])
-            self.written[file][1].append((offset, os.pread(handle, length, offset), there.st_size))
+            self.written[file][1].append((offset, os.pread(handle, length, offset), status.st_size))
 
     def flushed(self, handle):
-        there = os.fstat(handle)
+        status = os.fstat(handle)
         with self.lock:
-            found = self.written.pop((there.st_dev, there.st_ino), None)
-        if found:
-            os.close(found[0])
+            written = self.written.pop((status.st_dev, status.st_ino), None)
+        if written:
+            os.close(written[0])
 
     def flushed_directory(self, path):
         with self.lock:
@@ -100,9 +100,9 @@ class Faults:
         self.failed = 0
 
     def _look(self):
-        there = os.stat(self.control)
-        if (there.st_mtime_ns, there.st_ino) != self.seen:
-            self.seen = (there.st_mtime_ns, there.st_ino)
+        status = os.stat(self.control)
+        if (status.st_mtime_ns, status.st_ino) != self.seen:
+            self.seen = (status.st_mtime_ns, status.st_ino)
             with open(self.control) as stream:
                 self.orders = json.load(stream)
             self.count = self.failed = 0
@@ -159,9 +159,9 @@ class FaultFS(fuse.Operations):
         return 0  # the kernel has checked (default_permissions)
 
     def getattr(self, path, handle=None):
-        there = os.lstat(self._real(path))
-        return {name: getattr(there, name) for name in ("st_atime", "st_ctime", "st_gid", "st_mode", "st_mtime", "st_nlink", "st_size",
-                                                        "st_uid", "st_ino", "st_blocks")}
+        status = os.lstat(self._real(path))
+        return {name: getattr(status, name) for name in ("st_atime", "st_ctime", "st_gid", "st_mode", "st_mtime", "st_nlink", "st_size",
+                                                         "st_uid", "st_ino", "st_blocks")}
 
     def readdir(self, path, handle):
         self.faults.check(False)
@@ -182,19 +182,19 @@ class FaultFS(fuse.Operations):
 
     def rmdir(self, path):
         self.faults.check(True)
-        there = os.lstat(self._real(path))
+        status = os.lstat(self._real(path))
         os.rmdir(self._real(path))
 
         def undo():
-            os.mkdir(self._real(path), stat.S_IMODE(there.st_mode))
-            os.chown(self._real(path), there.st_uid, there.st_gid)
+            os.mkdir(self._real(path), stat.S_IMODE(status.st_mode))
+            os.chown(self._real(path), status.st_uid, status.st_gid)
         self._changed(undo, path)
 
     def unlink(self, path):
         self.faults.check(True)
-        kept = os.path.join(self.attic, str(next(self.numbers)))
-        os.rename(self._real(path), kept)
-        self._changed(functools.partial(os.rename, kept, self._real(path)), path)
+        in_attic = os.path.join(self.attic, str(next(self.numbers)))
+        os.rename(self._real(path), in_attic)
+        self._changed(functools.partial(os.rename, in_attic, self._real(path)), path)
 
     def symlink(self, path, target):
         self.faults.check(True)
@@ -209,19 +209,19 @@ class FaultFS(fuse.Operations):
 
     def rename(self, old, new):
         self.faults.check(True)
-        kept = None
+        in_attic = None
         if os.path.lexists(self._real(new)):
             if os.path.isdir(self._real(new)):
                 os.rmdir(self._real(new))  # an empty one: no other may be replaced
             else:
-                kept = os.path.join(self.attic, str(next(self.numbers)))
-                os.rename(self._real(new), kept)
+                in_attic = os.path.join(self.attic, str(next(self.numbers)))
+                os.rename(self._real(new), in_attic)
         os.rename(self._real(old), self._real(new))
 
         def undo():
             os.rename(self._real(new), self._real(old))
-            if kept:
-                os.rename(kept, self._real(new))
+            if in_attic:
+                os.rename(in_attic, self._real(new))
         self._changed(undo, old, new)
 
     def chmod(self, path, mode):
@@ -234,8 +234,8 @@ class FaultFS(fuse.Operations):
         os.utime(self._real(path), times)
 
     def statfs(self, path):
-        there = os.statvfs(self._real(path))
-        return {name: getattr(there, name) for name in dir(there) if name.startswith("f_") and name != "f_fsid"}
+        status = os.statvfs(self._real(path))
+        return {name: getattr(status, name) for name in dir(status) if name.startswith("f_") and name != "f_fsid"}
 
     def create(self, path, mode, fi=None):
         self.faults.check(True)

@@ -61,18 +61,18 @@ class Lab:
 
     def __init__(self, name, store=None, **settings):
         self.user = privilege.find_user(USER)
-        self.place = os.path.join(PLACE, name)
-        shutil.rmtree(self.place, ignore_errors=True)
+        self.top = os.path.join(PLACE, name)
+        shutil.rmtree(self.top, ignore_errors=True)
         self.store = store or "/shared/faults/" + name
         self.work = "/shared/faults-work/" + name
-        for path, mode in ((self.place, 0o755), (self.store, 0o755), (os.path.dirname(self.work), 0o755), (self.work, 0o755)):
+        for path, mode in ((self.top, 0o755), (self.store, 0o755), (os.path.dirname(self.work), 0o755), (self.work, 0o755)):
             os.makedirs(path, exist_ok=True)
             os.chmod(path, mode)
         with open(os.path.join(self.store, ".ckpt-torque-store"), "w") as stream:
             stream.write("faults\n")
-        self.config = os.path.join(self.place, "hooks.json")
+        self.config = os.path.join(self.top, "hooks.json")
         self.configure(**settings)
-        self.hooks = os.path.join(self.place, "hooks")
+        self.hooks = os.path.join(self.top, "hooks")
         os.makedirs(self.hooks, exist_ok=True)
         for hook in ("run", "checkpoint", "restart"):
             path = os.path.join(self.hooks, hook)
@@ -92,17 +92,17 @@ class Lab:
 
     def job(self, program=workload.PROGRAM, directory=None):
         """Start a Job and see it make progress."""
-        made = Job(self, "%d.head" % next(self.numbers), program, directory)
-        self.jobs.append(made)
-        made.start()
-        return made
+        job = Job(self, "%d.head" % next(self.numbers), program, directory)
+        self.jobs.append(job)
+        job.start()
+        return job
 
     def close(self):
         """End all jobs and remove what the lab made."""
         for job in self.jobs:
             job.kill()
             job.forget()
-        for path in (self.store, self.work, self.place):
+        for path in (self.store, self.work, self.top):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -110,7 +110,7 @@ class Job(fake_mom.Job):
     """A job of the lab, and what it must not lose."""
 
     def __init__(self, lab, job_id, program, directory):
-        super().__init__(os.path.join(lab.place, "mom"), lab.hooks, lab.user, lab.user.name, job_id,
+        super().__init__(os.path.join(lab.top, "mom"), lab.hooks, lab.user, lab.user.name, job_id,
                          os.path.join(directory or lab.store, job_id + ".CK"))
         self.lab = lab
         self.work = os.path.join(lab.work, job_id)
@@ -119,7 +119,7 @@ class Job(fake_mom.Job):
         with open(os.path.join(self.work, "program.py"), "w") as stream:
             stream.write(program)
         self.images = 0
-        self.kept = {}
+        self.originals = {}
 
     def start(self):
         self.place_script("#!/bin/bash\ncd %s\npython3 program.py stop 0.005 7\nexit $?\n" % self.work)
@@ -146,8 +146,8 @@ class Job(fake_mom.Job):
         if not wait_until(lambda: self.counter() > before + 1, LIMIT):
             states = ["%s %s" % (entry.name, entry.state) for entry in self.processes()]
             with open(os.path.join(self.work, "err")) as stream:
-                said = stream.read() + self.last_words()
-            raise Lost("job %s stands still at %d (%s): %s" % (self.job_id, before, ", ".join(states) or "no process", said))
+                output = stream.read() + self.last_words()
+            raise Lost("job %s stands still at %d (%s): %s" % (self.job_id, before, ", ".join(states) or "no process", output))
 
     def take(self, number=0, timeout=LIMIT):
         """Checkpoint as pbs_mom does; return (name, None) or (name, MomError)."""
@@ -164,7 +164,7 @@ class Job(fake_mom.Job):
         name, failure = self.take(number)
         if failure:
             raise Lost("the image that the case starts with could not be made: %s" % failure)
-        self.kept[name] = content(os.path.join(self.directory, name))
+        self.originals[name] = content(os.path.join(self.directory, name))
         return name
 
     def published(self):
@@ -179,17 +179,17 @@ class Job(fake_mom.Job):
         shown = os.path.join(self.directory, name)
         descriptor = os.open(shown, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            found = manifest.read_manifest(descriptor, shown)
-            seal.check_seal(seal.load_keys(config.load_settings(self.lab.config)["key_path"]), found, shown)
-            if found["job_id"] != self.job_id or found["name"] != name:
-                raise Lost("image %s speaks of job %s, image %s" % (name, found["job_id"], found["name"]))
-            manifest.check_files(descriptor, found, shown)
+            described = manifest.read_manifest(descriptor, shown)
+            seal.check_seal(seal.load_keys(config.load_settings(self.lab.config)["key_path"]), described, shown)
+            if described["job_id"] != self.job_id or described["name"] != name:
+                raise Lost("image %s speaks of job %s, image %s" % (name, described["job_id"], described["name"]))
+            manifest.check_files(descriptor, described, shown)
         finally:
             os.close(descriptor)
 
     def judge(self):
         """Prove that older images are as they were, and that whatever looks like an image is one."""
-        for name, before in self.kept.items():
+        for name, before in self.originals.items():
             now = content(os.path.join(self.directory, name))
             if now != before:
                 raise Lost("image %s is not what it was: %s" % (name, sorted(set(now.items()) ^ set(before.items()))[:3]))
@@ -227,24 +227,24 @@ class Job(fake_mom.Job):
 
 def content(path):
     """Return what a directory holds (dict of path: kind, mode, owner, hash)."""
-    found = {}
-    for place, directories, names in os.walk(path):
-        for name in directories + names:
-            entry = os.path.join(place, name)
-            there = os.lstat(entry)
+    entries = {}
+    for directory, subdirectories, names in os.walk(path):
+        for name in subdirectories + names:
+            entry = os.path.join(directory, name)
+            status = os.lstat(entry)
             if name == "stats-restore":
                 continue
             digest = ""
-            if stat.S_ISREG(there.st_mode):
+            if stat.S_ISREG(status.st_mode):
                 with open(entry, "rb") as stream:
                     digest = hashlib.sha256(stream.read()).hexdigest()
-            found[os.path.relpath(entry, path)] = "%o %d %s" % (there.st_mode, there.st_uid, digest)
-    return found
+            entries[os.path.relpath(entry, path)] = "%o %d %s" % (status.st_mode, status.st_uid, digest)
+    return entries
 
 
 def hook_processes(job):
     """Return the pids of the checkpoint hook that works on the job, its children and the engine's, parents first."""
-    found = []
+    pids = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
@@ -253,8 +253,8 @@ def hook_processes(job):
             except OSError:
                 continue
             if any(word.endswith(b"/checkpoint") for word in words[:4]) and job.job_id.encode() in words:
-                found.append(int(entry))
-    tops = [pid for pid in found if getattr(processes.read_process(pid), "ppid", 0) not in found]
+                pids.append(int(entry))
+    tops = [pid for pid in pids if getattr(processes.read_process(pid), "ppid", 0) not in pids]
     return [pid for top in tops for pid in processes.list_tree(top)]
 
 
@@ -275,11 +275,11 @@ def stamp():
 
 
 def main(cases):
-    """Run the case that argv names; print what it found as JSON."""
+    """Run the case that argv names; print its result as JSON."""
     name, parameters = sys.argv[1], json.loads(sys.argv[2])
     random.seed(parameters.pop("seed", None))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     stamp()
-    found = cases[name](**parameters)
-    found["outside"] = outside()
-    print(json.dumps(found))
+    result = cases[name](**parameters)
+    result["outside"] = outside()
+    print(json.dumps(result))
