@@ -6,14 +6,25 @@ import pathlib
 import subprocess
 import tarfile
 
+import jinja2
+import yaml
 from cluster import FAULTS, TOP
 
 NODE = pathlib.Path(__file__).resolve().parents[1] / "faults/node"
+ROLE = TOP / "roles/checkpoint_hooks"
 PLACE = "/opt/faults"
 COUNTED = ("cases", "jobs or images lost", "files outside the store touched")
 QUIET = ("/var/spool/torque/mom_logs/", "/var/spool/torque/server_logs/", "/var/spool/torque/client_logs/",
          "/usr/lib/ckpt-torque/torque_ckpt/__pycache__/")
 """Where others than the hooks write meanwhile."""
+
+
+def render_entries():
+    """Render the entry programs of the hooks as the role does with its defaults (dict of bytes, by hook)."""
+    variables = dict(yaml.safe_load((ROLE / "defaults/main.yml").read_text()), ansible_managed="Ansible managed")
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)  # as Ansible's
+    template = environment.from_string((ROLE / "templates/entry.py.j2").read_text())
+    return {hook: template.render(variables, __room="hooks." + hook).encode() for hook in ("run", "checkpoint", "restart")}
 
 
 @contextlib.contextmanager
@@ -24,6 +35,10 @@ def installed(node, packages):
         tar.add(TOP / "plugins/module_utils", "ansible_collections/ckpt/torque/plugins/module_utils")
         for path in sorted(NODE.glob("*.py")):
             tar.add(path, path.name)
+        for hook, text in render_entries().items():
+            member = tarfile.TarInfo("entries/" + hook)
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
     node.ask("rm -rf {0} && mkdir -p {0} && {{ dpkg -s {1} || {{ apt-get update && apt-get install -y --no-install-recommends {1}; }}; }} "
              "> /dev/null 2>&1".format(PLACE, packages))
     subprocess.run(node.command + ["tar -C %s -xf -" % PLACE], input=archive.getvalue(), check=True)

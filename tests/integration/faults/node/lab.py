@@ -14,7 +14,10 @@ import sys
 import time
 
 HOOKS = "/usr/lib/ckpt-torque"
+CONFIG = "/etc/ckpt-torque/hooks.json"
 PLACE = "/opt/faults"
+ENTRIES = os.path.join(PLACE, "entries")
+"""The hooks' entry programs as the role renders them (helpers/harm.py), with the path of the installed configuration."""
 sys.path.insert(0, HOOKS)
 sys.path.insert(0, PLACE)
 
@@ -33,16 +36,6 @@ STAMP = os.path.join(PLACE, "stamp")
 OWN = (PLACE, "/shared", "/var/lib/ckpt-torque", "/run", "/proc", "/sys", "/dev", "/tmp/faults", "/var/log", "/var/lib/systemd",
        "/root/.ansible")
 """Where something may change while the hooks work: the lab itself, the shared directory, what the system writes."""
-
-ENTRY = """#!/usr/bin/python3 -IS
-import os
-import sys
-sys.path.insert(0, %r)
-from torque_ckpt.hooks.%s import main
-code = main(sys.argv, %r)
-sys.stdout.flush()
-os._exit(code)
-"""
 
 
 class Lost(Exception):
@@ -75,16 +68,20 @@ class Lab:
         self.hooks = os.path.join(self.top, "hooks")
         os.makedirs(self.hooks, exist_ok=True)
         for hook in ("run", "checkpoint", "restart"):
+            with open(os.path.join(ENTRIES, hook)) as stream:
+                text = stream.read()
+            if CONFIG not in text:
+                raise SystemExit("the entry program of the hook %s does not name %s" % (hook, CONFIG))
             path = os.path.join(self.hooks, hook)
             with open(path, "w") as stream:
-                stream.write(ENTRY % (HOOKS, hook, self.config))
+                stream.write(text.replace(CONFIG, self.config))
             os.chmod(path, 0o755)
         shutil.copy(os.path.join(HOOKS, "action-script"), self.hooks)
         self.jobs = []
 
     def configure(self, **settings):
         """Write the hooks' configuration: the installed one with changes."""
-        with open("/etc/ckpt-torque/hooks.json") as stream:
+        with open(CONFIG) as stream:
             self.settings = json.load(stream)
         self.settings.update(dict({"stores": [{"path": self.store, "id": "faults"}], "depth": 1000, "reserve": 0}, **settings))
         with open(self.config, "w") as stream:
