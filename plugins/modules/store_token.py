@@ -12,6 +12,7 @@ description:
 author:
   - ckpt.torque contributors (@ckpt-torque)
 extends_documentation_fragment:
+  - ckpt.torque.store_token
   - ckpt.torque.attributes
 attributes:
   check_mode:
@@ -21,21 +22,6 @@ attributes:
   idempotent:
     support: full
 options:
-  path:
-    description: The store.
-    type: path
-    required: true
-  user:
-    description: The ordinary user in whose directory the token is.
-    type: str
-    required: true
-  directory:
-    description: That directory. The default is the directory of O(user) in O(path).
-    type: path
-  name:
-    description: The token's name, letters and digits; one for each proof.
-    type: str
-    required: true
   state:
     description:
       - V(present) writes this node's name into the token. It fails when another node's token of this name is there.

@@ -15,6 +15,7 @@ description:
 author:
   - ckpt.torque contributors (@ckpt-torque)
 extends_documentation_fragment:
+  - ckpt.torque.store_token
   - ckpt.torque.attributes
 attributes:
   check_mode:
@@ -27,21 +28,6 @@ attributes:
     support: full
     details: It never reports a change.
 options:
-  path:
-    description: The store.
-    type: path
-    required: true
-  user:
-    description: The ordinary user in whose directory the token is.
-    type: str
-    required: true
-  directory:
-    description: That directory. The default is the directory of O(user) in O(path).
-    type: path
-  name:
-    description: The token's name, letters and digits; one for each proof.
-    type: str
-    required: true
   timeout:
     description: How long to wait for it, in seconds.
     type: int

@@ -14,6 +14,7 @@ description:
 author:
   - ckpt.torque contributors (@ckpt-torque)
 extends_documentation_fragment:
+  - ckpt.torque.artifact
   - ckpt.torque.attributes
 attributes:
   check_mode:
@@ -26,27 +27,6 @@ attributes:
     description: The artifact is looked for on the controller.
     support: full
 options:
-  name:
-    description: What it is.
-    type: str
-    choices: [torque, blcr]
-    default: torque
-  version:
-    description: Its version.
-    type: str
-    required: true
-  digest:
-    description: What tells this build from others of the version, on every platform.
-    type: str
-    required: true
-  prefix:
-    description: Where artifacts are installed.
-    type: path
-    default: /opt/torque
-  cache:
-    description: The controller's directory of artifacts.
-    type: path
-    required: true
   archive:
     description: The artifact on the host. Filled in by the controller.
     type: path

@@ -12,34 +12,13 @@ description:
 author:
   - ckpt.torque contributors (@ckpt-torque)
 extends_documentation_fragment:
+  - ckpt.torque.artifact
   - ckpt.torque.attributes
   - ckpt.torque.attributes.read_only
 attributes:
   action:
     description: The artifact is looked for on the controller.
     support: full
-options:
-  name:
-    description: What it is.
-    type: str
-    choices: [torque, blcr]
-    default: torque
-  version:
-    description: Its version.
-    type: str
-    required: true
-  digest:
-    description: What tells this build from others of the version, on every platform.
-    type: str
-    required: true
-  prefix:
-    description: Where artifacts are installed.
-    type: path
-    default: /opt/torque
-  cache:
-    description: The controller's directory of artifacts.
-    type: path
-    required: true
 """
 
 EXAMPLES = r"""

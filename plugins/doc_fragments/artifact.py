@@ -1,0 +1,30 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+
+
+class ModuleDocFragment:
+
+    DOCUMENTATION = r"""
+options:
+  name:
+    description: The product.
+    type: str
+    choices: [torque, blcr]
+    default: torque
+  version:
+    description: Its version.
+    type: str
+    required: true
+  digest:
+    description: What tells this build from others of the version, on every platform.
+    type: str
+    required: true
+  prefix:
+    description: Where artifacts are installed.
+    type: path
+    default: /opt/torque
+  cache:
+    description: The controller's directory of artifacts.
+    type: path
+    required: true
+"""
