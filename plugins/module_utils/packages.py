@@ -84,7 +84,7 @@ def find_reason(manager, text):
     unmet = re.search(r"The following packages have unmet dependencies:\n((?: .*\n)+)", text)
     marked = [line for line in lines if re.match(MARKS[manager], line)]
     reasons = [" ".join(unmet.group(1).split())] if unmet else []
-    return "; ".join((reasons + marked)[:3] or lines[-1:] or ["it said nothing"])[:400]
+    return "; ".join((reasons + marked)[:3] or lines[-1:] or ["it printed nothing"])[:400]
 
 
 def refuse(manager, names, plan, advice):

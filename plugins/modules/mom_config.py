@@ -251,7 +251,8 @@ def main():
     except (mom_config.ConfigError, SourceError) as error:
         module.fail_json(msg="cannot write %s: %s; correct it; nothing was changed" % (path, error), faults=[str(error)])
     except OSError as error:
-        module.fail_json(msg="cannot read %s: %s; correct path and become root; nothing was changed" % (path, error.strerror), faults=[])
+        module.fail_json(msg="cannot read %s: %s; correct path and become root; nothing was changed" % (path, error.strerror),
+                             faults=[])
     if faults:
         module.fail_json(msg="pbs_mom would not go by this configuration: %s; correct it; nothing was changed" % "; ".join(faults),
                          faults=faults)
@@ -272,7 +273,8 @@ def main():
                 result["backup_file"] = module.backup_local(path)
             mom_config.write_config(path, after)
         except OSError as error:
-            module.fail_json(msg="cannot write %s: %s; become root, or make room; nothing was changed" % (path, error.strerror), faults=[])
+            module.fail_json(msg="cannot write %s: %s; become root, or free some space; nothing was changed" % (path, error.strerror),
+                             faults=[])
     module.exit_json(**result)
 
 

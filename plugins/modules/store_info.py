@@ -161,7 +161,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system imp
 
 
 def find_fault(params):
-    """Return why the store cannot be looked at (str), empty when it can."""
+    """Return why the store cannot be read (str), empty when it can."""
     path = params["path"]
     if not os.path.isabs(path) or path == "/":
         return "path %s is %s; name the store's directory in full" % (path, "the root of everything" if path == "/" else "not absolute")

@@ -190,7 +190,7 @@ def main():
     except (PatchError, SourceError) as error:
         module.fail_json(msg="%s; nothing was changed" % error)
     except OSError as error:
-        module.fail_json(msg="cannot patch %s: %s: %s; become a user who can write there, or make room; nothing was changed" % (
+        module.fail_json(msg="cannot patch %s: %s: %s; become a user who can write there, or free some space; nothing was changed" % (
             tree, error.filename, error.strerror))
     finally:
         for path in staging:

@@ -438,7 +438,7 @@ def test_store_too_full(job, node1):
             done = running.checkpoint(signal)
             assert done.code == 73
             assert re.fullmatch(r"the image needs [0-9.]+ MiB, store /small has 4\.0 MiB free, reserve 0 B; the job runs on; "
-                                r"free room or lower checkpoint_hooks_reserve\n", done.err)
+                                r"free some space or lower checkpoint_hooks_reserve\n", done.err)
             running.progress()
         assert running.images_digest() == before
         assert list(running.generations()) == ["ckpt.%s.1" % running.id]
@@ -451,7 +451,7 @@ def test_reserve(job, node1):
     with small_store(node1, running, "mount -t tmpfs -o mode=755,size=64m none /small", reserve=60 << 20):
         done = running.checkpoint(15)
         assert re.fullmatch(r"the image needs [0-9.]+ MiB, store /small has 64\.0 MiB free, reserve 60\.0 MiB; the job runs on; "
-                            r"free room or lower checkpoint_hooks_reserve\n", done.err)
+                            r"free some space or lower checkpoint_hooks_reserve\n", done.err)
         running.progress()
         assert running.generations() == {}
 

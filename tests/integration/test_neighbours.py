@@ -25,8 +25,8 @@ def attacker(node, program, user="bob"):
 
 
 KEPT = "was kept from the job by a process of uid 1501 and was killed; tell the administrator of it"
-STALLED = ("did nothing for %d seconds and was killed; another process of this node may have got in its way, or the store does not answer"
-           % STALL)
+STALLED = ("did nothing for %d seconds and was killed; another process of this node may have interfered with it, or the store does not "
+           "answer" % STALL)
 
 
 @pytest.mark.parametrize("user, why, least", [("bob", KEPT, 1), ("alice", STALLED, STALL)])
@@ -56,7 +56,7 @@ def test_restart_that_another_user_disturbs(job, node1, node2):
         done = held.restart(node2)
         assert output() == ["sent"]
         assert done.code == 75
-        assert re.match(r"another process of this node may have got in criu's way "
+        assert re.match(r"another process of this node may have interfered with criu "
                         r"\(criu: (Unexpected fle|Can't get fd|Unable to open fd).*\); try again later or on another node; image kept",
                         done.err), done.err
     assert held.images_digest() == before

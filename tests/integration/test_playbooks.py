@@ -324,7 +324,7 @@ def broken(cluster, tmp_path, sentence, **variables):
 
 def test_broken_hook(cluster, node1, tmp_path):
     node1.ask("printf '#!/bin/sh\\nexit 1\\n' > %s/checkpoint" % HOOKS)
-    broken(cluster, tmp_path, "L2 (node1): node1: continue: checkpoint hook exited 1: it said nothing on stderr")
+    broken(cluster, tmp_path, "L2 (node1): node1: continue: checkpoint hook exited 1: it printed nothing on stderr")
     assert cluster.playbook("site", "--limit", "node1").changed("node1") == 1
 
 

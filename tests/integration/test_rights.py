@@ -90,7 +90,7 @@ def test_core_images_that_the_owner_replaces_in_a_draft(attackers, job, node1, n
     assert node2.run("pgrep -u alice").out == ""
 
 
-def test_no_process_of_the_owners_leads_into_the_private_place(attackers, job, node1, node2):
+def test_no_process_of_the_owners_leads_into_the_private_directory(attackers, job, node1, node2):
     """Neither while an image is made and compressed nor while it is restored."""
     moved = job(node1, LARGE)
     with configured(node1, compression="gzip", compression_level=1), attack(node1, "watch", "/tmp/rights/over") as first:
@@ -112,7 +112,7 @@ def test_node_without_room_for_what_the_engine_writes(job, node1):
         node1.ask("umount /run/small && rmdir /run/small")
     assert done.code == 73
     assert re.fullmatch(r"what the engine writes on this node needs \d+\.\d KiB, /run/small/private has 64\.0 KiB free; the job runs on; "
-                        r"free room there, or name another disk of this node in checkpoint_hooks_private_directory\n", done.err)
+                        r"free some space there, or name another disk of this node in checkpoint_hooks_private_directory\n", done.err)
     running.progress()
 
 

@@ -152,7 +152,7 @@ class Commands:
         status, output, error = self._run(user, name, *arguments)
         if status != 0:
             words = " ".join((error or output).split())
-            raise JobError("%s exited %d: %s" % (" ".join((name,) + arguments), status, words or "it said nothing"))
+            raise JobError("%s exited %d: %s" % (" ".join((name,) + arguments), status, words or "it printed nothing"))
         return output
 
     def read_job(self, job_id):

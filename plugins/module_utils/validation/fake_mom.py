@@ -113,7 +113,7 @@ class Job:
         if status is None:
             raise MomError("checkpoint hook did not end within %d seconds and was killed" % timeout)
         if get_exit_status(status) != 0:
-            raise MomError("checkpoint hook exited %d: %s" % (get_exit_status(status), complaint or "it said nothing on stderr"))
+            raise MomError("checkpoint hook exited %d: %s" % (get_exit_status(status), complaint or "it printed nothing on stderr"))
         return complaint
 
     def restart(self, name):
@@ -153,7 +153,7 @@ class Job:
         os.close(null)
         status, said = wait_for_child(pid, reader, timeout)
         if status is None or get_exit_status(status) != 0:
-            words = said.decode("utf-8", "replace").strip() or "it said nothing"
+            words = said.decode("utf-8", "replace").strip() or "it printed nothing"
             raise MomError("the copy from %s to %s failed: %s" % (source, target, words))
 
     def ended(self):

@@ -115,7 +115,7 @@ class HookRoundTrip:
         status, words = self.job.wait(self.timeout), " ".join(self.job.last_words().split())
         if self.read_counter() != counter or status not in (ENGINE, REFUSED):
             raise RoundTripError("the image should have been refused, but the restart hook ended with status %d at counter %d: %s"
-                                 % (status, self.read_counter(), words or "it said nothing"))
+                                 % (status, self.read_counter(), words or "it printed nothing"))
         if (self._read_file(os.path.join(path, "manifest.json")) != manifest
                 or self._as_user(lambda: roundtrip.measure_image(path)) != self.state["image_bytes"]):
             raise RoundTripError("the image was refused, but it is not as it was: %s" % path)
@@ -209,9 +209,9 @@ class HookRoundTrip:
         words = " ".join((self.job.last_words() or self._read_file(self.error)).split())
         if self.job.ended():
             raise RoundTripError("the job ended at counter %d with status %d: %s"
-                                 % (self.read_counter(), roundtrip.get_exit_status(self.job.status), words or "it said nothing"))
+                                 % (self.read_counter(), roundtrip.get_exit_status(self.job.status), words or "it printed nothing"))
         raise RoundTripError("the job made no progress within %d seconds (counter %d): %s; %s" % (
-            self.timeout, self.read_counter(), words or "it said nothing", roundtrip.describe_processes(self.job.processes())))
+            self.timeout, self.read_counter(), words or "it printed nothing", roundtrip.describe_processes(self.job.processes())))
 
 
 WORK = {"run": HookRoundTrip.run_job, "continue": HookRoundTrip.continue_job, "hold": HookRoundTrip.hold_job,

@@ -2,7 +2,7 @@
 
     owner.py put DIRECTORY IMAGE     stop the hook when a draft appears, put the image's core images into it, with rights added
     owner.py replace DIRECTORY       stop the hook when core images appear in a draft, add rights to them
-    owner.py watch STOP              until the file STOP is there, look in all processes for a way into the private place
+    owner.py watch STOP              until the file STOP is there, look in all processes for a way into the private directory
     owner.py seal IMAGE              as root: add rights to an image's core images and seal it, as no hook would do it
 """
 import glob

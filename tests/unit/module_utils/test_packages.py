@@ -62,7 +62,7 @@ def test_reason(manager, name, reason):
 
 def test_reason_that_nobody_knows():
     assert packages.find_reason("apt", "\nReading\nsegmentation fault\n\n") == "segmentation fault"
-    assert packages.find_reason("apt", "") == "it said nothing"
+    assert packages.find_reason("apt", "") == "it printed nothing"
 
 
 INSTALLED = """\

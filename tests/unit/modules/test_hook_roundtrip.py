@@ -249,9 +249,9 @@ def test_own_run_hook(own_hooks):
 
 @pytest.mark.root
 @pytest.mark.parametrize("text, cause", [
-    ("exit 3\n", "the job ended at counter 0 with status 3: it said nothing"),
+    ("exit 3\n", "the job ended at counter 0 with status 3: it printed nothing"),
     ("echo ' two  words ' >&2; exit 0\n", "the job ended at counter 0 with status 0: two words"),
-    ("kill -9 $$\n", "the job ended at counter 0 with status 265: it said nothing"),
+    ("kill -9 $$\n", "the job ended at counter 0 with status 265: it printed nothing"),
 ], ids=["status", "words", "killed"])
 def test_run_hook_that_ends_at_once(stage, text, cause):
     stage.use(run=SHELL + text)
@@ -303,7 +303,7 @@ def test_run_hook_that_does_not_hand_on_what_the_job_did(stage, text, cause):
 @pytest.mark.root
 @pytest.mark.parametrize("text, cause", [
     ("echo 'no room on the store' >&2; exit 73\n", "checkpoint hook exited 73: no room on the store"),
-    ("exit 1\n", "checkpoint hook exited 1: it said nothing on stderr"),
+    ("exit 1\n", "checkpoint hook exited 1: it printed nothing on stderr"),
     ("exit 0\n", "the checkpoint hook exited 0 but there is no image {image}"),
 ], ids=["words", "silent", "no image"])
 @pytest.mark.parametrize("step", ["continue", "hold"])

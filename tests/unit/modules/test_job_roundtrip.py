@@ -535,7 +535,7 @@ def test_walltime_that_starts_anew(stage):
      r"node1: hold: the image {images}/ckpt\.12\.head\.1 has no manifest that can be read"),
     ({"qalter": "echo qalter: Unauthorized Request >&2; exit 159\n"}, "submit hold",
      "node2: release: qalter -l nodes=node2 12.head exited 159: qalter: Unauthorized Request"),
-    ({"qrls": "exit 1\n"}, "submit hold", "node2: release: qrls 12.head exited 1: it said nothing"),
+    ({"qrls": "exit 1\n"}, "submit hold", "node2: release: qrls 12.head exited 1: it printed nothing"),
     ({"qrls": GOOD["qrls"].replace("$(cat wanted)", "node1")}, "submit hold", "node2: release: the job runs on node1, not on node2"),
     ({"qrls": "put job_state Q\nput comment 'allocated nodes must match checkpoint location'\n"}, "submit hold",
      "node2: release: job 12.head is in state Q, not R, after 1 seconds; its comment: allocated nodes must match checkpoint location"),
@@ -644,7 +644,7 @@ def test_job_that_cannot_be_deleted(stage):
     stage.use(qhold="exit 1\n", qdel="echo qdel: Unauthorized Request >&2; exit 159\n")
     answer = stage("node1", "node2")
     stage.kill()
-    assert judged(answer) == (False, "node1: hold: qhold 12.head exited 1: it said nothing; "
+    assert judged(answer) == (False, "node1: hold: qhold 12.head exited 1: it printed nothing; "
                               "clean: qdel 12.head exited 159: qdel: Unauthorized Request")
     assert (stage.left(), stage.images.exists()) == ([], False)
 
@@ -653,7 +653,7 @@ def test_job_that_does_not_go_away(stage):
     stage.use(qhold="exit 1\n", qdel=":\n")
     answer = stage("node1", "node2", case="move", timeout=1)
     stage.kill()
-    assert judged(answer) == (False, "node1: hold: qhold 12.head exited 1: it said nothing; clean: job 12.head is still there "
+    assert judged(answer) == (False, "node1: hold: qhold 12.head exited 1: it printed nothing; clean: job 12.head is still there "
                               "after 1 seconds; look at its node, then use qdel -p")
 
 
@@ -670,7 +670,7 @@ def test_job_that_does_not_end(stage):
 def test_job_that_takes_its_time_to_go(stage):
     stage.use(qhold="exit 1\n", qdel="put job_state E\n(sleep 0.3; end) >/dev/null 2>&1 &\n")
     answer = stage("node1", "node2", case="move")
-    assert judged(answer) == (False, "node1: hold: qhold 12.head exited 1: it said nothing")
+    assert judged(answer) == (False, "node1: hold: qhold 12.head exited 1: it printed nothing")
     assert stage.state() == "C"
 
 

@@ -256,7 +256,7 @@ def test_path_that_is_a_directory(mom):
 def test_ordinary_user(module, place, nobody, everyones_python):
     answer = module("mom_config", {"path": str(place / "config")}, python=everyones_python, user=nobody)
     assert answer["failed"] is True
-    assert answer["msg"] == "cannot write %s: Permission denied; become root, or make room; nothing was changed" % (place / "config")
+    assert answer["msg"] == "cannot write %s: Permission denied; become root, or free some space; nothing was changed" % (place / "config")
     assert os.listdir(str(place)) == []
 
 

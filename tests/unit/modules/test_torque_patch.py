@@ -187,7 +187,7 @@ def test_tree_of_somebody_else(source, module, place, nobody, everyones_python):
     answer = module("torque_patch", arguments, python=everyones_python, user=nobody)
     assert answer["failed"] is True
     assert answer["msg"].startswith("cannot patch %s: %s/.ckpt-torque-" % (place / "tree", place / "tree"))
-    assert answer["msg"].endswith(": Permission denied; become a user who can write there, or make room; nothing was changed")
+    assert answer["msg"].endswith(": Permission denied; become a user who can write there, or free some space; nothing was changed")
 
 
 def test_patch_is_not_installed(source, repository):

@@ -72,7 +72,7 @@ class Server(Commands):
         """Have pbs_server queue a job of a node that is down again; return why it did not, empty if it did."""
         try:
             status, _output, error = self.run("qrerun", "-f", job_id)
-            reason = "qrerun -f exited %d: %s" % (status, " ".join(error.split()) or "it said nothing")
+            reason = "qrerun -f exited %d: %s" % (status, " ".join(error.split()) or "it printed nothing")
         except HookError as failure:  # a stock pbs_server queues a job with an image again and does not answer
             status, reason = 1, failure.sentence
         if runs_on(self.read_job(job_id), node):
@@ -102,8 +102,8 @@ def check_down_share(nodes: "dict[str, tuple[set[str], set[str]]]", share: int) 
     counted = [states for states, _job_ids in nodes.values() if "offline" not in states]
     down = sum("down" in states for states in counted)
     if down and (down == len(counted) or down > max(1, len(counted) * share // 100)):
-        raise HookError(TEMPORARY, "%d of %d nodes are down, more than node_down_share (%d percent) allows: look at the network, and at "
-                        "pbs_server's; %s" % (down, len(counted), share, NOTHING))
+        raise HookError(TEMPORARY, "%d of %d nodes are down, more than node_down_share (%d percent) allows: check the network of the "
+                        "nodes and of pbs_server; %s" % (down, len(counted), share, NOTHING))
 
 
 def _read_state(settings: dict) -> "tuple[dict[str, tuple[float, float]], list[str]]":

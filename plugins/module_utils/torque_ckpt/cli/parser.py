@@ -13,8 +13,8 @@ FOUND_WRONG = 1
 """Exit code of status and selftest when they ran and something is not as it should be."""
 
 CODES = (
-    (0, "It was done, and what was looked at is as it should be."),
-    (FOUND_WRONG, "It was done, but something is not as it should be: an image could not be looked at (list, show), the node is set up "
+    (0, "Done; what was checked is in order."),
+    (FOUND_WRONG, "Done, but something is wrong: an image could not be read (list, show), the node is set up "
      "wrongly (status), or the engine fails (selftest); the output says what."),
 ) + tuple(sorted(MEANINGS.items()))
 """Exit codes and what they mean; those of failures are in errors.py."""
@@ -37,7 +37,7 @@ IMAGE_KEYS = (
     ("compression", "name of the program that compressed it, or null"), ("plain_bytes", "its size decompressed, or null"),
     ("engine", "name of the engine that made it, or null"), ("engine_version", "the engine's version, or null"),
     ("node", "where it was made, or null"), ("bound", "whether it restarts on that node only"),
-    ("authentic", "whether root's hooks of this site made it; null where that cannot be told, as for users, who may not read the key"),
+    ("authentic", "whether root's hooks of this site made it; null if that is not known, as for users, who may not read the key"),
 )
 """Keys of an image in what --json prints."""
 
@@ -49,7 +49,7 @@ COMMANDS = (
      "Of a job the newest whole image is shown. The nodes are those of the inventory, as the role checkpoint_hooks has noted them.",
      ("image",), "image: the image; manifest: its manifest; nodes: list of {node, fits, why}; problems"),
     ("verify", "read every byte of an image, or of all images of a job, and compare it with the manifest",
-     "Root proves that the hooks wrote it, too; a user cannot, for want of the key, and is told so.",
+     "Root also verifies that the hooks wrote it; a user cannot read the key for that, which is reported.",
      ("image",), "images: list of images; problems"),
     ("prune", "remove what crashed hooks have left, and images beyond the number to be kept",
      "The newest image of a job that is whole is never removed, and nothing that a hook is working on. Root does it for all users, "

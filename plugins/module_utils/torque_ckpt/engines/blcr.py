@@ -53,7 +53,7 @@ def _wait_until_stopped(root: int) -> None:
     late = time.monotonic() + _STOP_SECONDS
     while not all(map(_is_stopped, processes.list_tree(root))):
         if time.monotonic() > late:
-            raise HookError(ENGINE, "not all processes stood still %d seconds after BLCR had told them to" % _STOP_SECONDS)
+            raise HookError(ENGINE, "not all processes had stopped %d seconds after BLCR signalled them" % _STOP_SECONDS)
         time.sleep(0.001)
 
 
@@ -242,8 +242,8 @@ class Blcr(Engine):
         errno_match = re.search(r"returned -(\d+)", output)
         number = int(errno_match.group(1)) if status != 0 and errno_match else status
         if number in _NO_ROOM:
-            raise HookError(CANNOT_WRITE, "there is no room for the image: %s (cr_checkpoint: %s); the job runs on; free room in the store"
-                            % (os.strerror(number), find_reason(output)))
+            raise HookError(CANNOT_WRITE, "there is no space for the image: %s (cr_checkpoint: %s); the job runs on; free some space in "
+                            "the store" % (os.strerror(number), find_reason(output)))
         if status == _NOT_UNDER_CR_RUN:
             raise HookError(ENGINE, "a process of the job was not started under cr_run, or is linked statically, so that BLCR cannot "
                             "checkpoint it (cr_checkpoint: %s); the job runs on" % find_reason(output))

@@ -160,8 +160,8 @@ class Criu(Engine):
                 for name in links:
                     os.symlink(os.path.join(memory, name), os.path.join(directory, name))
             except OSError as error:
-                raise HookError(CANNOT_WRITE, "cannot write to the private place of this node: %s; the job runs on; free room there"
-                                % error.strerror)
+                raise HookError(CANNOT_WRITE, "cannot write to the private directory of this node: %s; the job runs on; free some "
+                                "space there" % error.strerror)
         status, output = self._run_criu(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
                                         action_script, meanwhile, "the job runs on; try again")
         if status != 0:
@@ -189,7 +189,7 @@ class Criu(Engine):
                 raise
             raise HookError(TEMPORARY, "%s; %s; %s" % (
                 error.sentence, "tell the administrator of it" if strangers else
-                "another process of this node may have got in its way, or the store does not answer", consequence))
+                "another process of this node may have interfered with it, or the store does not answer", consequence))
 
     def list_process_ids(self, directory: int) -> "list[int]":
         """See Engine. CRIU writes one core file for each thread."""
@@ -225,6 +225,6 @@ class Criu(Engine):
                 raise HookError(TEMPORARY, "a process id of the image is in use on this node (criu: %s); "
                                 "try again later or on another node" % find_reason(output))
             if _DISTURBED.match(find_reason(output)):
-                raise HookError(TEMPORARY, "another process of this node may have got in criu's way (criu: %s); "
+                raise HookError(TEMPORARY, "another process of this node may have interfered with criu (criu: %s); "
                                 "try again later or on another node; image kept" % find_reason(output))
             raise HookError(ENGINE, "criu restore failed with status %d: %s; the image is kept" % (status, find_reason(output)))

@@ -73,7 +73,7 @@ def _compress_file(image: int, name: str, program: str, level: int, timeout: int
 
 
 def _uncompressed(name: str, reason: "str | None") -> HookError:
-    return HookError(CANNOT_WRITE, "cannot compress %s of the image: %s; the job runs on; free room in the store, or set "
+    return HookError(CANNOT_WRITE, "cannot compress %s of the image: %s; the job runs on; free some space in the store, or set "
                      "checkpoint_hooks_compression to none" % (name, reason))
 
 
@@ -120,7 +120,7 @@ def check_decompressible(described: dict, image_path: str, private_directory: "P
     copied_size = sum(entry["size"] for entry in described["files"]
                       if "plain" not in entry and entry["name"] not in data and not is_linked(entry["name"]))
     if free is not None and packed_size + copied_size > free:
-        raise HookError(TEMPORARY, "image %s needs %s to be %s, %s has %s free; free room there, name a larger disk of this node "
+        raise HookError(TEMPORARY, "image %s needs %s to be %s, %s has %s free; free some space there, name a larger disk of this node "
                         "in checkpoint_hooks_private_directory or restart the job on another node; image kept"
                         % (image_path, format_bytes(packed_size + copied_size), "decompressed" if packed_size else "copied",
                            private_directory.path, format_bytes(free)))

@@ -237,7 +237,7 @@ def open_copy(private: int, name: str) -> int:
 
 
 def _uncopied(name: str, error: OSError, code: int) -> HookError:
-    return HookError(code, "cannot copy %s of the image to a private place of this node: %s; image kept" % (name, error.strerror))
+    return HookError(code, "cannot copy %s of the image to a private directory of this node: %s; image kept" % (name, error.strerror))
 
 
 def check_pids_free(manifest: dict) -> None:

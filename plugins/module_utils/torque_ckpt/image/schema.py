@@ -172,7 +172,7 @@ FIELDS = (
     Field("carried", None, "What travels with the image, of the node's own file systems (files/capture.py).", (
         Field("kind", TEXT, "One of %s." % ", ".join(CARRIED)),
         Field("name", TEXT, "The file in the image.", only=(REGULAR, TREE)),
-        Field("state", TEXT, "What tells whether it was changed since.", only=(REGULAR, FIFO, TREE)),
+        Field("state", TEXT, "State of the file, by which a change is detected.", only=(REGULAR, FIFO, TREE)),
         Field("size", INTEGER, "Its size in bytes.", only=(REGULAR,)),
         Field("mtime_ns", INTEGER, "Its time of change, in nanoseconds.", only=(REGULAR,)),
         Field("mode", INTEGER, "Its mode."),
@@ -184,7 +184,8 @@ FIELDS = (
     ), many=True, default=[], check=_check_carried, strict=False),
     Field("left", None, "What the job left on nodes that it has run on.", (
         Field("node", TEXT, "The node."), Field("path", TEXT, "Where it is there."),
-        Field("state", TEXT, "What tells whether it was changed since.")), many=True, default=[], check=_check_entries, strict=False),
+        Field("state", TEXT, "State of the file, by which a change is detected.")), many=True, default=[], check=_check_entries,
+          strict=False),
     Field("bound", FLAG, "Whether the image restarts on its own node only.", default=False, check=_check_value, strict=False),
     Field("bound_reason", TEXT, "Why, or empty.", default="", check=_check_value, strict=False),
     Field("open_files", None, "The files that the job had open and that do not travel (files/consistency.py).", (
@@ -193,7 +194,7 @@ FIELDS = (
         Field("writable", FLAG, "Whether it was open for writing."),
         Field("append", FLAG, "Whether it was open for appending only."),
         Field("inode", INTEGER, "Its inode's number."),
-        Field("filesystem", TEXT, "What tells its file system on all nodes; empty if its times tell nothing.", optional=True),
+        Field("filesystem", TEXT, "Name of its file system, the same on all nodes; empty if its times mean nothing.", optional=True),
         Field("mtime_ns", INTEGER, "Its time of change, in nanoseconds; there when filesystem is.", optional=True),
         Field("ctime_ns", INTEGER, "The same of its inode.", optional=True),
     ), many=True, default=[], check=_check_open_files, strict=False),

@@ -57,7 +57,7 @@ def open_channel(hook: str, records: "Records", user: "User", consequence: str) 
                 os.mkfifo(path, 0o600)
                 os.chown(path, user.uid, user.gid)
             except OSError as error:
-                raise HookError(SYSTEM, "cannot make the named pipe %s: %s; %s" % (path, error.strerror, consequence))
+                raise HookError(SYSTEM, "cannot create the named pipe %s: %s; %s" % (path, error.strerror, consequence))
         yield channel
     finally:
         for kind in _KINDS:

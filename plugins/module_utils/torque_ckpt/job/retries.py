@@ -49,7 +49,7 @@ def assess_failure(records: "Records", settings: dict, error: HookError, sleep: 
     count, limit = count_failures(records) + 1, settings["restart_attempts"]
     if count >= limit:
         reset_failures(records)
-        return HookError(SYSTEM, "%s (attempt %d of %d, the last; mend the cause, then release the job)"
+        return HookError(SYSTEM, "%s (attempt %d of %d, the last; fix the cause, then release the job)"
                          % (error.sentence, count, limit))
     try:
         records.write(ATTEMPTS, {"failed": count})

@@ -140,7 +140,7 @@ def run_round_trip(settings: dict, user: str, directory: str, timeout: int) -> d
         path = tempfile.mkdtemp(prefix="ckpt-torque-", dir=directory)
         os.chmod(path, 0o755)
     except OSError as error:
-        raise NoDirectory("cannot make a temporary directory in %s: %s; name another directory" % (directory, error.strerror))
+        raise NoDirectory("cannot create a temporary directory in %s: %s; name another directory" % (directory, error.strerror))
     try:
         trip = EngineRoundTrip(settings, privilege.find_user(user), path, timeout)
         facts = trip.facts

@@ -165,7 +165,7 @@ def map_job_directories(store: "dict[str, str]", work: "Callable[[str, int], Any
                     try:
                         results.append(work(path, descriptor))
                     except RecursionError:
-                        faults.append("%s cannot be looked at: its directories are nested too deep" % path)
+                        faults.append("%s cannot be read: its directories are nested too deep" % path)
                     if len(results) + len(faults) > MOST:
                         raise HookError(SYSTEM, "there are more than %d directories of jobs" % MOST)
             return [results, faults]
@@ -174,7 +174,7 @@ def map_job_directories(store: "dict[str, str]", work: "Callable[[str, int], Any
             collected += [(user, result) for result in results]
             problems += faults
         except HookError as error:
-            problems.append("the images of %s in %s cannot be looked at: %s" % (user.name, store["path"], error.sentence))
+            problems.append("the images of %s in %s cannot be read: %s" % (user.name, store["path"], error.sentence))
     return collected
 
 
@@ -297,13 +297,13 @@ def _describe_image(path: str, descriptor: int, name: str, changed: float, setti
         finally:
             os.close(image)
     except OSError as error:
-        entry.update(state=DAMAGED, code=SYSTEM, problem="image %s cannot be looked at: %s" % (image_path, error.strerror))
+        entry.update(state=DAMAGED, code=SYSTEM, problem="image %s cannot be read: %s" % (image_path, error.strerror))
     except HookError as error:
         entry.update(state=REFUSED_HERE if error.code == REFUSED else DAMAGED, code=error.code, problem=error.sentence)
     except MemoryError:
         raise
     except Exception as error:  # pylint: disable=broad-except; one image must not hide the others
-        entry.update(state=DAMAGED, code=SYSTEM, problem="image %s cannot be looked at: %s: %s"
+        entry.update(state=DAMAGED, code=SYSTEM, problem="image %s cannot be read: %s: %s"
                      % (image_path, type(error).__name__, ascii(str(error))[1:-1][:200]))
     return entry
 

@@ -186,7 +186,7 @@ class SftpServer:
             # ssh closes with "Connection closed", the reason is before that.
             reasons = [line.strip() for line in messages
                        if line.strip() and not line.startswith(("Connection closed", "Couldn't read", "@"))]
-            raise OSError(errno.EIO, (reasons or messages or ["sftp exited %d and said nothing" % process.returncode])[-1])
+            raise OSError(errno.EIO, (reasons or messages or ["sftp exited %d and printed nothing" % process.returncode])[-1])
         return [line for line in output if not line.startswith("sftp>")]
 
     def put_image(self, image: int, job: str, name: str) -> None:
@@ -446,7 +446,7 @@ def try_transfer(server: "MountedServer | SftpServer", directory: str, job: str)
         for entry in (schema.FILE, "pages"):
             with open(os.path.join(path, entry), "rb") as stream:
                 if stream.read() != content:
-                    raise HookError(DATA, "%s came back from %s as another file than it went; look at the disks" % (entry, server.label))
+                    raise HookError(DATA, "%s was changed on the way to %s and back; check the disks" % (entry, server.label))
         remove_from_server(server, job, name)
         return {"bytes": size, "seconds": round(time.monotonic() - started, 3)}
     except OSError as error:

@@ -83,7 +83,7 @@ class PrivateDirectory:
             if os.geteuid() == 0:
                 os.fchown(self.descriptor, user.uid, user.gid)
         except OSError as error:
-            raise HookError(SYSTEM, "cannot make a private place in %s: %s; %s" % (parent, error.strerror, consequence))
+            raise HookError(SYSTEM, "cannot create a private directory in %s: %s; %s" % (parent, error.strerror, consequence))
 
     def __enter__(self) -> "PrivateDirectory":
         return self
@@ -110,7 +110,7 @@ class PrivateDirectory:
             os.fchown(self.descriptor, os.geteuid(), os.getegid())
             os.fchmod(self.descriptor, 0o555)
         except OSError as error:
-            raise HookError(SYSTEM, "cannot take over the private place in %s: %s; image kept" % (self.path, error.strerror))
+            raise HookError(SYSTEM, "cannot take over the private directory in %s: %s; image kept" % (self.path, error.strerror))
 
     def remove(self) -> None:
         """Remove the directory and its files."""

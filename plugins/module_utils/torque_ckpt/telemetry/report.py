@@ -87,7 +87,7 @@ def report_restart_failure(code: int, sentence: str) -> None:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as stream:
                 stream.write(format_verdict(code, sentence) + "\n")
         except OSError as error:
-            syslog.log_event("restart", outcome="not told", path=path, reason=error.strerror)
+            syslog.log_event("restart", outcome="not reported", path=path, reason=error.strerror)
 
 
 def withdraw_restart_failure() -> None:

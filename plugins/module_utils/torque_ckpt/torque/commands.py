@@ -38,4 +38,4 @@ class Commands:
     def make_error(self, command: str, status: int, error: str) -> HookError:
         """Return the HookError for a command that ended with this status and stderr."""
         return HookError(NO_SERVER, "pbs_server does not answer (%s exited %d: %s); %s"
-                         % (command, status, " ".join(error.split()) or "it said nothing", self.consequence))
+                         % (command, status, " ".join(error.split()) or "it printed nothing", self.consequence))

@@ -218,7 +218,7 @@ def test_command():
     ((170, "", "qhold: no \n connection\n"), "qhold -h u 12.head exited 170: qhold: no connection"),
     ((1, "said\n", ""), "qhold -h u 12.head exited 1: said"),
     ((1, "said\n", "complained\n"), "qhold -h u 12.head exited 1: complained"),
-    ((-9, "", ""), "qhold -h u 12.head exited -9: it said nothing"),
+    ((-9, "", ""), "qhold -h u 12.head exited -9: it printed nothing"),
 ])
 def test_command_that_fails(answer, cause):
     assert failure(Commands("/opt/bin", run=Server(answer)), "alice", "qhold", "-h", "u", "12.head") == cause

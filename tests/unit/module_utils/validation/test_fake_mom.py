@@ -319,7 +319,7 @@ def test_checkpoint_takes_the_directory_that_is_there(job):
 @pytest.mark.root
 @pytest.mark.parametrize("text, cause", [
     ("echo '  no room on the store ' >&2; exit 73", "checkpoint hook exited 73: no room on the store"),
-    ("echo not seen; exit 1", "checkpoint hook exited 1: it said nothing on stderr"),
+    ("echo not seen; exit 1", "checkpoint hook exited 1: it printed nothing on stderr"),
     ("printf 'bad \\377 byte' >&2; exit 2", "checkpoint hook exited 2: bad \ufffd byte"),
 ], ids=["words", "silent", "damaged words"])
 def test_checkpoint_that_fails(job, program, text, cause):
@@ -337,8 +337,8 @@ def test_checkpoint_that_is_killed(job, program):
     with pytest.raises(fake_mom.MomError) as caught:
         job.checkpoint("ckpt.77.1", 0, 10)
     # The shell in between may replace itself by the hook, or stay and say 128 + 9.
-    assert str(caught.value) in ("checkpoint hook exited 265: it said nothing on stderr", "checkpoint hook exited 137: Killed",
-                                 "checkpoint hook exited 137: it said nothing on stderr")
+    assert str(caught.value) in ("checkpoint hook exited 265: it printed nothing on stderr", "checkpoint hook exited 137: Killed",
+                                 "checkpoint hook exited 137: it printed nothing on stderr")
 
 
 @pytest.mark.root

@@ -372,7 +372,7 @@ def test_many_large_manifests_do_not_pile_up(fleet):
     assert [image["state"] for image in answer["images"]] == ["refused"] * 16
     answer = fleet.ask("list", before="from torque_ckpt.store import catalog; catalog.MEMORY = 40 << 20", code=1)
     assert answer["images"] == []
-    assert answer["problems"] == ["the images of nobody in %s cannot be looked at: there is more than fits into 40 MiB of memory"
+    assert answer["problems"] == ["the images of nobody in %s cannot be read: there is more than fits into 40 MiB of memory"
                                   % fleet.store]
 
 
@@ -412,7 +412,7 @@ def test_user_who_stops_what_looks_at_his_images(fleet, command):
         stopper.wait()
     assert [fact["job"] for fact in answer.get("images", answer.get("removed"))] == ["13.head"] * {"list": 3, "prune": 1}[command]
     assert answer["problems"] == [
-        "the images of nobody in %s cannot be looked at: the part of the hook that runs as nobody was stopped for 2 seconds and was "
+        "the images of nobody in %s cannot be read: the part of the hook that runs as nobody was stopped for 2 seconds and was "
         "killed; try again" % fleet.store]
 
 
@@ -422,7 +422,7 @@ def test_more_images_than_are_looked_at(fleet):
         fleet.image(generation=generation)
     answer = fleet.ask("list", before="from torque_ckpt.store import catalog; catalog.MOST = 3", code=1)
     assert [image["job"] for image in answer["images"]] == ["13.head"]
-    assert answer["problems"] == ["the images of nobody in %s cannot be looked at: there are more than 3 images in %s/12.head.CK"
+    assert answer["problems"] == ["the images of nobody in %s cannot be read: there are more than 3 images in %s/12.head.CK"
                                   % (fleet.store, fleet.store)]
 
 
@@ -433,7 +433,7 @@ def test_image_that_shows_a_mistake_of_ours_hides_no_other(fleet):
               "manifest.read_manifest = lambda image, shown: right(image, shown) if shown.endswith('2') else 1 / 0")
     answer = fleet.ask("list", before=before)
     assert [(image["state"], image["problem"]) for image in answer["images"]] == [
-        ("damaged", "image %s/12.head.CK/ckpt.12.head.1001 cannot be looked at: ZeroDivisionError: division by zero" % fleet.store),
+        ("damaged", "image %s/12.head.CK/ckpt.12.head.1001 cannot be read: ZeroDivisionError: division by zero" % fleet.store),
         ("whole", "")]
 
 
@@ -449,7 +449,7 @@ def test_directories_without_end(fleet):
     answer = json.loads(done.stdout)
     assert [(image["job"], image["image"], image["state"]) for image in answer["images"]] == [
         ("12.head", "d", "damaged"), ("12.head", "ckpt.12.head.1001", "whole"), ("13.head", "ckpt.13.head.1001", "whole")]
-    assert "cannot be looked at: " in [image["problem"] for image in answer["images"] if image["image"] == "d"][0]
+    assert "cannot be read: " in [image["problem"] for image in answer["images"] if image["image"] == "d"][0]
 
 
 def test_directories_without_end_save_no_other_orphan(fleet):
@@ -464,7 +464,7 @@ def test_directories_without_end_save_no_other_orphan(fleet):
     assert done.returncode == errors.SYSTEM
     answer = json.loads(done.stdout)
     assert [(fact["job"], fact["action"]) for fact in answer["removed"]] == [("13.head", "removed")]
-    assert answer["problems"] == ["%s cannot be looked at: its directories are nested too deep" % deep]
+    assert answer["problems"] == ["%s cannot be read: its directories are nested too deep" % deep]
 
 
 def test_image_that_root_did_not_make(fleet):
@@ -828,7 +828,7 @@ def test_server_that_answers_with_nothing(fleet):
         fleet.program("exit 0\n", "bin/" + command)
     done = fleet.call("prune", "--orphans")
     assert (done.returncode, done.stderr) == (
-        errors.NO_SERVER, "torque-ckpt: pbs_server does not answer (qstat -B -f exited 0: it said nothing); nothing was removed\n")
+        errors.NO_SERVER, "torque-ckpt: pbs_server does not answer (qstat -B -f exited 0: it printed nothing); nothing was removed\n")
 
 
 def test_server_that_ends_while_it_is_asked(fleet):
@@ -1100,8 +1100,8 @@ def test_too_many_nodes_are_down(down, nodes, share, counts):
     batch = Batch(down, nodes, {"node1": "12.head"}, RERUN)
     done = down.call("node-down")
     assert (done.returncode, done.stdout, done.stderr) == (
-        errors.TEMPORARY, "", "torque-ckpt: %d of %d nodes are down, more than node_down_share (%d percent) allows: look at the network, "
-        "and at pbs_server's; nothing was done\n" % (counts + (share,)))
+        errors.TEMPORARY, "", "torque-ckpt: %d of %d nodes are down, more than node_down_share (%d percent) allows: check the network of "
+        "the nodes and of pbs_server; nothing was done\n" % (counts + (share,)))
     assert batch.asked() == []
 
 
@@ -1172,5 +1172,5 @@ def test_selftest_that_fails(fleet):
 
 def test_selftest_in_a_directory_that_is_missing(fleet):
     done = fleet.call("selftest", "--directory", "/nonexistent")
-    assert (done.returncode, done.stderr) == (errors.SYSTEM, "torque-ckpt: cannot make a temporary directory in /nonexistent: "
+    assert (done.returncode, done.stderr) == (errors.SYSTEM, "torque-ckpt: cannot create a temporary directory in /nonexistent: "
                                               "No such file or directory; name another directory\n")

@@ -163,13 +163,13 @@ def test_witness_that_fails(engine, image, job, program, wait_until):
     (3, "Checkpoint failed: no processes checkpointed\n", errors.ENGINE,
      "cr_checkpoint failed with status 3: Checkpoint failed: no processes checkpointed; the job runs on"),
     (28, "- vfs_write returned -28\nCheckpoint failed: No space left on device\n", errors.CANNOT_WRITE,
-     "there is no room for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free room in "
+     "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free room in "
      "the store"),
     (22, "- vfs_write returned -28\nCheckpoint failed: Invalid argument\n", errors.CANNOT_WRITE,
-     "there is no room for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free room in "
+     "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free room in "
      "the store"),
     (122, "- vfs_write returned -122\nCheckpoint failed: Disk quota exceeded\n", errors.CANNOT_WRITE,
-     "there is no room for the image: Disk quota exceeded (cr_checkpoint: vfs_write returned -122); the job runs on; free room in "
+     "there is no space for the image: Disk quota exceeded (cr_checkpoint: vfs_write returned -122); the job runs on; free room in "
      "the store"),
     (1, "Checkpoint failed: Operation not permitted\n", errors.ENGINE,
      "cr_checkpoint failed with status 1: Checkpoint failed: Operation not permitted; the job runs on"),
@@ -427,8 +427,8 @@ def test_checkpoint_that_fails_after_it_has_stopped_the_job(hook, blcr_site, sta
     with open(os.path.join(blcr_site.commands, "cr_checkpoint"), "w") as stream:
         stream.write("#!/bin/sh\nkill -STOP %d\necho '- vfs_write returned -28' >&2\nexit 28\n" % job)
     assert checkpoint(hook, blcr_site, leader, signal_number) == (
-        errors.CANNOT_WRITE, "", "there is no room for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job "
-        "runs on; free room in the store\n")
+        errors.CANNOT_WRITE, "", "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the "
+        "job runs on; free some space in the store\n")
     wait_until(lambda: state_of(job) == "S")
     assert blcr_site.content() == {}
     assert record(blcr_site) is None

@@ -212,8 +212,8 @@ def test_restore_that_somebody_disturbs_is_temporary(program, words):
     """What CRIU 4.2 says when another process sends something to its sockets."""
     with pytest.raises(HookError) as caught:
         criu.Criu(program("cat <<'END'\n%s\nEND\nexit 1\n" % words)).restore("/nonexistent")
-    assert str(caught.value) == ("another process of this node may have got in criu's way (criu: %s); try again later or on another node; "
-                                 "image kept" % words.split("): ", 1)[1].split("\n")[0])
+    assert str(caught.value) == ("another process of this node may have interfered with criu (criu: %s); try again later or on another "
+                                 "node; image kept" % words.split("): ", 1)[1].split("\n")[0])
     assert caught.value.code == errors.TEMPORARY
 
 
@@ -233,7 +233,7 @@ def test_dump_that_somebody_disturbs_is_temporary(program, words):
     assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, "criu dump failed with status 1: %s; the job runs on" % words)
 
 
-STOOD_STILL = ("%s did nothing for 0 seconds and was killed; another process of this node may have got in its way, or the store does "
+STOOD_STILL = ("%s did nothing for 0 seconds and was killed; another process of this node may have interfered with it, or the store does "
                "not answer; %s")
 
 

@@ -290,7 +290,7 @@ def test_store_without_room(hook, site, program, start_job, state_of, signal_num
     done = checkpoint(hook, site, job.leader, signal_number)
     assert done.code == errors.CANNOT_WRITE
     assert re.fullmatch(r"the image needs \d\.\d MiB, store %s has \d+\.\d [GT]iB free, reserve 1024\.0 TiB; the job runs on; "
-                        r"free room or lower checkpoint_hooks_reserve\n" % site.store, done.stderr)
+                        r"free some space or lower checkpoint_hooks_reserve\n" % site.store, done.stderr)
     assert state_of(job.pids[0]) == "S"
     assert site.content() == before
 
@@ -425,4 +425,4 @@ def test_records_that_others_could_have_written(hook, site, start_job):
     os.chmod(site.run_directory, 0o777)
     assert checkpoint(hook, site, job.leader) == (
         errors.CONFIG, "", "%s must be a directory of root's that nobody else can write to, because the hooks trust the records in it; "
-        "remove it, the next hook makes it anew; nothing was done\n" % site.run_directory)
+        "remove it, the next hook creates it again; nothing was done\n" % site.run_directory)

@@ -190,7 +190,7 @@ def test_passing_reasons_are_counted_and_then_hold_the_job(hook, site, start_job
     site.configure(restart_attempts=2)
     sentence = "process id %d of the image is in use on this node (by 'sh'); try again later or on another node" % pid
     assert restart(hook, site) == (errors.TEMPORARY, "", sentence + " (attempt 1 of 2)\n")
-    assert restart(hook, site) == (errors.SYSTEM, "", sentence + " (attempt 2 of 2, the last; mend the cause, then release the job)\n")
+    assert restart(hook, site) == (errors.SYSTEM, "", sentence + " (attempt 2 of 2, the last; fix the cause, then release the job)\n")
     assert restart(hook, site) == (errors.TEMPORARY, "", sentence + " (attempt 1 of 2)\n")
 
 

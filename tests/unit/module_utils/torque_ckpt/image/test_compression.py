@@ -179,7 +179,7 @@ def test_program_that_fails(image, instead):
     image.put(pages_1=TEXT)
     assert failure(image.compress) == (
         errors.CANNOT_WRITE, "cannot compress pages-1.img of the image: zstd failed with status 11: zstd: error 11 : Allocation error : "
-        "not enough memory; the job runs on; free room in the store, or set checkpoint_hooks_compression to none")
+        "not enough memory; the job runs on; free some space in the store, or set checkpoint_hooks_compression to none")
     assert path == compressors.find_program("zstd")
 
 
@@ -189,8 +189,8 @@ def test_store_that_becomes_full(image, instead):
     code, sentence = failure(image.compress)
     assert code == errors.CANNOT_WRITE
     assert sentence.startswith("cannot compress pages-1.img of the image: zstd failed with status ")
-    assert sentence.endswith("No space left on device; the job runs on; free room in the store, or set checkpoint_hooks_compression to "
-                             "none")
+    assert sentence.endswith("No space left on device; the job runs on; free some space in the store, or set checkpoint_hooks_compression "
+                             "to none")
 
 
 def test_program_that_says_nothing(image, instead):
@@ -216,7 +216,7 @@ def test_name_that_is_taken(image):
     image.put(pages_1=TEXT)
     (image.path / "pages-1.img.zst").write_bytes(b"")
     assert failure(image.compress)[1] == (
-        "cannot compress pages-1.img of the image: File exists; the job runs on; free room in the store, or set "
+        "cannot compress pages-1.img of the image: File exists; the job runs on; free some space in the store, or set "
         "checkpoint_hooks_compression to none")
 
 
@@ -326,7 +326,7 @@ def test_node_without_room_for_copies(image, monkeypatch):
     file_system = os.statvfs_result((4096, 4096, 9, 8, 7, 6, 5, 4, 0, 255))
     monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: file_system)
     assert failure(compression.check_decompressible, image.described, SHOWN, image.private_directory, lambda _name: False) == (
-        errors.TEMPORARY, "image %s needs %s to be copied, %s has 28.0 KiB free; free room there, name a larger disk of this node in "
+        errors.TEMPORARY, "image %s needs %s to be copied, %s has 28.0 KiB free; free some space there, name a larger disk of this node in "
         "checkpoint_hooks_private_directory or restart the job on another node; image kept"
         % (SHOWN, units.format_bytes(len(NOISE) + len(TEXT)), image.private_directory.path))
 
@@ -358,8 +358,9 @@ def test_node_without_room(image, monkeypatch):
     file_system = os.statvfs_result((4096, 4096, 9, 8, 7, 6, 5, 4, 0, 255))
     monkeypatch.setattr(os, "fstatvfs", lambda _descriptor: file_system)
     assert failure(image.decompress) == (
-        errors.TEMPORARY, "image %s needs 4096.0 TiB to be decompressed, %s has 28.0 KiB free; free room there, name a larger disk of this "
-        "node in checkpoint_hooks_private_directory or restart the job on another node; image kept" % (SHOWN, image.private_directory.path))
+        errors.TEMPORARY, "image %s needs 4096.0 TiB to be decompressed, %s has 28.0 KiB free; free some space there, name a larger disk "
+        "of this node in checkpoint_hooks_private_directory or restart the job on another node; image kept" % (
+            SHOWN, image.private_directory.path))
 
 
 def test_node_whose_room_goes_meanwhile(image, instead):
@@ -583,7 +584,7 @@ def test_program_that_fails_leaves_job_and_older_image_as_they_were(hook, criu_s
     criu_site.configure(compression="auto")
     done = checkpoint(hook, criu_site, job, signal_number, stand_in(text + "\n"))
     assert (done.code, done.stdout) == (errors.CANNOT_WRITE, "")
-    assert re.fullmatch(r"cannot compress pages-1\.img of the image: %s; the job runs on; free room in the store, or set "
+    assert re.fullmatch(r"cannot compress pages-1\.img of the image: %s; the job runs on; free some space in the store, or set "
                         r"checkpoint_hooks_compression to none\n" % why, done.stderr)
     wait_until(lambda: state_of(job.pids[0]) == "S")
     assert criu_site.content() == files

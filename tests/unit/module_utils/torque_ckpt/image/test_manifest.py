@@ -432,7 +432,7 @@ def test_files_that_steer_the_engine_are_copied_while_they_are_verified(image, p
     assert os.readlink(str(copies / "pages-1.img")) == SHOWN + "/pages-1.img"
 
 
-def test_private_place_without_room(image, private, monkeypatch):
+def test_private_directory_without_room(image, private, monkeypatch):
     def full(_source, _number, target):
         if target is not None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -442,16 +442,16 @@ def test_private_place_without_room(image, private, monkeypatch):
     with pytest.raises(HookError) as caught:
         image.verify(private)
     assert (caught.value.code, str(caught.value)) == (
-        errors.TEMPORARY, "cannot copy core-7.img of the image to a private place of this node: No space left on device; image kept")
+        errors.TEMPORARY, "cannot copy core-7.img of the image to a private directory of this node: No space left on device; image kept")
 
 
-def test_private_place_that_holds_something(image, private):
+def test_private_directory_that_holds_something(image, private):
     image.write()
     image.verify(private)
     with pytest.raises(HookError) as caught:
         image.verify(private)
     assert (caught.value.code, str(caught.value)) == (
-        errors.SYSTEM, "cannot copy core-7.img of the image to a private place of this node: File exists; image kept")
+        errors.SYSTEM, "cannot copy core-7.img of the image to a private directory of this node: File exists; image kept")
 
 
 def test_verifying_changes_nothing_and_leaves_no_descriptor(image):

@@ -117,7 +117,7 @@ def test_no_pipes(run_directory):
     with pytest.raises(HookError) as caught, make(run_directory):
         raise AssertionError
     assert (caught.value.code, str(caught.value)) == (
-        errors.SYSTEM, "cannot make the named pipe %s/jobs/12.head.answer: File exists; the job runs on" % run_directory)
+        errors.SYSTEM, "cannot create the named pipe %s/jobs/12.head.answer: File exists; the job runs on" % run_directory)
 
 
 def test_result_is_plain_json(channel):

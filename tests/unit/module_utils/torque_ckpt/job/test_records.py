@@ -83,7 +83,7 @@ def test_records_that_others_could_have_written_are_refused(tmp_path, which, spo
     with pytest.raises(HookError) as caught:
         Records(str(tmp_path / "run"), "12.head").make_directory()
     assert str(caught.value) == ("%s must be a directory of root's that nobody else can write to, because the hooks trust the records "
-                                 "in it; remove it, the next hook makes it anew; nothing was done" % (tmp_path / which))
+                                 "in it; remove it, the next hook creates it again; nothing was done" % (tmp_path / which))
     assert caught.value.code == errors.CONFIG
 
 
@@ -100,4 +100,4 @@ def test_file_in_the_place_of_the_records(tmp_path):
     with pytest.raises(HookError) as caught:
         Records(str(tmp_path / "run"), "12.head").make_directory()
     assert str(caught.value) == ("%s/run must be a directory of root's that nobody else can write to, because the hooks trust the records "
-                                 "in it; remove it, the next hook makes it anew; nothing was done" % tmp_path)
+                                 "in it; remove it, the next hook creates it again; nothing was done" % tmp_path)

@@ -23,7 +23,7 @@ def test_pauses_double_and_the_last_attempt_is_the_last(settings):
     assert assess(settings) == (errors.TEMPORARY, "it would not (attempt 1 of 4)", [10])
     assert assess(settings) == (errors.TEMPORARY, "it would not (attempt 2 of 4)", [20])
     assert assess(settings, errors.CONFIG) == (errors.CONFIG, "it would not (attempt 3 of 4)", [40])
-    assert assess(settings) == (errors.SYSTEM, "it would not (attempt 4 of 4, the last; mend the cause, then release the job)", [])
+    assert assess(settings) == (errors.SYSTEM, "it would not (attempt 4 of 4, the last; fix the cause, then release the job)", [])
     assert assess(settings)[1] == "it would not (attempt 1 of 4)"
 
 

@@ -170,14 +170,14 @@ def test_store_too_full(mounted):
     directory = tmpfs(mounted)
     assert refusal(directory, 65 * MIB) == (
         "the image needs 65.0 MiB, store /shared/ckpt has 64.0 MiB free, reserve 0 B; the job runs on; "
-        "free room or lower checkpoint_hooks_reserve")
+        "free some space or lower checkpoint_hooks_reserve")
 
 
 def test_reserve_is_left_free(mounted):
     directory = tmpfs(mounted)
     assert refusal(directory, 40 * MIB, reserve=30 * MIB) == (
         "the image needs 40.0 MiB, store /shared/ckpt has 64.0 MiB free, reserve 30.0 MiB; the job runs on; "
-        "free room or lower checkpoint_hooks_reserve")
+        "free some space or lower checkpoint_hooks_reserve")
 
 
 def test_files_too_many(mounted):
@@ -197,8 +197,8 @@ def test_file_system_that_knows_neither_its_size_nor_allocation(mounted):
 @pytest.mark.parametrize("number, sentence", [
     (122, "the image needs 1.0 MiB, the quota of alice on store /shared/ckpt does not allow that much more; the job runs on; "
           "remove files of alice there or raise the quota"),
-    (28, "the image needs 1.0 MiB, store /shared/ckpt does not give it: No space left on device; the job runs on; free room there"),
-    (5, "the image needs 1.0 MiB, store /shared/ckpt does not give it: Input/output error; the job runs on; free room there"),
+    (28, "the image needs 1.0 MiB, store /shared/ckpt does not give it: No space left on device; the job runs on; free some space there"),
+    (5, "the image needs 1.0 MiB, store /shared/ckpt does not give it: Input/output error; the job runs on; free some space there"),
 ])
 def test_what_only_the_attempt_shows(tmp_path, monkeypatch, number, sentence):
     """Real quotas are in the integration tests."""
@@ -224,7 +224,7 @@ def test_private_directory_without_room(open_directory, somebody, monkeypatch):
         capacity.check_private(directory, 33)
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "what the engine writes on this node needs 264.0 KiB, %s/run/private has 256.0 KiB free; the job runs on; "
-        "free room there, or name another disk of this node in checkpoint_hooks_private_directory" % open_directory)
+        "free some space there, or name another disk of this node in checkpoint_hooks_private_directory" % open_directory)
     monkeypatch.setattr(directory, "get_free_space", lambda: None)  # of a file system that does not know its size
     capacity.check_private(directory, 33)
     directory.remove()
@@ -238,4 +238,4 @@ def test_directory_of_another_user(open_directory, somebody):
         privilege.as_user(somebody, lambda: check(directory, MIB))
     os.close(directory)
     assert str(caught.value) == ("the image needs 1.0 MiB, store /shared/ckpt does not give it: Permission denied; the job runs on; "
-                                 "free room there")
+                                 "free some space there")

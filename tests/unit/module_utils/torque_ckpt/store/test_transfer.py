@@ -351,7 +351,7 @@ def test_trial_of_a_connection_that_changes_images(pair, monkeypatch):
     monkeypatch.setattr(transfer, "_copy_file", harm)
     code, sentence = refused(lambda: transfer.try_transfer(pair.remote, pair.node, JOB))
     assert (code, sentence.partition(" ")[2]) == (
-        DATA, "came back from %s as another file than it went; look at the disks" % pair.remote.path)
+        DATA, "was changed on the way to %s and back; check the disks" % pair.remote.path)
     assert os.listdir(pair.node) == []
 
 

@@ -108,7 +108,7 @@ def test_place_that_cannot_be_made(open_directory, somebody):
         private_dir.PrivateDirectory(open_directory + "/run", somebody)
     assert (caught.value.code, str(caught.value)) == (
         errors.CONFIG, "%s/run must be a directory of root's that nobody else can write to, because the hooks trust the records in it; "
-        "remove it, the next hook makes it anew; nothing was done" % open_directory)
+        "remove it, the next hook creates it again; nothing was done" % open_directory)
 
 
 def test_what_killed_hooks_left_is_swept_without_a_new_directory(open_directory, somebody, free_pid):

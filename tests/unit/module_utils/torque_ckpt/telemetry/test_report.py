@@ -166,7 +166,7 @@ def test_told_through_no_link(monkeypatch, tmp_path, lines):
     monkeypatch.setenv(contract.STATUS, str(tmp_path / "12.head.RS"))
     report.report_restart_failure(errors.SYSTEM, "why")
     assert not (tmp_path / "other").exists()
-    assert lines == ["hook=restart outcome=not told path=%s reason=Too many levels of symbolic links" % (tmp_path / "12.head.RS")]
+    assert lines == ["hook=restart outcome=not reported path=%s reason=Too many levels of symbolic links" % (tmp_path / "12.head.RS")]
 
 
 def test_pbs_mom_without_the_patch(monkeypatch, lines):
