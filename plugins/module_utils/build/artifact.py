@@ -10,13 +10,17 @@ import tarfile
 
 from ..torque_ckpt.system.textfile import read_text
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable, Iterable
+
 MANIFEST = "ckpt-torque.json"
 PACKAGERS = (("deb", "dpkg-deb"), ("rpm", "rpmbuild"))
 LINK = "current"
 
 
-def identify_system(release, redhat):
-    """Return (name and major version, family), both str, of a system.
+def identify_system(release: str, redhat: str) -> "tuple[str, str]":
+    """Return (name and major version, family) of a system.
 
     :param release: text of /etc/os-release
     :param redhat: text of /etc/redhat-release, for EL6, which has no other
@@ -29,12 +33,12 @@ def identify_system(release, redhat):
     return names[0] + fields.get("VERSION_ID", "").split(".")[0], family
 
 
-def select_members(members, inside):
-    """Return the members beneath the directory inside (str), from now on named from there: {name: TarInfo}.
+def select_members(members: "Iterable[tarfile.TarInfo]", inside: str) -> "dict[str, tarfile.TarInfo]":
+    """Return the members beneath the directory inside by their names, which are relative to it from now on.
 
     :raises ValueError: when one would be put elsewhere, by its name or through a link, or is no file, directory or link
     """
-    selected = {}
+    selected: "dict[str, tarfile.TarInfo]" = {}
     for member in members:
         if not (member.name + "/").startswith(inside + "/"):
             continue
@@ -55,48 +59,48 @@ def select_members(members, inside):
     return selected
 
 
-def unpack(archive, inside, place):
-    """Unpack the directory inside (str) of the archive to a new directory, with owners and modes: pbs_iff is setuid root.
+def unpack(archive: str, inside: str, target: str) -> None:
+    """Unpack the directory inside of the archive to a new directory, with owners and modes: pbs_iff is setuid root.
 
     :raises ValueError: when the archive does not hold it whole
     """
     with tarfile.open(archive, "r:gz", errorlevel=2) as tar:  # 2: an owner or mode that cannot be set is an error
         tar.extraction_filter = lambda member, path: member  # Python 3.14's own takes setuid away
         members = select_members(tar.getmembers(), inside)
-        tar.fileobj.read()  # to its end, where gzip has the checksum
+        tar.fileobj.read(-1)  # to its end, where gzip has the checksum
         if MANIFEST not in members:
             raise ValueError("it holds no %s/%s" % (inside, MANIFEST))
-        os.mkdir(place, 0o755)
-        tar.extractall(place, members.values(), numeric_owner=True)
+        os.mkdir(target, 0o755)
+        tar.extractall(target, members.values(), numeric_owner=True)
 
 
-def install(archive, key, prefix, label):
-    """Unpack the archive (str, None when that was done) beside the other artifacts and let the link lead to it.
+def install(archive: "str | None", key: str, prefix: str, label: "Callable[[str, str], None]") -> None:
+    """Unpack the archive (None when that was done) beside the other artifacts and point the link to it.
 
     Both appear when they are whole.
 
-    :param key: the artifact's name (str)
-    :param prefix: the directory of artifacts (str)
-    :param label: called with the directory that was unpacked and the path it will have (str), to give it SELinux contexts
+    :param key: the artifact's name
+    :param prefix: the directory of artifacts
+    :param label: called with the directory that was unpacked and the path it will have, to give it SELinux contexts
     """
-    place, draft = os.path.join(prefix, key), os.path.join(prefix, ".%s.%s" % (key, os.uname().nodename))  # hosts may share it
+    target, draft = os.path.join(prefix, key), os.path.join(prefix, ".%s.%s" % (key, os.uname().nodename))  # hosts may share it
     shutil.rmtree(draft, ignore_errors=True)  # left by a run that was killed
     os.makedirs(draft)
     try:
         if archive:
             unpack(archive, os.path.join(prefix.strip("/"), key), os.path.join(draft, "new"))
-            label(os.path.join(draft, "new"), place)
-            if os.path.lexists(place):  # a part of one: it has no manifest
-                os.rename(place, os.path.join(draft, "old"))
-            os.rename(os.path.join(draft, "new"), place)
+            label(os.path.join(draft, "new"), target)
+            if os.path.lexists(target):  # a part of one: it has no manifest
+                os.rename(target, os.path.join(draft, "old"))
+            os.rename(os.path.join(draft, "new"), target)
         os.symlink(key, os.path.join(draft, "link"))
         os.rename(os.path.join(draft, "link"), os.path.join(prefix, LINK))
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def check_archive(archive, checksum):
-    """Compare an archive (path, str) with its sha256 (str, None when nobody knows it).
+def check_archive(archive: str, checksum: "str | None") -> None:
+    """Compare an archive (path) with its sha256 (None when nobody knows it).
 
     :raises ValueError: when it differs
     """
@@ -109,19 +113,19 @@ def check_archive(archive, checksum):
                          % (digest.hexdigest(), checksum))
 
 
-def advise(error):
-    """Return what to do (str) about an error of install: the host's, or else the archive's."""
+def advise(error: Exception) -> str:
+    """Return what to do about an error of install: the host's, or else the archive's."""
     if getattr(error, "errno", None) or isinstance(error, tarfile.ExtractError):
         return "fix that and run it again"
     return "remove it, and the .sha256 beside it, from the controller's cache and build it again"
 
 
-def describe(version, digest, prefix, find_program):
-    """Return which artifact this host needs and which it has (dict), as the modules return it.
+def describe(version: str, digest: str, prefix: str, find_program: "Callable[[str], str | None]") -> dict:
+    """Return which artifact this host needs and which it has, as the modules return it.
 
-    :param version: of the program (str)
-    :param digest: what tells its builds apart (str)
-    :param prefix: the directory of artifacts (str)
+    :param version: of the program
+    :param digest: what tells its builds apart
+    :param prefix: the directory of artifacts
     :param find_program: like AnsibleModule.get_bin_path
     """
     name, family = identify_system(read_text("/etc/os-release"), read_text("/etc/redhat-release"))

@@ -12,6 +12,10 @@ import re
 
 from .source import SourceError, parse_version
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable
+
 APPLIED, BEFORE, UPSTREAM, NOT_FOR = "applied", "already applied", "already upstream", "not applicable"
 
 HUNK = re.compile(r"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
@@ -33,15 +37,17 @@ class Rejected(Exception):
     """A file is not what a section was made for; the text says where they part."""
 
 
-def within(version, limits):
-    """Return whether version (str) is in limits (dict with from, inclusive, and below, exclusive; either may be missing)."""
+def within(version: str, limits: "dict[str, str | None]") -> bool:
+    """Return whether a version is in limits (from, inclusive, and below, exclusive; either may be missing)."""
+    if not limits:
+        return True
     first, end = limits.get("from"), limits.get("below")
-    number = parse_version(version) if limits else None
+    number = parse_version(version)
     return (first is None or parse_version(first) <= number) and (end is None or number < parse_version(end))
 
 
-def choose(entry, version):
-    """Return what a series entry (dict) is to a version (str): (file, None), or (None, UPSTREAM or NOT_FOR).
+def choose(entry: dict, version: str) -> "tuple[str | None, str | None]":
+    """Return what a series entry is to a version: (file, None), or (None, UPSTREAM or NOT_FOR).
 
     :raises PatchError: when two variants claim the version, or a limit is no version
     """
@@ -58,7 +64,7 @@ def choose(entry, version):
     return (files[0], None) if files else (None, NOT_FOR)
 
 
-def bare(header):
+def bare(header: str) -> "str | None":
     """Return the path in a --- or +++ line without its first directory; None for /dev/null."""
     path = header[4:].split("\t")[0].rstrip("\r\n")
     if path == "/dev/null":
@@ -66,13 +72,13 @@ def bare(header):
     return path.partition("/")[2] if not path.startswith(("/", '"')) else ""
 
 
-def sections_of(patch):
-    """Return the Sections (list) of a unified diff (str).
+def sections_of(patch: str) -> "list[Section]":
+    """Return the Sections of a unified diff.
 
     :raises PatchError: when it is malformed, changes more than text, or names a file outside the tree
     """
     lines = re.findall(r"[^\n]*\n|[^\n]+", patch)
-    found, number = [], 0
+    sections, number = [], 0
     while number < len(lines):
         line = lines[number]
         if line.startswith("--- ") and lines[number + 1:number + 2] and lines[number + 1].startswith("+++ "):
@@ -80,12 +86,12 @@ def sections_of(patch):
             name = new if old is None else old
             if not name or os.path.normpath(name) != name or name.startswith("/") or ".." in name.split("/") or new not in (name, None):
                 raise PatchError("line %d names no file in the tree: %s" % (number + 1, line.strip()))
-            found.append(Section(name, "--- %s\n+++ %s\n" % ("a" if old else "/dev/null", "b" if new else "/dev/null")))
+            sections.append(Section(name, "--- %s\n+++ %s\n" % ("a" if old else "/dev/null", "b" if new else "/dev/null")))
             number += 2
             continue
         hunk = HUNK.match(line)
         if hunk:
-            if not found:
+            if not sections:
                 raise PatchError("line %d is a hunk of no file" % (number + 1))
             start, left = number, [int(count or 1) for count in hunk.groups()]
             number += 1
@@ -98,18 +104,18 @@ def sections_of(patch):
                 number += 1
             if any(left):
                 raise PatchError("the hunk at line %d is not as long as it says" % (start + 1))
-            found[-1] = Section(found[-1].name, found[-1].text + "".join(lines[start:number]))
+            sections[-1] = Section(sections[-1].name, sections[-1].text + "".join(lines[start:number]))
             continue
         if line.startswith(BEYOND):
             raise PatchError("line %d changes more than the text of a file: %s" % (number + 1, line.strip()))
         number += 1
-    if not found:
+    if not sections:
         raise PatchError("it holds no unified diff")
-    return found
+    return sections
 
 
-def real(tree, name):
-    """Return the path (str) of a file in a tree.
+def real(tree: str, name: str) -> str:
+    """Return the path of a file in a tree.
 
     :raises PatchError: when a link leads away from there
     """
@@ -119,8 +125,8 @@ def real(tree, name):
     return path
 
 
-def read(path):
-    """Return a file's text (str), None when there is none."""
+def read(path: str) -> "str | None":
+    """Return a file's text, None when there is none."""
     try:
         with open(path, "rb") as stream:
             return stream.read().decode("latin-1")
@@ -131,22 +137,22 @@ def read(path):
 class Applier:
     """GNU patch, given one file at a time: it never chooses a name itself.
 
-    :param run: takes argv (list), returns (exit status, stdout, stderr)
-    :param program: GNU patch (str)
-    :param scratch: an empty directory (str)
+    :param run: takes argv, returns (exit status, stdout, stderr)
+    :param program: GNU patch
+    :param scratch: an empty directory
     """
 
-    def __init__(self, run, program, scratch):
+    def __init__(self, run: "Callable[[list[str]], tuple[int, str, str]]", program: str, scratch: str) -> None:
         self.run, self.program = run, program
         self.file, self.hunks = os.path.join(scratch, "file"), os.path.join(scratch, "hunks")
 
-    def __call__(self, text, section, reverse=False):
+    def __call__(self, text: "str | None", section: Section, reverse: bool = False) -> "str | None":
         """Return a text with a Section put in or, in reverse, taken out.
 
         :raises Rejected: when the text is not what the section was made for
         """
-        makes = section.text.split("\n")[1 if reverse else 0].endswith(" /dev/null")
-        if makes != (text is None):
+        creates = section.text.split("\n")[1 if reverse else 0].endswith(" /dev/null")
+        if creates != (text is None):
             raise Rejected("%s is %s" % (section.name, "missing" if text is None else "there already"))
         for path, content in ((self.file, text), (self.hunks, section.text)):
             if os.path.lexists(path):
@@ -164,8 +170,8 @@ class Applier:
         return read(self.file)
 
 
-def load(entry, file, directory):
-    """Return the Patch of a series entry (dict), from file in directory (str).
+def load(entry: dict, file: str, directory: str) -> Patch:
+    """Return the Patch of a series entry, from file in directory.
 
     :raises PatchError: when it cannot be used
     """
@@ -183,20 +189,21 @@ def load(entry, file, directory):
     return Patch(entry["name"], file, sections, hashlib.sha256(text.encode("latin-1")).hexdigest())
 
 
-def put(patch, files, applier, reverse=False):
-    """Return files (dict of texts by path) with a Patch put in or taken out; raises Rejected."""
+def put(patch: Patch, files: "dict[str, str | None]", applier: Applier, reverse: bool = False) -> "dict[str, str | None]":
+    """Return files (texts by path) with a Patch put in or taken out; raises Rejected."""
     files = dict(files)
     for section in reversed(patch.sections) if reverse else patch.sections:
         files[section.name] = applier(files[section.name], section, reverse)
     return files
 
 
-def plan(tree, version, directory, series, applier):
+def plan(tree: str, version: str, directory: str, series: "list[dict]",
+         applier: Applier) -> "tuple[list[dict], str, dict[str, str | None], dict[str, str | None]]":
     """Work out what a tree becomes; nothing is changed.
 
-    :param series: list of dicts as in the series file
-    :returns: (result, digest, before, after): result is a list of dicts with name, state and file; digest (str) is of the
-        patches that are in the tree then; before and after are dicts of texts by path, of the files that differ
+    :param series: entries as in the series file
+    :returns: (result, digest, before, after): result is a list of dicts with name, state and file; digest is of the
+        patches that are in the tree then; before and after are texts by path, of the files that differ
     :raises PatchError: when a patch for this version cannot be put in
     :raises SourceError: when version is none
     """
@@ -212,7 +219,7 @@ def plan(tree, version, directory, series, applier):
         if file is not None:
             patches.append(load(entry, file, directory))
 
-    before = {}
+    before: "dict[str, str | None]" = {}
     for patch in patches:
         for section in patch.sections:
             try:
@@ -239,15 +246,15 @@ def plan(tree, version, directory, series, applier):
     return result, digest, {name: before[name] for name in changed}, {name: after[name] for name in changed}
 
 
-def install(tree, before, after, staging):
-    """Put the files of after (dict of texts by path) in their places by renames; all or, on an OSError, none.
+def install(tree: str, before: "dict[str, str | None]", after: "dict[str, str | None]", staging: str) -> None:
+    """Put the files of after (texts by path) in their places by renames; all or, on an OSError, none.
 
-    :param staging: an empty directory (str) in the tree's file system
+    :param staging: an empty directory in the tree's file system
     """
-    made = {}
+    drafts = {}
     for number, (name, text) in enumerate(sorted(after.items())):
-        made[name] = os.path.join(staging, str(number))
-        for path, content in ((made[name], text), (made[name] + ".old", before[name])):
+        drafts[name] = os.path.join(staging, str(number))
+        for path, content in ((drafts[name], text), (drafts[name] + ".old", before[name])):
             if content is not None:
                 with open(path, "wb") as stream:
                     stream.write(content.encode("latin-1"))
@@ -259,14 +266,14 @@ def install(tree, before, after, staging):
     try:
         for name in sorted(after):
             done.append(name)
-            move(made[name], os.path.join(tree, name))
+            move(drafts[name], os.path.join(tree, name))
     except OSError:
         for name in done:
-            move(made[name] + ".old", os.path.join(tree, name))
+            move(drafts[name] + ".old", os.path.join(tree, name))
         raise
 
 
-def move(draft, path):
+def move(draft: str, path: str) -> None:
     """Rename draft to path; where there is no draft, path goes too."""
     if os.path.exists(draft):
         os.makedirs(os.path.dirname(path), exist_ok=True)

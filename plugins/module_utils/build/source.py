@@ -32,8 +32,8 @@ class SourceError(Exception):
     """This is not the source asked for; the text says why and what to do."""
 
 
-def parse_version(version):
-    """Return what sorts versions (str) loosely: 2.4.8 < 2.5 < 6.1.3 < 6.1.3.h5 < 6.1.3.1 < 6.1.10.
+def parse_version(version: str) -> "list[tuple[int, int, str]]":
+    """Return what sorts versions loosely: 2.4.8 < 2.5 < 6.1.3 < 6.1.3.h5 < 6.1.3.1 < 6.1.10.
 
     :raises SourceError: when it does not begin with a number
     """
@@ -42,37 +42,37 @@ def parse_version(version):
     return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[a-z]+", version.lower())]
 
 
-def read_version(tree):
-    """Return the version (str) that a tree gives itself, empty when it is not a TORQUE tree."""
+def read_version(tree: str) -> str:
+    """Return the version that a tree gives itself, empty when it is not a TORQUE tree."""
     if not all(os.path.isdir(os.path.join(tree, "src", name)) for name in ("resmom", "server")):
         return ""
     for name, pattern in (("configure.ac", r"^AC_INIT\(\[?torque\]?,\s*\[?([^\]\s,)]+)"),
                           ("configure.in", r"^AM_INIT_AUTOMAKE\(\[?torque\]?,\s*\[?([^\]\s,)]+)"),
                           ("configure", r"^PACKAGE_STRING='torque ([^']+)'")):
-        found = re.search(pattern, read_text(os.path.join(tree, name), NOT_THERE), re.MULTILINE)
-        if found:
-            return found.group(1)
+        match = re.search(pattern, read_text(os.path.join(tree, name), NOT_THERE), re.MULTILINE)
+        if match:
+            return match.group(1)
     return ""
 
 
-def find_form(tree):
+def find_form(tree: str) -> str:
     """Return "release" when a tree brings configure and Makefile.in, else "tree": the autotools must run first."""
     return "release" if all(os.path.isfile(os.path.join(tree, name)) for name in ("configure", "Makefile.in")) else "tree"
 
 
-def list_files(tree):
-    """Return the relative paths (list of str, sorted as bytes) of all that is in a tree and is no directory."""
-    def fail(error):
+def list_files(tree: str) -> "list[str]":
+    """Return the relative paths (sorted as bytes) of all that is in a tree and is no directory."""
+    def fail(error: OSError) -> None:
         raise error
-    found = []
+    paths = []
     for directory, subdirectories, names in os.walk(tree, onerror=fail):
         links = [name for name in subdirectories if os.path.islink(os.path.join(directory, name))]
-        found += [os.path.relpath(os.path.join(directory, name), tree) for name in names + links]
-    return sorted(found, key=os.fsencode)
+        paths += [os.path.relpath(os.path.join(directory, name), tree) for name in names + links]
+    return sorted(paths, key=os.fsencode)
 
 
-def _read_content(path):
-    """Return what counts of a file (bytes); of a link it is where it leads to.
+def _read_content(path: str) -> bytes:
+    """Return what counts of a file; of a link it is where it leads to.
 
     :raises SourceError: when it is neither
     """
@@ -85,8 +85,8 @@ def _read_content(path):
         return stream.read()
 
 
-def compute_digest(tree):
-    """Return the sha256 (str, hexadecimal) of a tree, whatever it was packed in.
+def compute_digest(tree: str) -> str:
+    """Return the sha256 (hexadecimal) of a tree, whatever it was packed in.
 
     It is the digest of what sha256sum prints for all of its files, in the byte order of their paths relative to the tree. A link
     counts as a file that holds its target. Modes, times and empty directories do not count.
@@ -98,11 +98,11 @@ def compute_digest(tree):
     return lines.hexdigest()
 
 
-def examine(tree, wanted=None):
-    """Say what a tree is.
+def examine(tree: str, wanted: "str | None" = None) -> dict:
+    """Identify a tree.
 
-    :param tree: its path (str)
-    :param wanted: the version asked for (str) or None
+    :param tree: its path
+    :param wanted: the version asked for
     :returns: dict with version, form, digest, genuine; genuine is None where no digest of this version is known
     :raises SourceError: when it is not a TORQUE tree or not of that version
     :raises OSError: when it cannot be read
