@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What a node has of BLCR, and must have so that its kernel modules can be built and loaded: reading it, and judging it."""
+"""What a node has of BLCR, and must have so that its kernel modules can be built and loaded: reading and checking it."""
 
 import grp
 import hashlib
@@ -9,6 +9,10 @@ import re
 
 from ..torque_ckpt.system.textfile import read_text
 from .choice import dotted, numbers
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Iterable
 
 LAST = {"0.8.5": (3, 7), "0.8.6_b4": (3, 17)}
 """The last kernel that each version of BLCR knows."""
@@ -19,17 +23,17 @@ REFERENCE_SYMBOLS = ("init_task", "sys_call_table", "linux_banner")
 """Symbols whose address tells one kernel build from another."""
 
 
-def parse_addresses(lines):
-    """Return the addresses (dict, name: str without leading zeros) of REFERENCE_SYMBOLS in lines (iterable of str) of a symbol table."""
+def parse_addresses(lines: "Iterable[str]") -> "dict[str, str]":
+    """Return the addresses (by name, without leading zeros) of REFERENCE_SYMBOLS in lines of a symbol table."""
     values = {}
     for line in lines:
         words = line.split()
         if len(words) >= 3 and words[2] in REFERENCE_SYMBOLS:
             values[words[2]] = words[0].lstrip("0")
-    return {name: where for name, where in values.items() if where}  # who may not read them is told zeros
+    return {name: address for name, address in values.items() if address}  # who may not read them gets zeros
 
 
-def read_addresses(path):
+def read_addresses(path: str) -> "dict[str, str]":
     """Return the addresses in a symbol table file, empty when it cannot be read."""
     try:
         with open(path, "r") as stream:
@@ -38,10 +42,10 @@ def read_addresses(path):
         return {}
 
 
-def find_system_map(release, tree, given, root="/"):
-    """Return where the symbol table of a kernel is (str), empty when it is nowhere.
+def find_system_map(release: str, tree: str, given: str, root: str = "/") -> str:
+    """Return where the symbol table of a kernel is, empty when it is nowhere.
 
-    :param release: the kernel's (str); tree: where it was compiled or its headers are (str); given: what the site names (str)
+    :param release: the kernel's; tree: where it was compiled or its headers are; given: what the site names
     """
     if given:
         return given
@@ -52,15 +56,15 @@ def find_system_map(release, tree, given, root="/"):
     return ""
 
 
-def read_tree_release(tree):
-    """Return of which kernel a tree or headers are (str), empty when they were not prepared."""
-    found = re.search(r'UTS_RELEASE "([^"]+)"', read_text(os.path.join(tree, "include/generated/utsrelease.h")) or
+def read_tree_release(tree: str) -> str:
+    """Return of which kernel a tree or headers are, empty when they were not prepared."""
+    match = re.search(r'UTS_RELEASE "([^"]+)"', read_text(os.path.join(tree, "include/generated/utsrelease.h")) or
                       read_text(os.path.join(tree, "include/linux/utsrelease.h")))
-    return found.group(1) if found else ""
+    return match.group(1) if match else ""
 
 
-def find_signing_rule(root="/"):
-    """Return what says that the kernel takes signed modules only (str), empty when nothing does."""
+def find_signing_rule(root: str = "/") -> str:
+    """Return what restricts the kernel to signed modules, empty when nothing does."""
     lockdown = re.search(r"\[(\w+)\]", read_text(os.path.join(root, "sys/kernel/security/lockdown")))
     if lockdown and lockdown.group(1) != "none":
         return "lockdown %s" % lockdown.group(1)
@@ -69,24 +73,24 @@ def find_signing_rule(root="/"):
     return ""
 
 
-def list_module_files(release, root="/"):
-    """Return the files (dict, name of the module: path) that modprobe would load of BLCR for a kernel."""
+def list_module_files(release: str, root: str = "/") -> "dict[str, str]":
+    """Return the files (paths by the module's name) that modprobe would load of BLCR for a kernel."""
     top = os.path.join(root, "lib/modules", release)
     names = (line.split(":", 1)[0] for line in read_text(os.path.join(top, "modules.dep")).splitlines())
     files = {os.path.basename(name).split(".ko")[0]: os.path.join(top, name) for name in names if "/blcr" in name}
     return {name: files[name] for name in MODULES if os.path.isfile(files.get(name, ""))}
 
 
-def list_kernels_without_modules(release, root="/"):
-    """Return the releases (sorted list of str) of the installed kernels besides the running one that have no modules of BLCR."""
+def list_kernels_without_modules(release: str, root: str = "/") -> "list[str]":
+    """Return the releases (sorted) of the installed kernels besides the running one that have no modules of BLCR."""
     top = os.path.join(root, "lib/modules")
     releases = os.listdir(top) if os.path.isdir(top) else []
     return sorted(name for name in releases if name != release and os.path.isfile(os.path.join(top, name, "modules.dep"))
                   and len(list_module_files(name, root)) < len(MODULES))
 
 
-def is_outdated(files, root="/"):
-    """Whether other modules are loaded than those in files (dict from list_module_files); None where that cannot be told.
+def is_outdated(files: "dict[str, str]", root: str = "/") -> "bool | None":
+    """Whether other modules are loaded than those in files (from list_module_files); None if that cannot be known.
 
     The linker gives each module an id of its own, which is in the file and, for one that is loaded, in /sys.
     """
@@ -98,7 +102,7 @@ def is_outdated(files, root="/"):
     return any(differ) if differ else None
 
 
-def _read_bytes(path):
+def _read_bytes(path: str) -> bytes:
     try:
         with open(path, "rb") as stream:
             return stream.read()
@@ -106,19 +110,19 @@ def _read_bytes(path):
         return b""
 
 
-def list_users(root="/"):
-    """Return who has BLCR's library mapped and so could not go on without the modules: list of {"pid": int, "job": str, empty for none}."""
+def list_users(root: str = "/") -> "list[dict]":
+    """Return who has BLCR's library mapped and so could not continue without the modules: {"pid": int, "job": str, empty for none}."""
     users = []
     for pid in sorted(int(name) for name in os.listdir(os.path.join(root, "proc")) if name.isdigit()):
-        place = os.path.join(root, "proc", str(pid))
-        if re.search(rb"/libcr(_run|_omit)?\.so", _read_bytes(os.path.join(place, "maps"))):
-            job = re.search(rb"(?:^|\0)PBS_JOBID=([^\0]*)", _read_bytes(os.path.join(place, "environ")))
+        directory = os.path.join(root, "proc", str(pid))
+        if re.search(rb"/libcr(_run|_omit)?\.so", _read_bytes(os.path.join(directory, "maps"))):
+            job = re.search(rb"(?:^|\0)PBS_JOBID=([^\0]*)", _read_bytes(os.path.join(directory, "environ")))
             users.append({"pid": pid, "job": job.group(1).decode("utf-8", "replace") if job else ""})
     return users
 
 
-def read_ctrl(root="/"):
-    """Return who may use the modules: {"group": str, "mode": str}, of /proc/checkpoint/ctrl; empty when they are not loaded."""
+def read_ctrl(root: str = "/") -> "dict[str, str]":
+    """Return who may use the modules: group and mode of /proc/checkpoint/ctrl; empty when they are not loaded."""
     try:
         status = os.stat(os.path.join(root, "proc/checkpoint/ctrl"))
     except OSError:
@@ -130,13 +134,13 @@ def read_ctrl(root="/"):
     return {"group": group, "mode": "%04o" % (status.st_mode & 0o7777)}
 
 
-def list_dkms_versions(root="/"):
-    """Return the versions (sorted list of str) of BLCR that DKMS has."""
+def list_dkms_versions(root: str = "/") -> "list[str]":
+    """Return the versions (sorted) of BLCR that DKMS has."""
     top = os.path.join(root, "var/lib/dkms/blcr")
     return sorted(name for name in (os.listdir(top) if os.path.isdir(top) else []) if os.path.lexists(os.path.join(top, name, "source")))
 
 
-def _hash_file(path):
+def _hash_file(path: str) -> str:
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as stream:
@@ -147,8 +151,8 @@ def _hash_file(path):
     return digest.hexdigest()[:16]
 
 
-def read_common_facts(root="/"):
-    """Return what nodes must have in common so that an image restarts on each of them (dict of str).
+def read_common_facts(root: str = "/") -> "dict[str, str]":
+    """Return what nodes must have in common so that an image restarts on each of them.
 
     libc, loader, locales: hashes, the third of the locale-archive, which every program that has a locale has mapped; nscd: whether it
     runs, for programs that ask it have its files mapped; randomize_va_space, vdso: how the kernel lays out processes.
@@ -168,8 +172,8 @@ def read_common_facts(root="/"):
     }
 
 
-def uses_prelink(root="/"):
-    """Whether prelink changes this node's programs, each node's in another way, or has done so."""
+def uses_prelink(root: str = "/") -> bool:
+    """Whether prelink changes this node's programs, on each node differently, or has done so."""
     if os.path.exists(os.path.join(root, "etc/prelink.cache")):
         return True
     if not any(os.path.exists(os.path.join(root, directory, "prelink")) for directory in ("usr/sbin", "sbin")):
@@ -178,20 +182,20 @@ def uses_prelink(root="/"):
                for path in ("etc/sysconfig/prelink", "etc/default/prelink"))
 
 
-def get_boot_file(root="/"):
-    """Return in which file (str) this system wants to be told what modules to load at boot."""
+def get_boot_file(root: str = "/") -> str:
+    """Return the file in which this system expects the names of modules to load at boot."""
     if os.path.isdir(os.path.join(root, "etc/modules-load.d")):
         return "/etc/modules-load.d/ckpt-torque-blcr.conf"
     return "/etc/sysconfig/modules/ckpt-torque-blcr.modules"  # a script, before systemd
 
 
-def read_kernel_build(release, tree, system_map, root="/"):
-    """Return what this node has (dict): kernel, tree, tree_release, system_map, signed_only (str), loaded (list of str),
-    can_load, loading_disabled (bool), same_addresses (bool, None where the kernel does not tell its addresses).
+def read_kernel_build(release: str, tree: str, system_map: str, root: str = "/") -> dict:
+    """Return what this node has: kernel, tree, tree_release, system_map, signed_only (str), loaded (list of str),
+    can_load, loading_disabled (bool), same_addresses (bool, None if the kernel does not show its addresses).
 
-    :param release: the running kernel's (str)
-    :param tree: where it was compiled or its headers are (str); empty: /lib/modules/RELEASE/build
-    :param system_map: its symbol table (str); empty: looked for
+    :param release: the running kernel's
+    :param tree: where it was compiled or its headers are; empty: /lib/modules/RELEASE/build
+    :param system_map: its symbol table; empty: searched for
     """
     tree = tree or os.path.join(root, "lib/modules", release, "build")
     map_path = find_system_map(release, tree, system_map, root)
@@ -209,10 +213,10 @@ def read_kernel_build(release, tree, system_map, root="/"):
     }
 
 
-def find_load_fault(build, version, signed=False):
-    """Return why this node cannot load BLCR (str), empty when it can.
+def find_load_fault(build: dict, version: str, signed: bool = False) -> str:
+    """Return why this node cannot load BLCR, empty when it can.
 
-    :param build: from read_kernel_build() (dict); version: of BLCR (str); signed: whether the modules will be (bool)
+    :param build: from read_kernel_build(); version: of BLCR; signed: whether the modules will be
     """
     release = build["kernel"]
     if version in LAST and numbers(release) > LAST[version]:
@@ -232,8 +236,8 @@ def find_load_fault(build, version, signed=False):
     return ""
 
 
-def find_build_fault(build):
-    """Return why BLCR cannot be built for this node (str), empty when it can; build: from read_kernel_build() (dict)."""
+def find_build_fault(build: dict) -> str:
+    """Return why BLCR cannot be built for this node, empty when it can; build: from read_kernel_build()."""
     release = build["kernel"]
     if not build["tree_release"]:
         return ("there are no headers of kernel %s at %s; install kernel-devel-%s or linux-headers-%s, or name the tree in which it was "

@@ -14,31 +14,31 @@ class EngineError(Exception):
     """The engine asked for cannot work here; the text says what to do."""
 
 
-def numbers(release):
-    """Return (major, minor) of a kernel release (str) such as "3.10.0-514.el7.x86_64"."""
-    found = re.match(r"(\d+)\.(\d+)", release)
-    if not found:
+def numbers(release: str) -> "tuple[int, int]":
+    """Return (major, minor) of a kernel release such as "3.10.0-514.el7.x86_64"."""
+    match = re.match(r"(\d+)\.(\d+)", release)
+    if not match:
         raise EngineError("kernel release '%s' is not a version; set checkpoint_engine to %s"
                           % (release, " or ".join(registry.list_names())))
-    return int(found.group(1)), int(found.group(2))
+    return int(match.group(1)), int(match.group(2))
 
 
-def dotted(version):
+def dotted(version: "tuple[int, int]") -> str:
     """Return "3.17" for (3, 17)."""
     return ".".join(str(part) for part in version)
 
 
-def _range(entry):
+def _range(entry: registry.Entry) -> str:
     """Return the kernels of an engine as text: "3.5 to 3.17", or "5.9 and newer"."""
     return dotted(entry.first) + (" and newer" if entry.last is None else " to " + dotted(entry.last))
 
 
-def _mode(entry):
+def _mode(entry: registry.Entry) -> str:
     return " " + entry.mode if entry.mode else ""
 
 
-def _way_out(entry, able):
-    """Return what to do (str) where an engine cannot run; able: the entries of those that can."""
+def _advise(entry: registry.Entry, able: "list[registry.Entry]") -> str:
+    """Return what to do if an engine cannot run; able: the entries of those that can."""
     if able:
         return "set checkpoint_engine to " + " or ".join([", ".join(other.name for other in able), AUTO])
     if entry.last is None:
@@ -47,24 +47,24 @@ def _way_out(entry, able):
     return ", or ".join(["boot a kernel in that range"] + newer)
 
 
-def _refuse(entry, release, able):
+def _refuse(entry: registry.Entry, release: str, able: "list[registry.Entry]") -> EngineError:
     needed = ("it needs %s or newer" % dotted(entry.first) if entry.last is None
               else "with these hooks it runs on kernels " + _range(entry))
-    return EngineError("%s cannot run%s on kernel %s: %s; %s" % (entry.title, _mode(entry), release, needed, _way_out(entry, able)))
+    return EngineError("%s cannot run%s on kernel %s: %s; %s" % (entry.title, _mode(entry), release, needed, _advise(entry, able)))
 
 
-def choose(engine, release):
+def choose(engine: str, release: str) -> "tuple[str, str]":
     """Choose the engine for a node.
 
-    :param engine: AUTO or the name of an engine (str)
-    :param release: the running kernel's release (str)
-    :returns: (engine, reason), both str
+    :param engine: AUTO or the name of an engine of the registry
+    :param release: the running kernel's release
+    :returns: (engine, reason)
     :raises EngineError: when this kernel cannot run it
     """
     kernel = numbers(release)
     able = [entry for entry in registry.ENGINES if entry.runs_on(kernel)]
     if engine != AUTO:
-        entry = registry.find_entry(engine)
+        entry = {known.name: known for known in registry.ENGINES}[engine]
         if entry not in able:
             raise _refuse(entry, release, able)
         return engine, "asked for, and kernel %s can run it" % release
