@@ -104,7 +104,7 @@ def test_node_in_neither_class(cluster, tmp_path):
     path.write_text(json.dumps(inventory))
     done = cluster.playbook("site", inventory=str(path))
     assert done.code != 0
-    assert ('"msg": "node2: store /shared/third/ckpt is no directory on this node; mount it, or make it (role checkpoint_store)."'
+    assert ('"msg": "node2: store /shared/third/ckpt is not a directory on this node; mount it or create it (role checkpoint_store)."'
             in done.out), done.out
     assert (done.changed("node1"), done.changed("node2")) == (0, 0)
 

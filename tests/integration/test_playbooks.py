@@ -447,12 +447,12 @@ def test_quota_that_is_none(cluster, quota, users):
             "who have it; nothing was changed." % quota, "head", checkpoint_store_quota=quota, checkpoint_store_users=users)
 
 
-IN_MEMORY = "is on %s, so that images are gone after a reboot; put it on a disk or a shared file system"
+IN_MEMORY = "is on %s, so its images are lost on a reboot; put it on a disk or a shared file system"
 
 
 @pytest.mark.parametrize("path, sentence", [
-    ("/home/alice/ckpt", "store /home/alice/ckpt " + IN_MEMORY % "overlay" + "; /home/alice can be written by others than root, who could "
-     "put another store in the place of /home/alice/ckpt; take the write permission away"),
+    ("/home/alice/ckpt", "store /home/alice/ckpt " + IN_MEMORY % "overlay" + "; /home/alice is writable by users other than root, who "
+     "could replace /home/alice/ckpt with another store; remove that write permission"),
     ("/dev/shm/ckpt", "store /dev/shm/ckpt " + IN_MEMORY % "tmpfs"),
     ("/shared/link/ckpt", "store /shared/link/ckpt is a link or lies behind one; name /shared/ckpt/ckpt, the directory itself, on all "
      "nodes"),
@@ -534,11 +534,11 @@ def test_mount_without_a_source(cluster):
 def test_store_that_is_unfit(cluster, node1):
     node1.ask("mount -t tmpfs -o mode=755 none {0} && echo default > {0}/.ckpt-torque-store && install -d -o alice {0}/alice".format(STORE))
     try:
-        refused(cluster, "node1: store %s is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system."
+        refused(cluster, "node1: store %s is on tmpfs, so its images are lost on a reboot; put it on a disk or a shared file system."
                 % STORE)
         node1.ask("mount -o remount,ro %s" % STORE)
-        refused(cluster, "; store {0} is mounted read-only; mount {0} for writing; user alice cannot make images in {0}/alice: Read-only "
-                "file system; make that directory and give it to alice (checkpoint_store_users).".format(STORE))
+        refused(cluster, "; store {0} is mounted read-only; mount {0} for writing; user alice cannot create images in {0}/alice: Read-only "
+                "file system; create that directory and give it to alice (checkpoint_store_users).".format(STORE))
     finally:
         node1.ask("umount %s" % STORE)
 

@@ -9,20 +9,20 @@ import stat
 from ..torque_ckpt.system.waiting import wait_until
 
 PAUSE = 0.1
-"""Between two looks for a token, in seconds."""
+"""Between two attempts to read a token, in seconds."""
 
 
-def find_fault(name):
-    """Return what is wrong with a token's name (str), empty when nothing is."""
+def find_fault(name: str) -> str:
+    """Return what is wrong with a token's name, empty when nothing is."""
     return "" if re.match(r"[A-Za-z0-9]{1,64}\Z", name) else "name must be 1 to 64 letters and digits"
 
 
-def get_path(directory, name):
-    """Return the path (str) of a token."""
+def get_path(directory: str, name: str) -> str:
+    """Return the path of a token."""
     return os.path.join(directory, ".ckpt-torque-token.%s" % name)
 
 
-def read_token(directory, name):
+def read_token(directory: str, name: str) -> "dict | None":
     """Return a token, {"writer": str, the node, "written": float, when, by the store's clock}, None when there is none."""
     try:
         descriptor = os.open(get_path(directory, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -34,8 +34,8 @@ def read_token(directory, name):
     return {"writer": writer, "written": status.st_mtime} if writer else None
 
 
-def write_token(directory, name, node):
-    """Write a token that says who wrote it (node, str), unless that node's is there; return whether it was written (bool).
+def write_token(directory: str, name: str, node: str) -> bool:
+    """Write a token that names its writer (node), unless that node's is there; return whether it was written.
 
     :raises OSError: when it cannot be written, or something else is there
     """
@@ -53,13 +53,13 @@ def write_token(directory, name, node):
     return True
 
 
-def await_token(directory, name, seconds):
-    """Wait until a token is there; return it as read_token does, None when it does not appear within seconds (float)."""
+def await_token(directory: str, name: str, seconds: float) -> "dict | None":
+    """Wait for a token; return it as read_token does, None when it does not appear within seconds."""
     return wait_until(lambda: read_token(directory, name), seconds, PAUSE)
 
 
-def remove_token(directory, name):
-    """Remove a token; return whether there was one (bool)."""
+def remove_token(directory: str, name: str) -> bool:
+    """Remove a token; return whether there was one."""
     try:
         os.unlink(get_path(directory, name))
     except FileNotFoundError:

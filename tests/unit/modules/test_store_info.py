@@ -52,7 +52,7 @@ def test_store_that_is_fit(ask, store, nobody):
 def test_store_without_the_users_directory(ask, store):
     (store / "nobody").rmdir()
     assert ask(store)["faults"] == [
-        "user nobody cannot make images in {0}/nobody: No such file or directory; make that directory and give it to nobody "
+        "user nobody cannot create images in {0}/nobody: No such file or directory; create that directory and give it to nobody "
         "(checkpoint_store_users)".format(store)]
 
 
@@ -61,7 +61,7 @@ def test_directory_that_is_not_the_users(ask, store):
     os.chown(str(store / "nobody"), 0, 0)
     answer = ask(store)
     assert answer["user"] == {"refusal": "Permission denied"}
-    assert "cannot make images in %s/nobody: Permission denied" % store in answer["faults"][0]
+    assert "cannot create images in %s/nobody: Permission denied" % store in answer["faults"][0]
 
 
 @pytest.mark.root
@@ -76,14 +76,14 @@ def test_other_directory(ask, store, nobody):
 def test_store_that_others_can_write_to(ask, store):
     os.chmod(str(store), 0o1777)
     assert ask(store)["faults"] == [
-        "store %s can be written by others than its owner (mode 1777), who could replace images; take the write permission away" % store]
+        "store %s is writable by users other than its owner (mode 1777), who could replace images; remove that write permission" % store]
 
 
 @pytest.mark.root
 def test_directory_above_it_that_others_can_write_to(ask, store):
     os.chmod(str(store.parent), 0o775)
     assert ask(store)["faults"] == [
-        "{0} can be written by others than root, who could put another store in the place of {1}; take the write permission away".format(
+        "{0} is writable by users other than root, who could replace {1} with another store; remove that write permission".format(
             store.parent, store)]
 
 
@@ -110,7 +110,7 @@ def test_store_in_memory(ask, nobody):
         os.mkdir(path + "/nobody")
         os.chown(path + "/nobody", nobody.pw_uid, nobody.pw_gid)
         assert ask(path)["faults"] == [
-            "store %s is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system" % path]
+            "store %s is on tmpfs, so its images are lost on a reboot; put it on a disk or a shared file system" % path]
 
 
 @pytest.mark.parametrize("name", ["none", "file"])
@@ -118,7 +118,7 @@ def test_store_that_is_not_there(ask, place, name):
     (place / "file").touch()
     path = place / name
     answer = ask(path)
-    assert answer["faults"] == ["store %s is no directory on this node; mount it, or make it (role checkpoint_store)" % path]
+    assert answer["faults"] == ["store %s is not a directory on this node; mount it or create it (role checkpoint_store)" % path]
     assert [answer[key] for key in ("id", "mode", "mount", "room", "root", "user")] == ["", "", {}, {}, {}, {}]
 
 
@@ -131,7 +131,7 @@ def test_path_of_a_store_that_is_to_be_made(ask, store, nobody):
     assert answer["mount"] == ask(store)["mount"]
     os.chown(str(store.parent), nobody.pw_uid, -1)
     assert ask(path, user=None, made=False)["faults"] == [
-        "{0} can be written by others than root, who could put another store in the place of {1}; take the write permission away".format(
+        "{0} is writable by users other than root, who could replace {1} with another store; remove that write permission".format(
             store.parent, path)]
     os.chown(str(store.parent), 0, -1)
     (store.parent / "link").symlink_to(store)
@@ -139,7 +139,7 @@ def test_path_of_a_store_that_is_to_be_made(ask, store, nobody):
     assert ask(link, user=None, made=False)["faults"] == [
         "store %s is a link or lies behind one; name %s, the directory itself, on all nodes" % (link, store / "er")]
     assert ask("/dev/shm/none/er", user=None, made=False)["faults"] == [
-        "store /dev/shm/none/er is on tmpfs, so that images are gone after a reboot; put it on a disk or a shared file system"]
+        "store /dev/shm/none/er is on tmpfs, so its images are lost on a reboot; put it on a disk or a shared file system"]
     os.chmod(str(store), 0o1777)  # the role closes it
     assert ask(store, user=None, made=False)["faults"] == []
 
@@ -193,9 +193,9 @@ GOOD = {"store": "/shared/ckpt", "real_path": "/shared/ckpt", "directory": "/sha
     ({"root": {"refusal": "Permission denied", "squashed": True}}, []),  # nothing is done as root there
     ({"mount": dict(GOOD["mount"], options=["ro"])}, ["store /shared/ckpt is mounted read-only; mount /shared for writing"]),
     ({"mount": dict(GOOD["mount"], type="overlay")},
-     ["store /shared/ckpt is on overlay, so that images are gone after a reboot; put it on a disk or a shared file system"]),
+     ["store /shared/ckpt is on overlay, so its images are lost on a reboot; put it on a disk or a shared file system"]),
     ({"user": dict(GOOD["user"], uid=65534)},
-     ["what user alice (1500) makes in /shared/ckpt/alice belongs to user 65534; have the server map users to themselves"]),
+     ["what user alice (uid 1500) creates in /shared/ckpt/alice belongs to uid 65534; configure the file server to keep uids"]),
     ({"user": dict(GOOD["user"], renames={"rename": "", "rename_directory": "Invalid cross-device link", "link": "no"})},
      ["an image cannot be published in /shared/ckpt/alice: rename directory fails (Invalid cross-device link); use another file system"]),
 ])
