@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""mom_priv/config: written from data, and judged as pbs_mom reads it, which says little of what it ignores."""
+"""mom_priv/config: written from data, and checked as pbs_mom reads it, which reports little of what it ignores."""
 
 import collections
 import difflib
@@ -11,14 +11,18 @@ import tempfile
 
 from ..build.source import parse_version
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable, Collection, Iterable
+
 LINE = 118
 """Bytes that every pbs_mom reads of a line; it takes the rest for a line of its own."""
 
 NAME = 49
-"""Characters of a name that pbs_mom has room for."""
+"""The longest name that pbs_mom takes, in characters."""
 
 LIMITS = {"remote_checkpoint_dirs": 32, "pbsserver": 4}
-"""Entries that pbs_mom has room for; it drops the others."""
+"""How many entries pbs_mom takes; it drops the others."""
 
 KINDS = {
     "flag": (r"(?i)(true|false|yes|no|on|off|[tfyn01])$", "true or false"),
@@ -89,7 +93,7 @@ SINCE = {name: version for version, names in {
     "6.1.0": "presetup_prologue",
     "6.1.2": "get_cray_taskstats node_check_on_job_end node_check_on_job_start",
 }.items() for name in names.split()}
-"""The first version, of those looked at, that knows a directive younger than 2.4.8."""
+"""The first version, of those examined, that knows a directive younger than 2.4.8."""
 
 UNTIL = {"kill_delay": "2.5.3", "rpp_throttle": "4.2.0"}
 """The first version that no longer knows a directive."""
@@ -119,8 +123,8 @@ class ConfigError(Exception):
     """The data cannot be written as a configuration; the text says why."""
 
 
-def clean(name, value):
-    """Return a value as the text (str) of one line.
+def clean(name: str, value: object) -> str:
+    """Return a value as the text of one line.
 
     :raises ConfigError: when pbs_mom would not read back what was meant
     """
@@ -132,8 +136,8 @@ def clean(name, value):
     return text
 
 
-def values_of(name, value, version):
-    """Return the lines' values (list of str) of a directive given as one value or a list."""
+def values_of(name: str, value: "Any", version: "str | None") -> "list[str]":
+    """Return the lines' values of a directive given as one value or a list."""
     texts = []
     for item in value if isinstance(value, list) else [value]:
         copy = name == "usecp" and isinstance(item, dict)
@@ -147,12 +151,12 @@ def values_of(name, value, version):
     return [" ".join(texts)] if texts and name == "nospool_dir_list" else texts
 
 
-def render(directives, resources=(), version=None):
-    """Return the text (str) of a configuration.
+def render(directives: "dict[str, Any]", resources: "Iterable[str]" = (), version: "str | None" = None) -> str:
+    """Return the text of a configuration.
 
-    :param directives: values by name (dict), in their order; a list is written as so many lines
-    :param resources: lines (list of str) without $, as pbs_mom reports them to the scheduler
-    :param version: TORQUE's (str) or None
+    :param directives: values by name, in their order; a list is written as so many lines
+    :param resources: lines without $, as pbs_mom reports them to the scheduler
+    :param version: TORQUE's
     :raises ConfigError: when a value cannot be written
     """
     lines = ["# Written by ckpt.torque.mom_config; changes made here are lost."]
@@ -163,31 +167,31 @@ def render(directives, resources=(), version=None):
     return "".join(line + "\n" for line in lines)
 
 
-def entries(text):
-    """Return what pbs_mom sees in a configuration: a list of (line number, name, value); the name begins with $ in a directive."""
-    found = []
+def entries(text: str) -> "list[tuple[int, str, str]]":
+    """Return what pbs_mom sees in a configuration: (line number, name, value); the name begins with $ in a directive."""
+    lines = []
     for number, line in enumerate(text.split("\n"), 1):
-        name, value = re.match(r"\s*(\$?[A-Za-z0-9:_]*)([^#]*)", line).groups()
+        name, value = next(re.finditer(r"\s*(\$?[A-Za-z0-9:_]*)([^#]*)", line)).groups()  # it matches any line
         if name or value.strip():
-            found.append((number, name.lower() if name.startswith("$") else name, value.strip()))
-    return found
+            lines.append((number, name.lower() if name.startswith("$") else name, value.strip()))
+    return lines
 
 
-def directories(value):
-    """Return the paths (list of str) in a value of $remote_checkpoint_dirs."""
+def directories(value: str) -> "list[str]":
+    """Return the paths in a value of $remote_checkpoint_dirs."""
     return re.findall(r"[^\s:,]+", value)
 
 
-def contents(text):
-    """Return the values (list of str) by name of a configuration, images one by one."""
-    found = collections.OrderedDict()
+def contents(text: str) -> "dict[str, list[str]]":
+    """Return the values by name of a configuration, images one by one."""
+    values: "dict[str, list[str]]" = collections.OrderedDict()
     for _number, name, value in entries(text):
-        found.setdefault(name, []).extend(directories(value) if name == "$remote_checkpoint_dirs" else [value])
-    return found
+        values.setdefault(name, []).extend(directories(value) if name == "$remote_checkpoint_dirs" else [value])
+    return values
 
 
-def program_fault(status, kind):
-    """Return what is wrong with a program (os.stat_result) that pbs_mom starts, empty when nothing is."""
+def program_fault(status: os.stat_result, kind: str) -> str:
+    """Return what is wrong with a program that pbs_mom starts, empty when nothing is."""
     if not stat.S_ISREG(status.st_mode) or not status.st_mode & (0o001 if kind == "user_program" else 0o100):
         return "cannot be executed by %s, and pbs_mom would not use it" % ("every user" if kind == "user_program" else "root")
     if status.st_uid != 0:
@@ -197,10 +201,10 @@ def program_fault(status, kind):
     return ""
 
 
-def value_fault(name, value, look):
-    """Return what is wrong with a directive's value (str), empty when nothing is.
+def value_fault(name: str, value: str, read_status: "Callable[[str], os.stat_result | None]") -> str:
+    """Return what is wrong with a directive's value, empty when nothing is.
 
-    :param look: os.stat, or a function like it that returns None for what shall not be judged
+    :param read_status: os.stat, or a function like it that returns None for what shall not be checked
     """
     kind = DIRECTIVES[name]
     pattern, words = KINDS[kind]
@@ -212,7 +216,7 @@ def value_fault(name, value, look):
             return "has a / at the end of one path only, and pbs_mom replaces one by the other letter by letter"
     if kind in ("directory", "root_program", "user_program"):
         try:
-            status = look(value)
+            status = read_status(value)
         except OSError as error:
             return "cannot be used: %s; pbs_mom would %s" % (
                 error.strerror, "not start" if kind == "directory" else "ignore the line and go on without it")
@@ -224,8 +228,8 @@ def value_fault(name, value, look):
     return ""
 
 
-def images_fault(named, seen):
-    """Return what is wrong with the directories named (list of str) in a line, empty when nothing is; seen (list) gathers them."""
+def images_fault(named: "list[str]", seen: "list[str]") -> str:
+    """Return what is wrong with the directories named in a line, empty when nothing is; seen gathers them."""
     for directory in named:
         bare = directory.rstrip("/")
         if directory != "*" and (not bare.startswith("/") or os.path.normpath(bare) != bare):
@@ -236,8 +240,8 @@ def images_fault(named, seen):
     return ""
 
 
-def name_fault(name, version):
-    """Return what is wrong with a directive's name (str, without $), empty when nothing is."""
+def name_fault(name: str, version: "str | None") -> str:
+    """Return what is wrong with a directive's name (without $), empty when nothing is."""
     if name not in DIRECTIVES:
         near = difflib.get_close_matches(name, sorted(DIRECTIVES), 1)
         return "is no directive of pbs_mom, which ignores the line%s" % ("; perhaps $%s was meant" % near[0] if near else "")
@@ -248,62 +252,65 @@ def name_fault(name, version):
     return ""
 
 
-def faults(text, version=None, look=os.stat, allowed=()):
-    """Return what pbs_mom would ignore, misread or choke on in a configuration: a list of Faults.
+def faults(text: str, version: "str | None" = None, read_status: "Callable[[str], os.stat_result | None]" = os.stat,
+           allowed: "Collection[str]" = ()) -> "list[Fault]":
+    """Return what pbs_mom would ignore, misread or refuse of a configuration.
 
-    :param version: TORQUE's (str) or None
-    :param look: see value_fault
-    :param allowed: names (list of str) of directives that a changed pbs_mom knows
+    :param version: TORQUE's
+    :param read_status: see value_fault
+    :param allowed: names of directives that a changed pbs_mom knows
     """
-    found = [Fault(number, "it has %d bytes, of which pbs_mom reads %d and takes the rest for another line" % (
+    faulty = [Fault(number, "it has %d bytes, of which pbs_mom reads %d and takes the rest for another line" % (
         len(line.encode("utf-8", "surrogateescape")), LINE)) for number, line in enumerate(text.split("\n"), 1)
         if len(line.encode("utf-8", "surrogateescape")) > LINE]
-    first, images, count = {}, [], collections.Counter()
+    first: "dict[str, int]" = {}
+    images: "list[str]" = []
+    count: "collections.Counter[str]" = collections.Counter()
     for number, shown, value in entries(text):
         name = shown.lstrip("$")
         if len(name) > NAME:
-            found.append(Fault(number, "the name %s... is longer than the %d characters pbs_mom has room for" % (name[:NAME], NAME)))
+            faulty.append(Fault(number, "the name %s... is longer than the %d characters pbs_mom has room for" % (name[:NAME], NAME)))
         elif not shown.startswith("$"):
             if not name or name in DIRECTIVES:
-                found.append(Fault(number, "%s lacks its $" % name if name else "'%s' is neither a directive nor a resource" % value))
+                faulty.append(Fault(number, "%s lacks its $" % name if name else "'%s' is neither a directive nor a resource" % value))
             elif not value:
-                found.append(Fault(number, "%s has no value" % name))
+                faulty.append(Fault(number, "%s has no value" % name))
         elif name not in allowed:
             fault = name_fault(name, version)
             if fault:
-                found.append(Fault(number, "%s %s" % (shown, fault)))
+                faulty.append(Fault(number, "%s %s" % (shown, fault)))
                 continue
             again = name in first and name not in REPEATED
             fault = ("stands in line %d already, and pbs_mom takes the last one" % first[name] if again else "has no value" if not value
                      else images_fault(directories(value), images) if name == "remote_checkpoint_dirs"
-                     else value_fault(name, value, look))
+                     else value_fault(name, value, read_status))
             if fault:
-                found.append(Fault(number, "%s %s%s" % (shown, value + " " if value else "", fault)))
+                faulty.append(Fault(number, "%s %s%s" % (shown, value + " " if value else "", fault)))
             first.setdefault(name, number)
             count[name] += 1
     count["remote_checkpoint_dirs"] = len(images)
     for name, limit in sorted(LIMITS.items()):
         if count[name] > limit:
-            found.append(Fault(first[name], "$%s has %d entries, and pbs_mom has room for %d" % (name, count[name], limit)))
-    return sorted(found)
+            faulty.append(Fault(first[name], "$%s has %d entries, and pbs_mom has room for %d" % (name, count[name], limit)))
+    return sorted(faulty)
 
 
-def traps(text, version=None):
-    """Return sentences (list of str) on what pbs_mom would take for a directory of images besides the one meant."""
+def traps(text: str, version: "str | None" = None) -> "list[str]":
+    """Return sentences on what pbs_mom would take for a directory of images besides the one meant."""
     if version is not None and parse_version(version) < parse_version(SLASH_BEGINS):
         return []
     return ["%s also stands for every path that begins so, such as %s-old; write %s/" % (directory, directory, directory)
             for directory in contents(text).get("$remote_checkpoint_dirs", []) if directory != "*" and not directory.endswith("/")]
 
 
-def changes(before, after):
-    """Return the names (list of str, sorted; with $ in a directive) whose values differ between two configurations (str)."""
+def changes(before: str, after: str) -> "list[str]":
+    """Return the names (sorted; with $ in a directive) whose values differ between two configurations."""
     old, new = contents(before), contents(after)
     return sorted(name for name in set(old) | set(new) if old.get(name) != new.get(name))
 
 
-def restart_needed(before, after, version=None):
-    """Return whether pbs_mom must be restarted for the change between two configurations (str); a SIGHUP will do else."""
+def restart_needed(before: str, after: str, version: "str | None" = None) -> bool:
+    """Return whether pbs_mom must be restarted for the change between two configurations; otherwise a SIGHUP is enough."""
     changed = changes(before, after)
     if not changed:
         return False
@@ -319,8 +326,8 @@ TRUSTED = 10
 """pbs_mom takes a configuration of the users 0 to 10."""
 
 
-def read_config(path):
-    """Return text and lstat (os.stat_result) of a file, ("", None) when there is none."""
+def read_config(path: str) -> "tuple[str, os.stat_result | None]":
+    """Return text and lstat of a file, ("", None) when there is none."""
     try:
         status = os.lstat(path)
         with open(path, "rb") as stream:
@@ -329,12 +336,12 @@ def read_config(path):
         return "", None
 
 
-def make_printable(text):
+def make_printable(text: str) -> str:
     """Return a text without what JSON cannot hold."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def write_config(path, text):
+def write_config(path: str, text: str) -> None:
     """Put the file in its place in one step."""
     descriptor, draft = tempfile.mkstemp(prefix=".ckpt-torque-", dir=os.path.dirname(path))
     try:
@@ -348,13 +355,13 @@ def write_config(path, text):
         raise
 
 
-def find_file_faults(path, text, version, allowed):
-    """Return what pbs_mom would ignore, misread or refuse of a configuration that is there (list of sentences).
+def find_file_faults(path: str, text: str, version: "str | None", allowed: "list[str]") -> "list[str]":
+    """Return what pbs_mom would ignore, misread or refuse of a configuration file (sentences).
 
-    :param path: the file (str)
-    :param text: what is in it (str)
-    :param version: TORQUE's (str) or None
-    :param allowed: names of directives that a changed pbs_mom knows (list of str)
+    :param path: the file
+    :param text: what is in it
+    :param version: TORQUE's
+    :param allowed: names of directives that a changed pbs_mom knows
     """
     status, sentences = os.stat(path), []
     if status.st_uid > TRUSTED or status.st_mode & 0o022:

@@ -11,6 +11,10 @@ from ..torque_ckpt.system.waiting import wait_until
 from . import commands
 from .qmgr import NAMES, jobs
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable
+
 SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 """Those that end a module."""
 
@@ -32,39 +36,38 @@ class Node(namedtuple("Node", "states note jobs")):
     """
 
     @property
-    def offline(self):
+    def offline(self) -> bool:
         return "offline" in self.states
 
 
-def build_note(node, reason):
-    """Return our note (str) for a reason (str).
+def build_note(node: str, reason: str) -> str:
+    """Return our note for a reason.
 
     :raises NodeError: when node or reason do not pass through pbsnodes
     """
     if not re.fullmatch(NAMES["node"][0], node):
         raise NodeError("'%s' cannot be the name of a node; use %s" % (node, NAMES["node"][1]))
     text = PREFIX + reason.strip()
-    room = LONGEST - len(PREFIX)
+    longest = LONGEST - len(PREFIX)
     if not reason.strip() or re.search(r"[\x00-\x1f\x7f]", text) or len(text.encode("utf-8")) > LONGEST:
-        raise NodeError("the reason must be one line of 1 to %d bytes; nothing was changed" % room)
+        raise NodeError("the reason must be one line of 1 to %d bytes; nothing was changed" % longest)
     return text
 
 
-def parse_node(text):
-    """Return the Node in the output (str) of "pbsnodes NODE", None when there is none."""
-    found = dict(re.findall(r"^     (\S+) = (.*)$", text, re.MULTILINE))
-    if "state" not in found:
+def parse_node(text: str) -> "Node | None":
+    """Return the Node in the output of "pbsnodes NODE", None when there is none."""
+    attributes = dict(re.findall(r"^     (\S+) = (.*)$", text, re.MULTILINE))
+    if "state" not in attributes:
         return None
-    return Node(found["state"].strip().split(","), found.get("note", "").strip(), jobs("node", found))
+    return Node(attributes["state"].strip().split(","), attributes.get("note", "").strip(), jobs("node", attributes))
 
 
-def choose_act(name, node, mark, drained):
-    """Return (what is to be done: "mark", "clear" or None; who else holds the node: str or None).
+def choose_act(name: str, node: Node, mark: str, drained: bool) -> "tuple[str | None, str | None]":
+    """Return (what is to be done: "mark", "clear" or None; who else holds the node, None if nobody does).
 
-    :param name: the node's name (str)
-    :param node: Node
-    :param mark: our note (str)
-    :param drained: whether the node is to be drained (bool) or released
+    :param name: the node's name
+    :param mark: our note
+    :param drained: whether the node is to be drained or released
     :raises NodeError: when draining would overwrite another's note
     """
     ours = node.note == mark
@@ -78,7 +81,7 @@ def choose_act(name, node, mark, drained):
     return (None if node.offline else "mark"), None
 
 
-def predict_node(node, act, mark):
+def predict_node(node: Node, act: "str | None", mark: str) -> Node:
     """Return the Node as it would be after an act ("mark", "clear" or None)."""
     others = [state for state in node.states if state not in ("offline", "free")]
     if act == "mark":
@@ -86,13 +89,13 @@ def predict_node(node, act, mark):
     return Node(others or ["free"], "", node.jobs) if act == "clear" else node
 
 
-def render(node):
-    """Return a Node as text (str), for diffs."""
+def render(node: Node) -> str:
+    """Return a Node as text, for diffs."""
     return "state = %s\nnote = %s\n" % (",".join(node.states), node.note)
 
 
-def describe_node(name, node, drained, held_by):
-    """Return what is the case now (str)."""
+def describe_node(name: str, node: Node, drained: bool, held_by: "str | None") -> str:
+    """Return a sentence on the node's state."""
     if held_by:
         return "node %s is offline for somebody else: %s" % (name, held_by)
     left = "; still on it: %s" % ", ".join(node.jobs) if drained and node.jobs else ""
@@ -108,25 +111,25 @@ class Interrupted(NodeError):
 class Pbsnodes:
     """One node, through pbsnodes.
 
-    :param path: of pbsnodes (str)
-    :param name: of the node (str)
+    :param path: of pbsnodes
+    :param name: of the node
     :param run: as commands.run
     """
 
-    def __init__(self, path, name, run=commands.run):
+    def __init__(self, path: str, name: str, run: "Callable[..., tuple[int, str, str]]" = commands.run) -> None:
         self.path = path
         self.name = name
         self.run = run
 
-    def _run(self, arguments):
-        """Return (stdout, stderr as one line), both str. pbsnodes exits 0 also when it has failed."""
+    def _run(self, arguments: "list[str]") -> "tuple[str, str]":
+        """Return (stdout, stderr as one line). pbsnodes exits 0 also when it has failed."""
         try:
             _status, output, error = self.run([self.path] + arguments)
         except commands.CommandError as failure:
             raise NodeError(str(failure))
         return output, commands.join_complaint(error)
 
-    def read(self):
+    def read(self) -> Node:
         """Return the Node."""
         output, error = self._run([self.name])
         if "Unknown node" in error or "no node list" in error:
@@ -136,15 +139,15 @@ class Pbsnodes:
             raise NodeError(commands.describe_silence("pbsnodes", error or "it printed nothing"))
         return node
 
-    def mark(self, note):
-        """Set the node offline with a note (str); return the Node after it."""
+    def mark(self, note: str) -> Node:
+        """Set the node offline with a note; return the Node after it."""
         return self._change("drain", ["-o", "-N", note], lambda node: node.offline and node.note == note)
 
-    def clear(self):
-        """Take the offline mark and the note away; return the Node after it."""
+    def clear(self) -> Node:
+        """Remove the offline mark and the note; return the Node after it."""
         return self._change("release", ["-c", "-N", "n"], lambda node: not node.offline and not node.note)
 
-    def _change(self, verb, options, done):
+    def _change(self, verb: str, options: "list[str]", done: "Callable[[Node], bool]") -> Node:
         error = self._run(options + [self.name])[1]
         node = self.read()
         if not done(node):
@@ -153,14 +156,16 @@ class Pbsnodes:
         return node
 
 
-def await_idle_node(pbsnodes, node, timeout, poll, clock, sleep):
+def await_idle_node(pbsnodes: Pbsnodes, node: Node, timeout: int, poll: int, clock: "Callable[[], float]",
+                    sleep: "Callable[[float], None]") -> Node:
     """Return the Node once it has no jobs; a server that does not answer meanwhile is asked again.
 
     :raises NodeError: when the time is over
     """
-    seen, trouble = [], [""]
+    seen: "list[Node]" = []
+    trouble = [""]
 
-    def is_idle():
+    def is_idle() -> bool:
         if not seen:
             seen[:] = [node]  # it was read just now
             return not node.jobs
@@ -178,8 +183,8 @@ def await_idle_node(pbsnodes, node, timeout, poll, clock, sleep):
     return seen[0]
 
 
-def clear_own_mark(pbsnodes, mark):
-    """Clear our mark (str), if it is there; return a sentence on it."""
+def clear_own_mark(pbsnodes: Pbsnodes, mark: str) -> str:
+    """Clear our mark, if it is there; return a sentence on it."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     try:
@@ -191,8 +196,9 @@ def clear_own_mark(pbsnodes, mark):
     return "our mark was taken back"
 
 
-def set_state(pbsnodes, mark, params, check, clock=time.monotonic, sleep=time.sleep):
-    """Drain or release the node; return the module's answer (dict).
+def set_state(pbsnodes: Pbsnodes, mark: str, params: dict, check: bool, clock: "Callable[[], float]" = time.monotonic,
+              sleep: "Callable[[float], None]" = time.sleep) -> dict:
+    """Drain or release the node; return the module's answer.
 
     :raises NodeError: when it cannot be done
     """

@@ -13,6 +13,10 @@ import copy
 import re
 from collections import namedtuple
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Collection
+
 ABSENT = "absent"
 KINDS = ("server", "queue", "node")
 
@@ -37,7 +41,7 @@ REPORTED = {
     "node": ("dedicated_cores", "dedicated_numa_nodes", "dedicated_sockets", "dedicated_threads", "gpu_status", "jobs",
              "mic_status", "status", "total_cores", "total_numa_nodes", "total_sockets", "total_threads"),
 }
-"""What TORQUE says of itself: never set, never compared."""
+"""What TORQUE reports of itself: never set, never compared."""
 HIDDEN = ("numa_board_str", "numa_gpu_node_str", "num_node_boards")
 """Attributes of nodes that TORQUE takes but never shows."""
 MARKS = ("note", "power_state", "state")
@@ -50,7 +54,7 @@ DOORS = ("acl_hosts", "acl_users", "acl_group_hosts", "acl_user_hosts", "acl_hos
 SWITCHES = ("acl_group_enable", "acl_host_enable", "acl_user_enable", "enabled", "started")
 """A queue's attributes that make the others count: after these."""
 
-ROOM = 16000
+LONGEST = 16000
 """Longest value in one command, in characters; qmgr's line ends at 32768."""
 WORDS = {"yes": "True", "no": "False"}
 """What YAML takes for a boolean and TORQUE does not."""
@@ -64,13 +68,14 @@ class QmgrError(Exception):
 
 # -- what qmgr prints ------------------------------------------------------
 
-def parse(text):
-    """Return the state (dict) in the output (str) of qmgr's list commands.
+def parse(text: str) -> dict:
+    """Return the state in the output of qmgr's list commands.
 
     qmgr breaks long values after commas and drops the blanks that follow: they come back without.
     """
-    state = {kind: {} for kind in KINDS}
-    attributes, last = {}, None
+    state: "dict[str, dict]" = {kind: {} for kind in KINDS}
+    attributes: "dict[str, str]" = {}
+    last = None
     for line in text.splitlines():
         header = re.match(r"(Server|Queue|Node) (\S+)$", line)
         pair = re.match(r"\t([^\s=]+) = (.*)$", line)
@@ -86,8 +91,8 @@ def parse(text):
     return state
 
 
-def jobs(kind, attributes):
-    """Return what keeps a queue or node busy (list of str): ["1 Queued", "2 Running"] or job ids."""
+def jobs(kind: str, attributes: "dict[str, str]") -> "list[str]":
+    """Return what keeps a queue or node busy: ["1 Queued", "2 Running"] or job ids."""
     if kind == "node":
         return sorted(set(re.findall(r"/([^,/\s]+)", attributes.get("jobs", ""))))
     counts = re.findall(r"(\w+):(\d+)", attributes.get("state_count", ""))
@@ -96,12 +101,12 @@ def jobs(kind, attributes):
 
 # -- what is wanted --------------------------------------------------------
 
-def wanted(server, queues, nodes):
-    """Return the wanted state (dict) for the module's parameters.
+def wanted(server: dict, queues: dict, nodes: dict) -> dict:
+    """Return the wanted state for the module's parameters.
 
     :raises QmgrError: for what TORQUE or its configuration file format cannot hold
     """
-    state = {"server": {"": _attributes("server", "", server)} if server else {}, "queue": {}, "node": {}}
+    state: "dict[str, dict]" = {"server": {"": _attributes("server", "", server)} if server else {}, "queue": {}, "node": {}}
     for kind, objects in (("queue", queues), ("node", nodes)):
         for name, attributes in objects.items():
             if not re.fullmatch(NAMES[kind][0], name):
@@ -113,7 +118,7 @@ def wanted(server, queues, nodes):
     return state
 
 
-def _attributes(kind, name, given):
+def _attributes(kind: str, name: str, given: dict) -> dict:
     """Return an object's attributes, {"a": {"b": 1}} as {"a.b": "1"}."""
     flat = {}
     for attribute, value in given.items():
@@ -122,7 +127,7 @@ def _attributes(kind, name, given):
     return {attribute: _value(kind, ("%s %s" % (kind, name)).strip(), attribute, value) for attribute, value in flat.items()}
 
 
-def _value(kind, where, attribute, value):
+def _value(kind: str, where: str, attribute: str, value: object) -> "str | list[str] | None":
     """Return one value as text, list or None."""
     base = attribute.partition(".")[0]
     resource = r"(resources|req_information)_[a-z]+\.[A-Za-z0-9_.+-]+"
@@ -143,7 +148,7 @@ def _value(kind, where, attribute, value):
     return _text(where, attribute, value)
 
 
-def _text(where, attribute, value, separator=""):
+def _text(where: str, attribute: str, value: object, separator: str = "") -> str:
     """Return a scalar as TORQUE would write it."""
     if not isinstance(value, (bool, int, float, str)):
         raise QmgrError("%s: %s cannot hold a %s; write one value" % (where, attribute, type(value).__name__))
@@ -154,12 +159,12 @@ def _text(where, attribute, value, separator=""):
     return WORDS.get(text.lower(), text)
 
 
-def _distinct(names, others):
-    """Refuse a name (of a list of str) that differs from another or one of the others in case or domain only.
+def _distinct(names: "list[str]", others: "list[str]") -> None:
+    """Refuse a name that differs from another or one of the others in case or domain only.
 
     TORQUE would take them for two nodes.
     """
-    akin = {}
+    akin: "dict[str, list[str]]" = {}
     for other in sorted(set(names + others)):
         akin.setdefault(other.lower().partition(".")[0], []).append(other)
     for name in sorted(names):
@@ -178,8 +183,8 @@ class Change(namedtuple("Change", "verb kind name attribute value")):
     value  text, list of texts (set) or None
     """
 
-    def lines(self):
-        """Return the commands (list of str): one, except for a list that is longer than qmgr's line."""
+    def lines(self) -> "list[str]":
+        """Return the commands: one, except for a list that is longer than qmgr's line."""
         start = " ".join(part for part in (self.verb, self.kind, self.name, self.attribute) if part)
         if self.value is None:
             return [start]
@@ -189,61 +194,61 @@ class Change(namedtuple("Change", "verb kind name attribute value")):
             return ["%s = %s" % (start, _quoted(self.value))]
         parts = [""]
         for item in self.value:
-            if parts[-1] and len(parts[-1]) + len(item) > ROOM:
+            if parts[-1] and len(parts[-1]) + len(item) > LONGEST:
                 parts.append("")
             parts[-1] += ("," if parts[-1] else "") + item
         return ["%s %s %s" % (start, "+=" if index else "=", _quoted(part)) for index, part in enumerate(parts)]
 
 
-def _quoted(value):
+def _quoted(value: str) -> str:
     """Return a value as qmgr's parser takes it whole."""
     return value if re.fullmatch(r"[A-Za-z0-9_.:/@+-]+", value) else '"%s"' % value
 
 
-def plan(state, goal, purge=()):
-    """Return the changes (list of Change, in the order to be done) from a state that was read to the wanted one.
+def plan(state: dict, goal: dict, purge: "Collection[str]" = ()) -> "list[Change]":
+    """Return the changes (in the order to be done) from a state that was read to the wanted one.
 
     :param purge: kinds ("queue", "node") of which whatever is not wanted is deleted
     :raises QmgrError: when something that is busy would be deleted, or a node has two names
     """
     stay = [name for name in state["node"] if goal["node"].get(name) != ABSENT and "node" not in purge]
     _distinct([name for name, attributes in goal["node"].items() if attributes != ABSENT], stay)
-    made, gone = [], []
+    changes, deletions = [], []
     for kind in KINDS:
         for name, attributes in sorted(goal[kind].items()):
             if attributes != ABSENT:
-                made += _object(kind, name, state[kind].get(name), attributes)
+                changes += _object(kind, name, state[kind].get(name), attributes)
         for name, attributes in sorted(state[kind].items()):
             if goal[kind].get(name) == ABSENT or kind in purge and name not in goal[kind]:
                 _idle(kind, name, attributes)
-                gone.append(Change("delete", kind, name, "", None))
-    doors = [change for change in made if change.kind == "server" and change.attribute in DOORS]
+                deletions.append(Change("delete", kind, name, "", None))
+    doors = [change for change in changes if change.kind == "server" and change.attribute in DOORS]
     doors.sort(key=lambda change: DOORS.index(change.attribute))
     # Queues before the server's attributes: default_queue may name a new one.
-    made = [change for change in made if change not in doors]
-    made.sort(key=lambda change: change.kind == "server")
-    return made + gone + doors
+    changes = [change for change in changes if change not in doors]
+    changes.sort(key=lambda change: change.kind == "server")
+    return changes + deletions + doors
 
 
-def _object(kind, name, present, attributes):
-    """Return the changes (list) that give one object its attributes."""
-    made, created_with = [], CREATED_WITH.get(kind)
+def _object(kind: str, name: str, present: "dict | None", attributes: dict) -> "list[Change]":
+    """Return the changes that give one object its attributes."""
+    changes, created_with = [], CREATED_WITH.get(kind)
     if present is None:
         present = {}
         if kind != "server":
             value = attributes.get(created_with)
-            made.append(Change("create", kind, name, created_with if value else "", value))
+            changes.append(Change("create", kind, name, created_with if value else "", value))
             present = {created_with: value} if value else {}
     for attribute in sorted(attributes, key=lambda each: (each in SWITCHES, each)):
         value = attributes[attribute]
         if value is None and attribute in present:
-            made.append(Change("unset", kind, name, attribute, None))
+            changes.append(Change("unset", kind, name, attribute, None))
         elif value is not None and (attribute not in present or not same(present[attribute], value, attribute)):
-            made.append(Change("set", kind, name, attribute, value))
-    return made
+            changes.append(Change("set", kind, name, attribute, value))
+    return changes
 
 
-def _idle(kind, name, attributes):
+def _idle(kind: str, name: str, attributes: "dict[str, str]") -> None:
     """Refuse to delete what jobs are in."""
     busy = jobs(kind, attributes)
     if busy:
@@ -251,8 +256,8 @@ def _idle(kind, name, attributes):
             kind, name, ", ".join(busy), "drain it" if kind == "node" else "let them end or move them with qmove"))
 
 
-def same(present, value, attribute=""):
-    """Whether TORQUE's text (str) means the value (text or list of texts), however either is written."""
+def same(present: str, value: "str | list[str]", attribute: str = "") -> bool:
+    """Whether TORQUE's text means the value, however either is written."""
     if isinstance(value, list):
         items = [item.strip() for item in present.split(",")]
         return items == value if attribute in ORDERED else set(items) == set(value)
@@ -265,15 +270,15 @@ def same(present, value, attribute=""):
     return re.sub(r",\s+", ",", present) == re.sub(r",\s+", ",", value)
 
 
-# How TORQUE writes a value tells its type: a site's own resources need no table. strict: only that notation.
+# How TORQUE writes a value shows its type: a site's own resources need no table. strict: only that notation.
 
-def _boolean(text, strict):
+def _boolean(text: str, strict: bool) -> "bool | None":
     if strict and text not in ("True", "False"):
         return None
     return True if text.lower() in TRUE else False if text.lower() in FALSE else None
 
 
-def _seconds(text, strict):
+def _seconds(text: str, strict: bool) -> "int | None":
     """Return the seconds in [[DD:]HH:]MM:SS, or in a plain number."""
     if not re.fullmatch(r"\d+(:\d+){1,3}" if strict else r"\d+(:\d+){0,3}", text):
         return None
@@ -281,25 +286,25 @@ def _seconds(text, strict):
     return sum(part * unit for part, unit in zip(parts, (1, 60, 3600, 86400)))
 
 
-def _octets(text, strict):
+def _octets(text: str, strict: bool) -> "int | None":
     """Return the bytes in a size; a word (w) has 8."""
-    found = re.fullmatch(r"(\d+)([kmgtp]?)([bw]?)", text.lower())
-    if not found or strict and not found.group(2) + found.group(3):
+    match = re.fullmatch(r"(\d+)([kmgtp]?)([bw]?)", text.lower())
+    if not match or strict and not match.group(2) + match.group(3):
         return None
-    return int(found.group(1)) * (8 if found.group(3) == "w" else 1) << UNITS[found.group(2)]
+    return int(match.group(1)) * (8 if match.group(3) == "w" else 1) << UNITS[match.group(2)]
 
 
-def _number(text, strict):  # pylint: disable=unused-argument
+def _number(text: str, strict: bool) -> "int | None":  # pylint: disable=unused-argument
     return int(text) if re.fullmatch(r"-?\d+", text) else None
 
 
 # -- before and after ------------------------------------------------------
 
-def apply(state, changes):
-    """Return the state (dict) that the changes would make of a state."""
-    made = copy.deepcopy(state)
+def apply(state: dict, changes: "list[Change]") -> dict:
+    """Return the state that results from a state by the changes."""
+    changed = copy.deepcopy(state)
     for change in changes:
-        objects = made[change.kind]
+        objects = changed[change.kind]
         if change.verb == "delete":
             del objects[change.name]
             continue
@@ -308,30 +313,30 @@ def apply(state, changes):
             del attributes[change.attribute]
         elif change.attribute:
             attributes[change.attribute] = ",".join(change.value) if isinstance(change.value, list) else change.value
-    return made
+    return changed
 
 
-def find_new_offline(changes, state):
-    """Return the commands (list of str) that put the nodes in service which these changes created.
+def find_new_offline(changes: "list[Change]", state: dict) -> "list[str]":
+    """Return the commands that put the nodes in service which these changes created.
 
     pbs_server 4.2 creates a node offline and leaves it so until it is restarted; others do not.
 
     :param changes: from plan(), done by now
-    :param state: as it is now (dict)
+    :param state: as it is now
     """
     created = [change.name for change in changes if (change.verb, change.kind) == ("create", "node")]
     return ["set node %s state -= offline" % name for name in created
             if "offline" in state["node"].get(name, {}).get("state", "").split(",")]
 
 
-def frees_by_itself(failure):
+def frees_by_itself(failure: str) -> bool:
     """Whether pbs_server refuses to put a new node in service because it will do that when the node has reported (6.x)."""
     return "will automatically update to free" in failure
 
 
-def managed(state, goal, purge=()):
-    """Return the part of a state (dict) that is ours: the attributes that are wanted, and all of an object that is to go."""
-    part = {}
+def managed(state: dict, goal: dict, purge: "Collection[str]" = ()) -> dict:
+    """Return the part of a state that is ours: the attributes that are wanted, and all of an object that is to be deleted."""
+    part: "dict[str, dict]" = {}
     for kind in KINDS:
         part[kind] = {}
         for name, attributes in state[kind].items():
@@ -343,8 +348,8 @@ def managed(state, goal, purge=()):
     return part
 
 
-def render(state):
-    """Return a state as qmgr's commands (str), for people and diffs."""
+def render(state: dict) -> str:
+    """Return a state as qmgr's commands, for people and diffs."""
     lines = []
     for kind in KINDS:
         for name, attributes in sorted(state[kind].items()):
@@ -358,8 +363,8 @@ def render(state):
 
 # -- what qmgr complains of ------------------------------------------------
 
-def echoed(output, commands):
-    """Return how many (int) of the commands qmgr -e had begun when it ended, by its output."""
+def echoed(output: str, commands: "list[str]") -> int:
+    """Return how many of the commands qmgr -e had begun when it ended, by its output."""
     begun = 0
     for line in output.splitlines():
         if begun < len(commands) and line.strip() == commands[begun]:

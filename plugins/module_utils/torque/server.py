@@ -5,22 +5,26 @@
 from . import commands, qmgr
 from .qmgr import QmgrError
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable, Iterable
+
 
 class Server:
     """The TORQUE server, through qmgr.
 
-    :param path: of qmgr (str)
-    :param timeout: seconds to read (int)
+    :param path: of qmgr
+    :param timeout: seconds to read
     :param run: as commands.run
     """
 
-    def __init__(self, path, timeout, run=commands.run):
+    def __init__(self, path: str, timeout: int, run: "Callable[..., tuple[int, str, str]]" = commands.run) -> None:
         self.path = path
         self.timeout = timeout
         self.run = run
 
-    def read(self, kinds):
-        """Return the live state (dict) of the kinds (iterable of str).
+    def read(self, kinds: "Iterable[str]") -> dict:
+        """Return the live state of the kinds.
 
         The server comes last: qmgr complains of a list that is empty, and its status is the last command's.
         """
@@ -31,8 +35,8 @@ class Server:
             raise QmgrError(commands.describe_silence("qmgr", commands.join_complaint(error) or "it printed nothing (status %d)" % status))
         return state
 
-    def execute(self, lines):
-        """Run commands of qmgr (list of str); stop at the first that fails.
+    def execute(self, lines: "list[str]") -> "tuple[list[str], str | None]":
+        """Run commands of qmgr; stop at the first that fails.
 
         :returns: (those that were done, None or a sentence on the one that failed)
         """
@@ -50,8 +54,8 @@ class Server:
             lines[failed], cause, give_advice(cause), failed, len(lines))
 
 
-def give_advice(cause):
-    """Return what to know (str, may be empty) about a complaint of qmgr (str)."""
+def give_advice(cause: str) -> str:
+    """Return what to know (may be empty) about an error message of qmgr."""
     if "Unauthorized" in cause or "insufficient permission" in cause:
         return " (only root on the server's host and the server's managers may do this)"
     if "Unknown node" in cause:

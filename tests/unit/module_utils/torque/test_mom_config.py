@@ -168,7 +168,7 @@ def test_faults_are_those_that_pbs_mom_logged():
     "\n".join("$remote_checkpoint_dirs /d%d/" % number for number in range(32)),
 ])
 def test_no_faults(line):
-    assert mom_config.faults(line, look=status_of) == []
+    assert mom_config.faults(line, read_status=status_of) == []
 
 
 NOT_PLAIN = ", which is no plain absolute path of a directory; blank, comma and colon part paths"
@@ -210,7 +210,7 @@ NOT_PLAIN = ", which is no plain absolute path of a directory; blank, comma and 
     ("# " + "x" * 117, "it has 119 bytes, of which pbs_mom reads 118 and takes the rest for another line"),
 ])
 def test_fault(line, text):
-    assert mom_config.faults("# first\n" + line + "\n", look=status_of) == [Fault(2, text)]
+    assert mom_config.faults("# first\n" + line + "\n", read_status=status_of) == [Fault(2, text)]
 
 
 def test_directories_named_again_in_another_line():
