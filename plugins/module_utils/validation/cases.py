@@ -5,56 +5,63 @@
 The module's documentation repeats the descriptions; a test compares them.
 """
 
+import collections
+import functools
 import os
 import stat
-from typing import Callable, NamedTuple, Sequence
 
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Sequence
+    from .job import JobRoundTrip
+
 INTERVAL = 1
-"""Between two periodic images, in minutes of walltime: the least that TORQUE knows."""
+"""Between two periodic images, in minutes of walltime: the shortest that TORQUE knows."""
 
-Step = NamedTuple("Step", [("name", str), ("work", Callable)])
-"""A step of a case: its name in the result's phases, and what is called with the JobRoundTrip."""
+Step = collections.namedtuple("Step", "name work")
+"""A step of a case: its name in the result's phases (str), and what is called with the JobRoundTrip."""
 
 
-class Case(NamedTuple):
+class Case:
     """What happens to a job beside the moves of its path.
 
-    description     of the module's documentation (str)
-    qsub_words      further words for "qsub -c" (list of str)
-    on_first_node   steps after the job was submitted
-    on_each_node    steps after each start of the job
-    after_hold      steps after the first hold
-    before_release  steps before the first release; their work is called with the next node's name, too
-    least_nodes     how many nodes the path must have (int)
-    needs_store     whether this host must see the store of the nodes (bool)
+    :param description: of the module's documentation
+    :param qsub_words: further words for "qsub -c"
+    :param on_first_node: steps after the job was submitted
+    :param on_each_node: steps after each start of the job
+    :param after_hold: steps after the first hold
+    :param before_release: steps before the first release; their work is called with the next node's name, too
+    :param least_nodes: how many nodes the path must have
+    :param needs_store: whether this host must see the store of the nodes
     """
 
-    description: str
-    qsub_words: Sequence[str] = ()
-    on_first_node: Sequence[Step] = ()
-    on_each_node: Sequence[Step] = ()
-    after_hold: Sequence[Step] = ()
-    before_release: Sequence[Step] = ()
-    least_nodes: int = 1
-    needs_store: bool = False
+    def __init__(self, description: str, qsub_words: "Sequence[str]" = (), on_first_node: "Sequence[Step]" = (),
+                 on_each_node: "Sequence[Step]" = (), after_hold: "Sequence[Step]" = (), before_release: "Sequence[Step]" = (),
+                 least_nodes: int = 1, needs_store: bool = False) -> None:
+        self.description = description
+        self.qsub_words = qsub_words
+        self.on_first_node, self.on_each_node = on_first_node, on_each_node
+        self.after_hold, self.before_release = after_hold, before_release
+        self.least_nodes = least_nodes
+        self.needs_store = needs_store
 
 
-def continue_job(trip):
+def continue_job(trip: "JobRoundTrip") -> None:
     """Checkpoint the job and see it continue."""
     before = trip.read_job().get("checkpoint_name")
     trip.commands(trip.user.name, "qchkpt", trip.job_id)
     trip.await_image(before, trip.timeout, "after qchkpt")
 
 
-def await_periodic_image(trip):
-    """Wait for an image that nobody asked for, and see the job continue."""
+def await_periodic_image(trip: "JobRoundTrip") -> None:
+    """Wait for an image that no command requested, and see the job continue."""
     before = os.path.basename(trip.images[-1]) if trip.images else None
     trip.await_image(before, trip.timeout + INTERVAL * 60, "without a command")
 
 
-def choose_older_image(trip):
+def choose_older_image(trip: "JobRoundTrip") -> None:
     """Let the restart take the image before the last one; as its owner would, truncate the file that has grown since."""
     name = os.path.basename(trip.images[-2])
     trip.commands("root", "qalter", "-W", "checkpoint_name=" + name, trip.job_id)
@@ -64,12 +71,12 @@ def choose_older_image(trip):
     progress = os.path.join(trip.work, "progress")
     for entry in trip.read_manifest(trip.images[-2]).get("open_files", []):
         if entry["path"] == progress:
-            trip.as_user(lambda entry=entry: _truncate_file(progress, entry))
+            trip.as_user(functools.partial(_truncate_file, progress, entry))
     trip.origin = trip.facts["counters"][-2]
     trip.least_walltime = 0  # it goes back with the job
 
 
-def expect_failed_hold(trip):
+def expect_failed_hold(trip: "JobRoundTrip") -> None:
     """Let a hold fail, as it does on a full store, and see the job continue."""
     reason, before = "Permission denied", trip.list_images()
     mode = stat.S_IMODE(os.stat(trip.directory).st_mode)
@@ -84,8 +91,12 @@ def expect_failed_hold(trip):
     trip.await_progress(trip.read_counter())
 
 
-def expect_failed_restart(trip, node):
+def expect_failed_restart(trip: "JobRoundTrip", node: str) -> None:
     """Let a restart fail, as it does from a damaged image; see the job held, its image and its output as they were."""
+    def repair() -> None:
+        if os.path.exists(path):
+            _invert_first_byte(path)
+
     path, reason, before = trip.as_user(lambda: _find_largest_file(trip.images[-1])), "is damaged", trip.list_images()
     output = [trip.read_file("stdout"), trip.read_file("stderr")]
     trip.as_user(lambda: _invert_first_byte(path))
@@ -96,31 +107,31 @@ def expect_failed_restart(trip, node):
         # Not what is new: a pbs_mom without restart-status has the image under a second name, too.
         _check_images(set(before) - set(trip.list_images()))
     finally:
-        trip.as_user(lambda: os.path.exists(path) and _invert_first_byte(path))
+        trip.as_user(repair)
     if [trip.read_file("stdout"), trip.read_file("stderr")] != output:
         raise RoundTripError("the restart failed, and the output that TORQUE had delivered is not as it was")
 
 
-def _check_failure(trip, job, state, reason):
-    """Check that a job (dict of str) for which something had to fail is in the state (str) and says the reason (str)."""
+def _check_failure(trip: "JobRoundTrip", job: "dict[str, str]", state: str, reason: str) -> None:
+    """Check that a job for which something had to fail is in the state, and that its comment has the reason."""
     comment = job.get("comment", "no comment")
     trip.facts["comments"].append(comment)
     if job.get("job_state", "C") != state or reason not in comment:
         raise RoundTripError("this had to fail, but the job is in state %s; its comment: %s" % (job.get("job_state", "C"), comment))
 
 
-def _check_images(changed):
-    """Check that nothing (a set of str of JobRoundTrip.list_images) has changed among the job's images."""
+def _check_images(changed: "set[str]") -> None:
+    """Check that nothing (of what JobRoundTrip.list_images lists) has changed among the job's images."""
     if changed:
         raise RoundTripError("this failed, but changed among the job's images: " + ", ".join(sorted(changed)))
 
 
-def _find_largest_file(image):
-    """Return the path (str) of the largest file of an image's data."""
+def _find_largest_file(image: str) -> str:
+    """Return the path of the largest file of an image's data."""
     return max((os.path.join(image, name) for name in os.listdir(image) if name != "manifest.json"), key=os.path.getsize)
 
 
-def _invert_first_byte(path):
+def _invert_first_byte(path: str) -> None:
     """Damage a file, or repair it."""
     with open(path, "r+b") as stream:
         byte = stream.read(1)
@@ -128,8 +139,8 @@ def _invert_first_byte(path):
         stream.write(bytes([byte[0] ^ 0xff]))
 
 
-def _truncate_file(path, entry):
-    """Bring a file back to what a manifest's entry (dict) says of it."""
+def _truncate_file(path: str, entry: dict) -> None:
+    """Bring a file back to what it was by a manifest's entry."""
     os.truncate(path, entry["size"])
     if "mtime_ns" in entry:
         os.utime(path, ns=(entry["mtime_ns"], entry["mtime_ns"]))
@@ -161,8 +172,8 @@ CASES = {
 }
 
 
-def find_fault(name, path, copies_path):
-    """Return why the case of this name (str) cannot be made with a path (list of str) and copies_path (str or None); empty when it can."""
+def find_fault(name: str, path: "list[str]", copies_path: "str | None") -> str:
+    """Return why the case of this name cannot be run with a path and copies_path; empty when it can."""
     case = CASES[name]
     if len(path) < case.least_nodes:
         return "case %s needs a path of two nodes at least (one may come twice)" % name

@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The job of levels L2 and L3: its script, the manifests of its images, and the judgement of what it left."""
+"""The job of levels L2 and L3: its script, the manifests of its images, and the check of what it left."""
 
 import json
 import shlex
@@ -18,26 +18,27 @@ exit $status
 """
 
 
-def build_script(job, work, tick, tail=""):
-    """Return the job's script (str).
+def build_script(job: str, work: str, tick: float, tail: str = "") -> str:
+    """Return the job's script.
 
-    :param job: what the job calls itself on stderr (str), a shell's variables in it are replaced there
-    :param work: the directory that holds program.py and is to hold the file stop, which ends it (str)
-    :param tick: pause between two numbers, in seconds (float)
-    :param tail: what the program's stdout goes through, from the pipe sign on (str)
+    :param job: what the job calls itself on stderr; a shell's variables in it are replaced there
+    :param work: the directory that holds program.py and is to hold the file stop, which ends it
+    :param tick: pause between two numbers, in seconds
+    :param tail: what the program's stdout goes through, from the pipe sign on
     """
     return SCRIPT.format(job=job, work=shlex.quote(work), tick=tick, status=workload.STATUS, tail=tail)
 
 
-def judge_job(evidence, status, errors, job, output="the job's output", least=0):
+def judge_job(evidence: workload.Evidence, status: int, errors: "list[str]", job: str, output: str = "the job's output",
+              least: int = 0) -> None:
     """Check what the job of build_script left.
 
-    :param evidence: workload.Evidence of its stdout
-    :param status: its exit status (int)
-    :param errors: lines of its stderr (list of str)
-    :param job: what it calls itself there, variables replaced (str)
-    :param output: what its stdout is called in sentences (str)
-    :param least: the counter of the image that it was restarted from last (int)
+    :param evidence: of its stdout
+    :param status: its exit status
+    :param errors: lines of its stderr
+    :param job: what it calls itself there, variables replaced
+    :param output: what its stdout is called in sentences
+    :param least: the counter of the image that it was restarted from last
     :raises RoundTripError: when an undisturbed job would have left something else
     """
     roundtrip.check_evidence(evidence, status, "the job", output, least)
@@ -46,10 +47,10 @@ def judge_job(evidence, status, errors, job, output="the job's output", least=0)
         raise RoundTripError("the job's stderr is %s, expected %s" % (errors, expected))
 
 
-def parse_manifest(text, image):
-    """Return the manifest (dict) in a text (str); it names an engine.
+def parse_manifest(text: str, image: str) -> dict:
+    """Return the manifest in a text; it names an engine.
 
-    :param image: the image's path (str), for the sentence
+    :param image: the image's path, for the sentence
     :raises RoundTripError: when there is none in it
     """
     try:
@@ -60,6 +61,6 @@ def parse_manifest(text, image):
     return manifest
 
 
-def describe_image(manifest):
-    """Return what results say of an image, by its manifest (dict): {"engine": dict, "compression": str}."""
+def describe_image(manifest: dict) -> dict:
+    """Return what results report of an image, by its manifest: {"engine": dict, "compression": str}."""
     return {"engine": dict(manifest["engine"]), "compression": str(manifest.get("compression", ""))}

@@ -17,6 +17,11 @@ from ..torque_ckpt.system.command import wait_for_child
 from ..torque_ckpt.system.textfile import read_text
 from ..torque_ckpt.system.waiting import wait_until
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from ..torque_ckpt.system.privilege import User
+    from ..torque_ckpt.system.processes import Process
+
 LEAKED = (10, 15, 17)
 """Descriptors that pbs_mom leaks into the run hook."""
 
@@ -28,7 +33,7 @@ class MomError(Exception):
     """A step did not do what pbs_mom relies on; the text says which, why and what was seen."""
 
 
-def reap(leader):
+def reap(leader: "int | None") -> None:
     """Collect children that have ended, but not the leader (pid), whose status is wanted: as zombies they keep their ids."""
     for pid in processes.list_children(os.getpid()):
         if pid != leader:
@@ -41,16 +46,15 @@ def reap(leader):
 class Job:
     """A job under this pbs_mom.
 
-    :param home: the MOM's home on this node (str); holds mom_priv/jobs
-    :param hooks: directory of the hooks run, checkpoint and restart (str)
-    :param user: torque_ckpt.privilege.User
-    :param group: the job's group name (str)
-    :param job_id: str
-    :param directory: where images of this job go, <dir>/<job_id>.CK (str)
-    :param session_id: of the job's *first* start; pbs_mom passes it for ever (int or None)
+    :param home: the MOM's home on this node; holds mom_priv/jobs
+    :param hooks: directory of the hooks run, checkpoint and restart
+    :param group: the job's group name
+    :param directory: where images of this job go, <dir>/<job_id>.CK
+    :param session_id: of the job's *first* start; pbs_mom passes it for ever
     """
 
-    def __init__(self, home, hooks, user, group, job_id, directory, session_id=None):
+    def __init__(self, home: str, hooks: str, user: "User", group: str, job_id: str, directory: str,
+                 session_id: "int | None" = None) -> None:
         self.home = home
         self.hooks = hooks
         self.user = user
@@ -58,13 +62,13 @@ class Job:
         self.job_id = job_id
         self.directory = directory
         self.session_id = session_id
-        self.leader = None
-        self.status = None
+        self.leader: "int | None" = None
+        self.status: "int | None" = None
         self.private = os.path.join(home, "mom_priv")
         self.script = os.path.join(self.private, "jobs", job_id + ".SC")
         self.complaint = os.path.join(self.private, "jobs", job_id + ".stderr")
 
-    def place_script(self, text):
+    def place_script(self, text: str) -> None:
         """Put the job script where pbs_mom keeps it, as the user's."""
         os.makedirs(os.path.dirname(self.script), mode=0o755, exist_ok=True)
         with open(self.script, "w") as stream:
@@ -72,7 +76,7 @@ class Job:
         os.chown(self.script, self.user.uid, self.user.gid)
         os.chmod(self.script, 0o700)
 
-    def run(self, output, error):
+    def run(self, output: str, error: str) -> None:
         """Start the job with the run hook, its stdout and stderr in the named files."""
         reader, writer = os.pipe()
         os.write(writer, (self.script + "\n").encode())
@@ -89,17 +93,17 @@ class Job:
         self.session_id = self.leader
         os.close(reader)
 
-    def checkpoint(self, name, number, timeout):
-        """Call the checkpoint hook as pbs_mom does, through popen(3): one shell line. Returns its stderr (str).
+    def checkpoint(self, name: str, number: int, timeout: int) -> str:
+        """Call the checkpoint hook as pbs_mom does, through popen(3): one shell line. Returns its stderr.
 
-        :param name: the image's name (str)
-        :param number: 0 to continue, 15 to hold (int)
+        :param name: the image's name
+        :param number: 0 to continue, 15 to hold
         :raises MomError: when it exits non-zero
         """
         try:
             os.mkdir(self.directory, 0o755)
             os.chown(self.directory, self.user.uid, self.user.gid)
-        except OSError:  # pbs_mom goes on whatever comes of it; where root is squashed the hook makes the directory
+        except OSError:  # pbs_mom continues in any case; if root is squashed, the hook creates the directory
             pass
         line = " ".join([os.path.join(self.hooks, "checkpoint"), str(self.session_id), self.job_id, self.user.name, self.group,
                          self.directory, name, str(number), "-"]) + "  2>&1 1>/dev/null"
@@ -108,15 +112,15 @@ class Job:
         pid = start_process("/bin/sh", ["-c", line], HOOK_ENVIRONMENT, self.private, [null, writer, null])
         os.close(writer)
         os.close(null)
-        status, said = wait_for_child(pid, reader, timeout)
-        complaint = said.decode("utf-8", "replace").strip()[:4096]  # pbs_mom's buffer
+        status, output = wait_for_child(pid, reader, timeout)
+        complaint = output.decode("utf-8", "replace").strip()[:4096]  # pbs_mom's buffer
         if status is None:
             raise MomError("checkpoint hook did not end within %d seconds and was killed" % timeout)
         if get_exit_status(status) != 0:
             raise MomError("checkpoint hook exited %d: %s" % (get_exit_status(status), complaint or "it printed nothing on stderr"))
         return complaint
 
-    def restart(self, name):
+    def restart(self, name: str) -> None:
         """Start the restart hook as pbs_mom does; it is the job from now on.
 
         :raises MomError: when there is nothing at the image's path
@@ -128,7 +132,7 @@ class Job:
             raise MomError("pbs_mom finds no image %s: %s" % (image, error.strerror))
         try:
             os.chown(image, self.user.uid, self.user.gid, follow_symlinks=False)  # stock pbs_mom follows
-        except PermissionError:  # root is squashed; pbs_mom goes on
+        except PermissionError:  # root is squashed; pbs_mom continues
             pass
         null = os.open(os.devnull, os.O_RDWR)
         # pbs_mom gives it /dev/null; the file is for the validation's eyes only.
@@ -140,7 +144,7 @@ class Job:
         os.close(null)
         os.close(complaint)
 
-    def copy(self, source, target, timeout):
+    def copy(self, source: str, target: str, timeout: int) -> None:
         """Call the program of $rcpcmd, as the user, as pbs_mom does for an image; it tries three times, this once.
 
         :raises MomError: when it exits non-zero
@@ -151,12 +155,12 @@ class Job:
         pid = start_process(os.path.join(self.hooks, "copy"), ["-rpB", source, target], environment, "/", [null, null, writer], self.user)
         os.close(writer)
         os.close(null)
-        status, said = wait_for_child(pid, reader, timeout)
+        status, output = wait_for_child(pid, reader, timeout)
         if status is None or get_exit_status(status) != 0:
-            words = said.decode("utf-8", "replace").strip() or "it printed nothing"
+            words = output.decode("utf-8", "replace").strip() or "it said nothing"
             raise MomError("the copy from %s to %s failed: %s" % (source, target, words))
 
-    def ended(self):
+    def ended(self) -> bool:
         """Return whether the job's leader has ended; its wait status is in .status then."""
         if self.status is None and self.leader is not None:
             pid, status = os.waitpid(self.leader, os.WNOHANG)
@@ -164,29 +168,29 @@ class Job:
                 self.status = status
         return self.status is not None
 
-    def wait(self, timeout):
-        """Wait for the job's end; return its Exit_status (int)."""
-        if not wait_until(self.ended, timeout):
+    def wait(self, timeout: int) -> int:
+        """Wait for the job's end; return its Exit_status."""
+        if not wait_until(self.ended, timeout) or self.status is None:
             raise MomError("the job did not end within %d seconds" % timeout)
         return get_exit_status(self.status)
 
-    def last_words(self):
-        """Return what the restart hook said on stderr (str)."""
+    def last_words(self) -> str:
+        """Return what the restart hook wrote on stderr."""
         return read_text(self.complaint).strip()
 
-    def processes(self):
-        """Return the processes (list of processes.Process) of the job on this node: its session and its PBS_JOBID."""
-        found = []
+    def processes(self) -> "list[Process]":
+        """Return the processes of the job on this node: its session and its PBS_JOBID."""
+        members = []
         reap(self.leader)
         for entry in os.listdir("/proc"):
             process = processes.read_process(int(entry)) if entry.isdigit() else None
             if process is None or process.state in "ZX" and (process.pid == self.leader or process.ppid != os.getpid()):
-                continue  # the leader's end is looked at by ended(); other zombies of ours still hold their ids
+                continue  # ended() collects the leader; other zombies of ours still hold their ids
             if process.session == self.leader or process.uid == self.user.uid and identity.read_job_id(process.pid) == self.job_id:
-                found.append(process)
-        return found
+                members.append(process)
+        return members
 
-    def kill(self):
+    def kill(self) -> None:
         """End whatever is left of the job on this node."""
         for _attempt in range(20):
             left = self.processes()
@@ -201,7 +205,7 @@ class Job:
             time.sleep(0.05)
         self.ended()
 
-    def forget(self):
+    def forget(self) -> None:
         """Remove what this MOM keeps of the job."""
         for path in (self.script, self.complaint):
             try:

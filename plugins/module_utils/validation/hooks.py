@@ -18,6 +18,10 @@ from ..torque_ckpt.system.textfile import read_text
 from ..torque_ckpt.system.waiting import wait_until
 from . import evidence, fake_mom
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable
+
 MOM_HOME = "/var/lib/ckpt-torque/mom"
 """The played pbs_mom's home, the same on all nodes: the job holds its script open there."""
 
@@ -30,13 +34,13 @@ STEPS = ("run", "continue", "hold", "restart", "refused", "finish", "abandon")
 class HookRoundTrip:
     """The round trip on this node.
 
-    :param params: dict, as the module hook_roundtrip's arguments
-    :param state: dict, empty or what the call on the node before left; it is changed to what the next node needs to know
-    :param node: this node's name (str)
+    :param params: as the module hook_roundtrip's arguments
+    :param state: empty or what the call on the node before left; it is changed to what the next node needs to know
+    :param node: this node's name
     :raises HookError: when the user cannot have a job
     """
 
-    def __init__(self, params, state, node):
+    def __init__(self, params: dict, state: dict, node: str) -> None:
         self.node = node
         self.timeout = params["timeout"]
         self.copies = params["copies"]
@@ -58,13 +62,13 @@ class HookRoundTrip:
         if not state["nodes"] or state["nodes"][-1] != node:
             state["nodes"].append(node)
 
-    def read_counter(self):
-        """Return the job's counter (int)."""
+    def read_counter(self) -> int:
+        """Return the job's counter."""
         return self._as_user(lambda: roundtrip.read_evidence(self.output).counter)
 
-    def run_job(self):
+    def run_job(self) -> None:
         """Start the job with the run hook."""
-        def write_program():
+        def write_program() -> None:
             os.mkdir(self.work, 0o755)
             with open(os.path.join(self.work, "program.py"), "w") as stream:
                 stream.write(workload.PROGRAM)
@@ -77,13 +81,13 @@ class HookRoundTrip:
         self.state["session_id"] = self.job.session_id
         self._await_progress(10)
 
-    def continue_job(self):
+    def continue_job(self) -> None:
         """Checkpoint the job and see it continue."""
         self._checkpoint_job(0)
         self.state["counters"].append(self.read_counter())
         self._await_progress(self.state["counters"][-1] + 10)
 
-    def hold_job(self):
+    def hold_job(self) -> None:
         """Checkpoint and end the job; nothing of it may be left on this node."""
         self._checkpoint_job(15)
         self.job.wait(self.timeout)
@@ -92,7 +96,7 @@ class HookRoundTrip:
                                  % ", ".join("%d (%s)" % (process.pid, process.name) for process in self.job.processes()))
         self.state["counters"].append(self.read_counter())
 
-    def restart_job(self):
+    def restart_job(self) -> None:
         """Start the job from its last image and see it continue from there."""
         if not self.state["name"]:
             raise RoundTripError("there is no image to restart from; do the step hold first")
@@ -101,7 +105,7 @@ class HookRoundTrip:
         self.job.restart(self.state["name"])
         self._await_progress(self.state["counters"][-1] + 10)
 
-    def expect_refusal(self):
+    def expect_refusal(self) -> None:
         """See the restart hook refuse the last image and leave it as it is."""
         path = os.path.join(self.job.directory, self.state["name"] or "")
         self._fetch_image()
@@ -121,8 +125,8 @@ class HookRoundTrip:
             raise RoundTripError("the image was refused, but it is not as it was: %s" % path)
         self._note_refusal(words)
 
-    def finish_job(self):
-        """Let the job end by itself and judge it."""
+    def finish_job(self) -> None:
+        """Let the job end by itself and check what it left."""
         self._as_user(lambda: open(os.path.join(self.work, "stop"), "w").close())
         status = self.job.wait(self.timeout)
         output = self._read_file(self.output)
@@ -132,7 +136,7 @@ class HookRoundTrip:
         self.state["output_lines"] = len(output.splitlines())
         evidence.judge_job(output_evidence, status, self._read_file(self.error).splitlines(), "job " + self.job.job_id)
 
-    def clean(self):
+    def clean(self) -> None:
         """Remove the job from this node and its files from the shared directories."""
         self.job.kill()
         self.job.forget()
@@ -140,19 +144,19 @@ class HookRoundTrip:
         try:
             os.rmdir(self.job.directory)  # the user cannot remove it from root's directory
         except OSError:
-            pass  # not made yet, or the hook left what only root can remove: the cause is more important
+            pass  # not created yet, or the hook left what only root can remove: the cause is more important
         if self.copies:
             self._as_user(self._clean_server)
 
-    def leave_node(self):
+    def leave_node(self) -> None:
         """Remove the job from this node; its files stay for the next one, unless that cannot see them."""
         self.job.kill()
         self.job.forget()
         if self.copies:
             self._remove_as_user([self.job.directory] + ([self.work] if self.state["node_local_output"] else []))
 
-    def _checkpoint_job(self, number):
-        """Call the checkpoint hook with a signal's number (int, 0 or 15) and check the image it wrote."""
+    def _checkpoint_job(self, number: int) -> None:
+        """Call the checkpoint hook with a signal's number (0 or 15) and check the image it wrote."""
         name = "ckpt.%s.%d" % (self.job.job_id, len(self.state["counters"]) + int(time.time()))
         self.job.checkpoint(name, number, self.timeout)
         path = os.path.join(self.job.directory, name)
@@ -166,50 +170,53 @@ class HookRoundTrip:
             self.job.copy(path, self._name_copy(), self.timeout)
             self._as_user(lambda: shutil.rmtree(path))
 
-    def _name_copy(self):
-        """Return where the last image is on the server, as pbs_mom names it (str)."""
+    def _name_copy(self) -> str:
+        """Return where the last image is on the server, as pbs_mom names it."""
         return "%s@%s:/checkpoint/%s/%s" % (self.user.name, self.copies["server"], self.copies["job"], self.state["name"])
 
-    def _fetch_image(self):
+    def _fetch_image(self) -> None:
         """Copy the last image to this node, if it is on the server."""
-        def make_directory():
+        def create_directory() -> None:
             os.makedirs(self.job.directory, exist_ok=True)
             os.chmod(self.job.directory, 0o1777)  # as pbs_mom does
         if self.copies:
-            self._as_user(make_directory)
+            self._as_user(create_directory)
             self.job.copy(self._name_copy(), os.path.join(self.job.directory, self.state["name"]), self.timeout)
 
-    def _place_script(self):
+    def _place_script(self) -> None:
         self.job.place_script(evidence.build_script("job $PBS_JOBID", self.work, TICK))
 
-    def _note_refusal(self, words):
+    def _note_refusal(self, words: str) -> None:
         self.state["refusals"] = self.state.get("refusals", []) + ["%s: %s" % (self.node, words)]
 
-    def _as_user(self, work):
+    def _as_user(self, work: "Callable[[], Any]") -> "Any":
         """Return what work() returns as the user: in his directories root may be nobody."""
         return privilege.as_user(self.user, work)
 
-    def _read_file(self, path):
+    def _read_file(self, path: str) -> str:
         """Return the text of a file of the user's."""
         return self._as_user(lambda: read_text(path))
 
-    def _remove_as_user(self, paths):
-        self._as_user(lambda: [shutil.rmtree(path, ignore_errors=True) for path in paths])
+    def _remove_as_user(self, paths: "list[str]") -> None:
+        def remove() -> None:
+            for path in paths:
+                shutil.rmtree(path, ignore_errors=True)
+        self._as_user(remove)
 
-    def _clean_server(self):
+    def _clean_server(self) -> None:
         account = "%s@%s" % (self.user.name, self.copies["server"])
         server = transfer.find_server(self.copies["directory"], self.copies["ssh_config"], account)
         prefix = "ckpt.%s." % self.job.job_id
         server.remove_images(self.copies["job"], [name for name in server.list_names(self.copies["job"]) if name.startswith(prefix)])
 
-    def _await_progress(self, counter):
+    def _await_progress(self, counter: int) -> None:
         wait_until(lambda: self.read_counter() >= counter or self.job.ended(), self.timeout)
         if self.read_counter() >= counter:
             return
         words = " ".join((self.job.last_words() or self._read_file(self.error)).split())
         if self.job.ended():
             raise RoundTripError("the job ended at counter %d with status %d: %s"
-                                 % (self.read_counter(), roundtrip.get_exit_status(self.job.status), words or "it printed nothing"))
+                                 % (self.read_counter(), self.job.wait(0), words or "it said nothing"))
         raise RoundTripError("the job made no progress within %d seconds (counter %d): %s; %s" % (
             self.timeout, self.read_counter(), words or "it printed nothing", roundtrip.describe_processes(self.job.processes())))
 
@@ -218,8 +225,8 @@ WORK = {"run": HookRoundTrip.run_job, "continue": HookRoundTrip.continue_job, "h
         "restart": HookRoundTrip.restart_job, "refused": HookRoundTrip.expect_refusal, "finish": HookRoundTrip.finish_job}
 
 
-def find_order_fault(steps, has_state):
-    """Return what is wrong with the order of steps (list of str), or an empty str; has_state is whether a state was given (bool)."""
+def find_order_fault(steps: "list[str]", has_state: bool) -> str:
+    """Return what is wrong with the order of steps, empty when nothing is; has_state is whether a state was given."""
     if not steps:
         return "there are no steps"
     if steps == ["abandon"]:
@@ -240,8 +247,8 @@ def find_order_fault(steps, has_state):
     return ""
 
 
-def _do_steps(trip, steps):
-    """Do the steps; return the cause of failure (str, empty when all did well)."""
+def _do_steps(trip: HookRoundTrip, steps: "list[str]") -> str:
+    """Do the steps; return the cause of failure (empty when all succeeded)."""
     os.makedirs(os.path.join(MOM_HOME, "mom_priv", "jobs"), mode=0o755, exist_ok=True)
     for step in steps:
         try:
@@ -252,8 +259,8 @@ def _do_steps(trip, steps):
     return ""
 
 
-def make_round_trip(params, state, node):
-    """Do params["steps"] on this node, as root; return the cause of failure (str, empty when all did well).
+def make_round_trip(params: dict, state: dict, node: str) -> str:
+    """Do params["steps"] on this node, as root; return the cause of failure (empty when all succeeded).
 
     The parameters are those of HookRoundTrip; state is changed.
     """

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import time
 
-from ..torque.commands import CommandError, get_first_node, wait_for_state
+from ..torque.commands import CommandError, Commands, get_first_node, wait_for_state
 from ..torque_ckpt.errors import HookError
 from ..torque_ckpt.selftest import roundtrip, workload
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
@@ -18,8 +18,13 @@ from ..torque_ckpt.system.textfile import read_text
 from ..torque_ckpt.system.waiting import wait_until
 from . import evidence
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Callable, Iterator
+    from .cases import Case
+
 PAUSE = 0.1
-"""Between two looks at the job, in seconds: each is a qstat or a process."""
+"""Between two queries of the job, in seconds: each is a qstat or a process."""
 
 TICK = 0.02
 """Pause between two numbers of the job, in seconds."""
@@ -31,8 +36,8 @@ FAULTS = (RoundTripError, CommandError, HookError, OSError)
 """What a failed step raises."""
 
 
-def parse_walltime(text):
-    """Return a walltime such as "01:02:03" in seconds (int), None when it is none."""
+def parse_walltime(text: str) -> "int | None":
+    """Return a walltime such as "01:02:03" in seconds, None when it is none."""
     parts = text.split(":") if re.match(r"^\d+(:\d+){0,2}$", text) else []
     total = 0
     for part in parts:
@@ -43,21 +48,19 @@ def parse_walltime(text):
 class JobRoundTrip:
     """A job's round trip over the nodes of a path.
 
-    :param params: dict, as the module job_roundtrip's arguments
-    :param case: validation.cases.Case
-    :param commands: torque.commands.Commands
+    :param params: as the module job_roundtrip's arguments
     :raises HookError: when the user cannot have a job
 
     phases     roundtrip.Phases: the steps that were done
     nodes      names of the nodes the job was on (list of str)
     images     paths of its images, in the order they were seen (list of str)
-    directory  where they lie (str), None before the first
+    directory  where they lie (str), empty before the first
     origin     the counter in the image that the next restart takes, or a little less than it (int)
     least_walltime  seconds that the server must account at least (int)
-    facts      what was found out (dict), for the result
+    facts      what is known of the job and its images (dict), for the result
     """
 
-    def __init__(self, params, case, commands):
+    def __init__(self, params: dict, case: "Case", commands: Commands) -> None:
         self.commands = commands
         self.case = case
         self.path, self.timeout, self.user = params["path"], params["timeout"], privilege.find_user(params["user"])
@@ -65,61 +68,61 @@ class JobRoundTrip:
         self.images_path, self.copies_path = params["images_path"], params["copies_path"]
         self.qsub_options = params["qsub_options"]
         self.work = os.path.join(params["work_path"], "validate-%d-%d" % (time.time(), os.getpid()))
-        self.job_id, self.directory = None, None
+        self.job_id, self.directory = "", ""
         self.phases = roundtrip.Phases()
-        self.nodes = []
-        self.images = []
+        self.nodes: "list[str]" = []
+        self.images: "list[str]" = []
         self.origin = 0
         self.least_walltime = 0
-        self.facts = {"case": params["case"], "counters": [], "comments": []}
-        self._image_seen = 0  # when the last one was, by time.monotonic()
-        self._step_facts = {}  # of the phase that is running
+        self.facts: dict = {"case": params["case"], "counters": [], "comments": []}
+        self._image_seen = 0.0  # when the last one was, by time.monotonic()
+        self._step_facts: dict = {}  # of the phase that is running
 
     # what the job shows
 
-    def as_user(self, work):
+    def as_user(self, work: "Callable[[], Any]") -> "Any":
         """Return what work() returns when the job's owner does it."""
         return privilege.as_user(self.user, work)
 
-    def read_file(self, name):
+    def read_file(self, name: str) -> str:
         """Return the text of a file in the job's directory, read as its owner."""
         return self.as_user(lambda: read_text(os.path.join(self.work, name)))
 
-    def read_counters(self):
-        """Return all that the job has counted (list of int), in the order it was written."""
+    def read_counters(self) -> "list[int]":
+        """Return all that the job has counted, in the order it was written."""
         lines = [line.split() for line in self.read_file("progress").split("\n")[:-1]]
         return [int(words[0]) for words in lines if len(words) == 4 and words[0].isdigit()]
 
-    def read_counter(self):
-        """Return how far the job has come (int)."""
+    def read_counter(self) -> int:
+        """Return how far the job has come."""
         return (self.read_counters() or [0])[-1]
 
-    def read_job(self):
-        """Return the job's attributes (dict of str) as the server knows them now."""
+    def read_job(self) -> "dict[str, str]":
+        """Return the job's attributes as the server knows them now."""
         return self.commands.read_job(self.job_id)
 
-    def read_manifest(self, image):
-        """Return the manifest (dict) of an image (path, str)."""
+    def read_manifest(self, image: str) -> dict:
+        """Return the manifest of an image (path)."""
         return evidence.parse_manifest(self.as_user(lambda: read_text(os.path.join(image, "manifest.json"))), image)
 
-    def await_job(self, predicate, timeout=None):
-        """Wait until the job's attributes (dict of str) are such that predicate is true of them; return the last ones seen."""
-        seen = []
+    def await_job(self, predicate: "Callable[[dict[str, str]], bool]", timeout: "int | None" = None) -> "dict[str, str]":
+        """Wait until predicate is true of the job's attributes; return the last ones seen."""
+        seen: "list[dict[str, str]]" = []
 
-        def is_so():
+        def is_true() -> bool:
             seen[:] = [self.read_job()]
             return predicate(seen[0])
 
-        wait_until(is_so, timeout or self.timeout, PAUSE)
+        wait_until(is_true, timeout or self.timeout, PAUSE)
         return seen[0]
 
-    def await_progress(self, counter, written=0, started=None):
-        """Wait until the job has come further than counter (int); it cannot, once it has ended or is held.
+    def await_progress(self, counter: int, written: int = 0, started: "float | None" = None) -> None:
+        """Wait until the job has come further than counter; it cannot, once it has ended or is held.
 
-        :param written: how many lines do not count, because they were there before (int)
-        :param started: when it was sent to its node; the time until its first line is noted then
+        :param written: how many lines do not count, because they were there before
+        :param started: when it was sent to its node, by time.monotonic(); the time until its first line is noted then
         """
-        def has_come_further():
+        def has_come_further() -> bool:
             new = self.read_counters()[written:]
             if new and started:
                 self._step_facts.setdefault("running_seconds", round(time.monotonic() - started, 4))
@@ -131,8 +134,8 @@ class JobRoundTrip:
             raise RoundTripError("the job made no progress on %s (counter %d, state %s, waited %d seconds at most): %s" % (
                 self.nodes[-1], self.read_counter(), job.get("job_state", "unknown"), self.timeout, job.get("comment", "no comment")))
 
-    def await_start(self, node, counter, written=0, started=None):
-        """Wait until the job runs on the node and has come further than counter (int); the rest is as in await_progress."""
+    def await_start(self, node: str, counter: int, written: int = 0, started: "float | None" = None) -> None:
+        """Wait until the job runs on the node and has come further than counter; the rest is as in await_progress."""
         job = wait_for_state(self.commands, self.job_id, "R", self.timeout)
         first_node = get_first_node(job.get("exec_host", ""))
         if first_node != node:
@@ -140,8 +143,8 @@ class JobRoundTrip:
         self.nodes.append(node)
         self.await_progress(counter, written, started)
 
-    def await_image(self, before, timeout, when):
-        """Wait for an image of another name than before (str or None), made while the job runs."""
+    def await_image(self, before: "str | None", timeout: int, when: str) -> None:
+        """Wait for an image of another name than before, written while the job runs; when is for the sentence."""
         job = self.await_job(lambda job: job.get("checkpoint_name", before) != before or job.get("job_state", "C") in "CH", timeout)
         if job.get("checkpoint_name", before) == before:
             raise RoundTripError("there is no image %s (state %s, waited %d seconds at most): %s" % (
@@ -150,24 +153,24 @@ class JobRoundTrip:
         self.facts["counters"].append(self.read_counter())
         self.await_progress(self.facts["counters"][-1])
 
-    def list_images(self):
-        """Return what is in the directory of the job's images, and the files of the last image with their sizes (list of str)."""
+    def list_images(self) -> "list[str]":
+        """Return what is in the directory of the job's images, and the files of the last image with their sizes."""
         image = self.images[-1]
         return self.as_user(lambda: sorted(os.listdir(self.directory)) + sorted(
             "%s/%s (%d bytes)" % (os.path.basename(image), entry.name, entry.stat().st_size) for entry in os.scandir(image)))
 
     # the steps of every case
 
-    def submit_job(self):
+    def submit_job(self) -> None:
         """Submit the job for the first node and see it make progress there."""
         parent = os.path.dirname(self.work)
         if not os.path.isdir(parent):
             raise RoundTripError("there is no directory %s for the job's output; add %s to checkpoint_store_users or name a work_path"
                                  % (parent, self.user.name))
 
-        def write_files():
+        def write_files() -> None:
             os.mkdir(self.work)
-            # stdout, which is judged, goes through MOM's spool; tee's file shows how far the job is while it runs.
+            # stdout, which is checked, goes through MOM's spool; tee's file shows how far the job is while it runs.
             script = evidence.build_script("job", self.work, TICK, " | tee -a %s/progress" % shlex.quote(self.work))
             for name, text in (("program.py", workload.PROGRAM), ("job.sh", script)):
                 with open(os.path.join(self.work, name), "w") as stream:
@@ -182,7 +185,7 @@ class JobRoundTrip:
         self.facts["job_id"] = self.job_id
         self.await_start(self.path[0], 0)
 
-    def hold_job(self):
+    def hold_job(self) -> None:
         """Hold the job and wait until it is at rest."""
         started = time.monotonic()
         self.commands(self.user.name, "qhold", self.job_id)
@@ -193,12 +196,12 @@ class JobRoundTrip:
         # pbs_mom counts on from the image's time: what the hold took after that is not the job's, and both are whole seconds.
         self.least_walltime = (self.check_walltime(job) or 0) - int(time.monotonic() - started) - 2
 
-    def request_release(self, node):
+    def request_release(self, node: str) -> None:
         """Have the job restarted on a node."""
         self.commands("root", "qalter", "-l", "nodes=" + node, self.job_id)
         self.commands(self.user.name, "qrls", self.job_id)
 
-    def release_job(self, node):
+    def release_job(self, node: str) -> None:
         """Release the job to a node and see it continue there from where its image was."""
         written, started = len(self.read_counters()), time.monotonic()
         self.request_release(node)
@@ -209,8 +212,8 @@ class JobRoundTrip:
             raise RoundTripError("the job goes on from %d, but its image was made at %d: it is not from the image that was named"
                                  % (resumed, self.origin))
 
-    def finish_job(self):
-        """Let the job end by itself and judge what TORQUE delivered."""
+    def finish_job(self) -> None:
+        """Let the job end by itself and check what TORQUE delivered."""
         self.as_user(lambda: open(os.path.join(self.work, "stop"), "w").close())
         job = wait_for_state(self.commands, self.job_id, "C", self.timeout)
         if "exit_status" not in job:
@@ -226,8 +229,8 @@ class JobRoundTrip:
 
     # what is checked of an image and of a job at rest
 
-    def check_walltime(self, job):
-        """Return the walltime (int, seconds) of a job (dict of str) at rest, None when there is none; a restart must not set it back."""
+    def check_walltime(self, job: "dict[str, str]") -> "int | None":
+        """Return the walltime (seconds) of a job (its attributes) at rest, None when there is none; a restart must not set it back."""
         walltime = parse_walltime(job.get("resources_used.walltime", ""))
         if walltime is not None:
             self._step_facts["walltime"] = walltime
@@ -236,8 +239,8 @@ class JobRoundTrip:
                                      % (walltime, self.least_walltime))
         return walltime
 
-    def check_image(self, job):
-        """Check the image that the server names in the job's attributes (dict of str)."""
+    def check_image(self, job: "dict[str, str]") -> None:
+        """Check the image that the server names in the job's attributes."""
         self._image_seen = time.monotonic()
         self.facts["comments"].append(job.get("comment", ""))
         if "checkpoint_name" not in job:
@@ -258,7 +261,7 @@ class JobRoundTrip:
         if self.depth:
             self._check_depth()
 
-    def _check_depth(self):
+    def _check_depth(self) -> None:
         """Check that the job's directory holds the newest images, no more than depth."""
         names = sorted(name for name in self.as_user(lambda: os.listdir(self.directory)) if not name.startswith("."))
         newest = {os.path.basename(path) for path in self.images[-self.depth:]}
@@ -266,14 +269,14 @@ class JobRoundTrip:
             raise RoundTripError("the job was submitted with depth %d and has made %d images, but these are kept: %s"
                                  % (self.depth, len(self.images), ", ".join(names)))
 
-    def _get_directory(self, job):
-        """Return the directory (str) of the job's images."""
+    def _get_directory(self, job: "dict[str, str]") -> str:
+        """Return the directory of the job's images."""
         path = self.copies_path or job.get("checkpoint_dir", "").rstrip("/")
         return path if path.endswith(".CK") else os.path.join(path, self.job_id + ".CK")
 
     # the end
 
-    def clean(self):
+    def clean(self) -> None:
         """Remove the job and its files, these also when the job cannot be removed."""
         try:
             if self.job_id:
@@ -281,7 +284,7 @@ class JobRoundTrip:
         finally:
             self._remove_files()
 
-    def _delete_job(self):
+    def _delete_job(self) -> None:
         """End the job, if it has not."""
         job = self.read_job()
         if "checkpoint_name" in job:
@@ -292,9 +295,13 @@ class JobRoundTrip:
             raise RoundTripError("job %s is still there after %d seconds; look at its node, then use qdel -p"
                                  % (self.job_id, self.timeout))
 
-    def _remove_files(self):
+    def _remove_files(self) -> None:
         """Remove the job's files and images."""
-        self.as_user(lambda: [shutil.rmtree(path, ignore_errors=True) for path in (self.work, self.directory) if path])
+        def remove() -> None:
+            for path in (self.work, self.directory):
+                if path:
+                    shutil.rmtree(path, ignore_errors=True)
+        self.as_user(remove)
         if self.directory:
             try:
                 os.rmdir(self.directory)  # the user cannot remove it from root's directory
@@ -303,11 +310,11 @@ class JobRoundTrip:
 
     # all of it
 
-    def wait_for_next_second(self):
+    def wait_for_next_second(self) -> None:
         """Let a second pass since the last image: pbs_mom names images by the second, and no image replaces another."""
         time.sleep(max(0, self._image_seen + 1.1 - time.monotonic()))
 
-    def list_steps(self):
+    def list_steps(self) -> "Iterator[tuple[str, str, Callable[[], None]]]":
         """Yield the steps: name, node, work."""
         yield "submit", self.path[0], self.submit_job
         for number, node in enumerate(self.path):
@@ -327,8 +334,8 @@ class JobRoundTrip:
                 yield step.name, node, functools.partial(step.work, self)
         yield "finish", self.path[-1], self.finish_job
 
-    def make(self):
-        """Do all steps and clean up; return the causes of failure (list of str, empty when all did well)."""
+    def make(self) -> "list[str]":
+        """Do all steps and clean up; return the causes of failure (empty when all succeeded)."""
         causes = []
         try:
             for step, node, work in self.list_steps():

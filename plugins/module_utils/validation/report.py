@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Results of round trips as a text table, JUnit XML and a JSON document: pure functions.
 
-A result is what roundtrip.build_result makes: level, nodes, passed (True, False or
+A result is what roundtrip.build_result returns: level, nodes, passed (True, False or
 None for "not run"), cause, and whatever evidence the level has.
 """
 import re
@@ -14,46 +14,45 @@ LEVELS = ("L1", "L2", "L3")
 MEANING = {"L1": "engine", "L2": "hooks", "L3": "job"}
 
 
-def verdict(result):
-    """Return "passed", "FAILED" or "not run" for a result (dict)."""
+def verdict(result: dict) -> str:
+    """Return "passed", "FAILED" or "not run" for a result."""
     return {True: "passed", False: "FAILED", None: "not run"}[result["passed"]]
 
 
-def image(result):
-    """Return an image's size and what compressed it (str), e.g. "2.1 MiB zstd"."""
+def image(result: dict) -> str:
+    """Return an image's size and what compressed it, e.g. "2.1 MiB zstd"."""
     size = "-" if result.get("image_bytes") is None else format_bytes(result["image_bytes"])
     return " ".join(filter(None, [size, result.get("compression")]))
 
 
-def counters(result):
-    """Return the counter's way (str), e.g. "57 > 131"."""
-    way = result.get("counters") or [result.get("counter_before"), result.get("counter_after")]
-    way = [str(value) for value in way if value is not None]
-    return " > ".join(way) or "-"
+def counters(result: dict) -> str:
+    """Return the counter before and after each move, e.g. "57 > 131"."""
+    values = result.get("counters") or [result.get("counter_before"), result.get("counter_after")]
+    return " > ".join(str(value) for value in values if value is not None) or "-"
 
 
-def seconds(result):
-    """Return the sum of the phases' times (float, seconds)."""
+def seconds(result: dict) -> float:
+    """Return the sum of the phases' times (seconds)."""
     return sum(phase["seconds"] for phase in result.get("phases") or [])
 
 
-def engine(result):
-    """Return the engine's name and version (str)."""
+def engine(result: dict) -> str:
+    """Return the engine's name and version."""
     return " ".join(result.get("engine", {}).get(key, "") for key in ("name", "version")).strip() or "-"
 
 
-def name(result):
-    """Return the path of the nodes (str), e.g. "node1 > node2"."""
+def name(result: dict) -> str:
+    """Return the path of the nodes, e.g. "node1 > node2"."""
     return " > ".join(result["nodes"]) or "-"
 
 
-def kind(result):
-    """Return what was tried beside the usual (str), with a space before it."""
+def kind(result: dict) -> str:
+    """Return the case, with a space before it; empty for the usual one."""
     return " " + result["case"] if result.get("case", "continue") != "continue" else ""
 
 
-def table(results):
-    """Return the results (list of dict) as an aligned text table (str), causes below."""
+def table(results: "list[dict]") -> str:
+    """Return the results as an aligned text table, causes below."""
     head = ("LEVEL", "RESULT", "NODES", "ENGINE", "COUNTER", "EXIT", "IMAGE", "SECONDS")
     rows = [head]
     for result in results:
@@ -67,20 +66,20 @@ def table(results):
     return "\n".join(lines)
 
 
-def summary(results):
+def summary(results: "list[dict]") -> dict:
     """Return {"passed": bool, "levels": {level: "passed" | "FAILED" | "not run"}, "failures": [str]}."""
     levels = {}
     for level in LEVELS:
-        found = [result["passed"] for result in results if result["level"] == level]
-        levels[level] = "FAILED" if False in found else "passed" if found and None not in found else "not run"
+        outcomes = [result["passed"] for result in results if result["level"] == level]
+        levels[level] = "FAILED" if False in outcomes else "passed" if outcomes and None not in outcomes else "not run"
     failures = ["%s%s (%s): %s" % (result["level"], kind(result), name(result), result["cause"])
                 for result in results if result["passed"] is False]
     return {"passed": bool(results) and not failures and any(result["passed"] for result in results),
             "levels": levels, "failures": failures}
 
 
-def junit(results, suite):
-    """Return the results as JUnit XML (str); suite names the test suite."""
+def junit(results: "list[dict]", suite: str) -> str:
+    """Return the results as JUnit XML; suite names the test suite."""
     root = ElementTree.Element("testsuite", {
         "name": _printable(suite), "tests": str(len(results)), "errors": "0",
         "failures": str(sum(result["passed"] is False for result in results)),
@@ -99,6 +98,6 @@ def junit(results, suite):
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _printable(text):
+def _printable(text: str) -> str:
     """Return text without the characters that XML cannot hold."""
     return re.sub("[^\\t\\n\\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
