@@ -8,9 +8,13 @@ import shutil
 import stat
 import tempfile
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Collection
 
-def find_difference(path, text, mode):
-    """Return the file's present text (str) if it must be written, else None."""
+
+def find_difference(path: str, text: str, mode: int) -> "str | None":
+    """Return the file's present text if it must be written, else None."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -23,13 +27,13 @@ def find_difference(path, text, mode):
     return present
 
 
-def read_file(path):
-    """Return a file's text (str)."""
+def read_file(path: str) -> str:
+    """Return a file's text."""
     with open(path, "rb") as stream:
         return stream.read().decode("utf-8", "replace")
 
 
-def write_file(path, text, mode):
+def write_file(path: str, text: str, mode: int) -> None:
     """Put the file in its place in one step."""
     directory = os.path.dirname(path)
     os.makedirs(directory, mode=0o755, exist_ok=True)
@@ -43,7 +47,7 @@ def write_file(path, text, mode):
     os.rename(draft, path)
 
 
-def remove_path(path):
+def remove_path(path: str) -> None:
     """Remove a file or a directory with all that is in it; never what a link leads to."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
@@ -51,14 +55,14 @@ def remove_path(path):
         os.unlink(path)
 
 
-def is_owned_by_root(path, mode):
-    """Whether path itself is root's with this mode (int)."""
+def is_owned_by_root(path: str, mode: int) -> bool:
+    """Whether path itself is root's with this mode."""
     status = os.lstat(path)
     return (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (0, 0, mode)
 
 
-def list_strays(root, wanted):
-    """Return what is in root but not among the wanted paths (set of str), sorted.
+def list_strays(root: str, wanted: "set[str]") -> "list[str]":
+    """Return what is in root but not among the wanted paths, sorted.
 
     Compiled files of wanted ones may stay if nobody but root could have written them.
     """
@@ -79,13 +83,13 @@ def list_strays(root, wanted):
     return sorted(strays)
 
 
-def list_wrong_directories(root):
-    """Return the directories (list of str) at and beneath root whose owner or mode is wrong."""
+def list_wrong_directories(root: str) -> "list[str]":
+    """Return the directories at and beneath root whose owner or mode is wrong."""
     return sorted(path for path, _subdirectories, _names in os.walk(root) if not is_owned_by_root(path, 0o755))
 
 
-def list_uncompiled(package):
-    """Return the sources (list of str) of a package that have no compiled file."""
+def list_uncompiled(package: str) -> "list[str]":
+    """Return the sources of a package that have no compiled file."""
     return [path for path in glob.glob(package + "/**/*.py", recursive=True)
             if not glob.glob("%s/__pycache__/%s.*.pyc" % (os.path.dirname(path), os.path.basename(path)[:-3]))]
 
@@ -93,9 +97,9 @@ def list_uncompiled(package):
 class Installation:
     """Files that a host is to have, and how it differs from that.
 
-    :param wanted: {path: (text, mode)} (dict)
-    :param root: the directory that is to hold nothing else (str), None without one
-    :param package: a Python package in it, to be compiled (str), None without root
+    :param wanted: (text, mode) by path
+    :param root: the directory that is to hold nothing else, None without one
+    :param package: a Python package in it, to be compiled, None without root
 
     removed      what is in root but does not belong there (sorted list of str)
     written      files that differ (sorted list of str)
@@ -103,21 +107,21 @@ class Installation:
     changed      whether anything is to be done (bool)
     """
 
-    def __init__(self, wanted, root=None, package=None):
+    def __init__(self, wanted: "dict[str, tuple[str, int]]", root: "str | None" = None, package: "str | None" = None) -> None:
         self.wanted, self.root = wanted, root
         self.removed = list_strays(root, set(wanted)) if root and os.path.isdir(root) else []
-        self._present = {}
+        self._present: "dict[str, str]" = {}
         for path, (text, mode) in sorted(wanted.items()):
             is_gone = any(path.startswith(stray + "/") for stray in self.removed)
             present = "" if is_gone else find_difference(path, text, mode)
             if present is not None:
                 self._present[path] = present
         self.written = list(self._present)
-        self.compiling = bool(root and (self.written or self.removed or list_uncompiled(package)))
+        self.compiling = bool(package and (self.written or self.removed or list_uncompiled(package)))
         self.changed = bool(self.removed or self.written or self.compiling or root and list_wrong_directories(root))
 
-    def list_differences(self, secrets):
-        """Return the differences (list of dict, as Ansible shows them); of secrets (paths) only that there is one."""
+    def list_differences(self, secrets: "Collection[str]") -> "list[dict[str, str]]":
+        """Return the differences, as Ansible shows them; of secrets (paths) only that there is one."""
         removed = [{"before_header": path, "after_header": path, "after": "",
                     "before": read_file(path) if os.path.isfile(path) and not os.path.islink(path) else "(not a regular file)"}
                    for path in self.removed]
@@ -127,7 +131,7 @@ class Installation:
             written.append({"before_header": path, "after_header": path, "before": before, "after": after})
         return removed + written
 
-    def install(self):
+    def install(self) -> None:
         """Remove and write what differs.
 
         :raises OSError: when that cannot be done

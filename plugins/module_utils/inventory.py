@@ -8,13 +8,17 @@ import re
 
 from .torque_ckpt.engines import registry
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Collection, Iterable, Iterator
+
 MEMBERS = {"torque_mom": "the compute nodes", "torque_server": "the host that runs pbs_server",
            "checkpoint_store": "one host that may create directories in the store", "torque_client": "the hosts where users submit",
            "torque_builder": "one host for each operating system"}
 """The groups that the playbooks know, and who is in them."""
 
 SIMILAR = 0.85
-"""From here on (difflib's ratio) one name is a slip of another."""
+"""From this ratio (of difflib) on, one name is a misspelling of another."""
 
 TRUE_OR_FALSE = {"y", "yes", "on", "1", "true", "t", "n", "no", "off", "0", "false", "f", "1.0", "0.0"}
 """What the filter bool knows, as str."""
@@ -23,11 +27,11 @@ KEYS = ('checkpoint_hooks_keys must hold at least one key, each with an id of it
         'make one with "openssl rand -hex 32" and keep it in the vault')
 
 
-def find_group_faults(groups, required):
+def find_group_faults(groups: "dict[str, list[str]]", required: "Collection[str]") -> "Iterator[str]":
     """Yield a sentence for each group that is missing, empty or misspelt.
 
-    :param groups: names of hosts (list of str) by name of the group (dict)
-    :param required: the groups without which nothing can be done (collection of str); of the others only slips are found
+    :param groups: names of hosts by name of the group
+    :param required: the groups without which nothing can be done; of the others only misspelt names are reported
     """
     for name, members in MEMBERS.items():
         slips = [] if name in groups else [other for other in sorted(groups) if other not in MEMBERS
@@ -39,23 +43,23 @@ def find_group_faults(groups, required):
             yield "%s; put %s into it" % (lack % name, members)
 
 
-def find_slips(names, known):
-    """Return [(name, what it was meant to be)] (list of pairs of str) of variables that resemble a known one, but are none."""
-    found = []
+def find_slips(names: "Iterable[str]", known: "Collection[str]") -> "list[tuple[str, str]]":
+    """Return (name, what it was meant to be) of variables that resemble a known one, but are none."""
+    slips = []
     for name in sorted(set(names) - set(known)):
         if re.match("(%s|checkpoint|torque|validate)_" % "|".join(registry.list_names()), name):
             meant = difflib.get_close_matches(name, known, 1, 0.93)
             if meant:
-                found.append((name, meant[0]))
-    return found
+                slips.append((name, meant[0]))
+    return slips
 
 
-def find_type_fault(name, value, option):
-    """Return what is wrong with a text where a list, dictionary, number or boolean is meant (str); empty for other values.
+def find_type_fault(name: str, value: object, option: dict) -> str:
+    """Return what is wrong with a text if a list, dictionary, number or boolean is meant; empty for other values.
 
-    Ansible takes such a text for a value of the type and goes on with the text.
+    Ansible accepts such a text as a value of the type and continues with the text.
 
-    :param option: the variable's entry in argument_specs (dict)
+    :param option: the variable's entry in argument_specs
     """
     if not isinstance(value, str):
         return ""
@@ -71,20 +75,20 @@ def find_type_fault(name, value, option):
     return ""
 
 
-def are_keys(keys):
-    """Return whether this is what checkpoint_hooks_keys must be (bool)."""
+def are_keys(keys: object) -> bool:
+    """Return whether this is what checkpoint_hooks_keys must be."""
     if not isinstance(keys, list) or not keys or not all(isinstance(key, dict) for key in keys):
         return False
     return (len({str(key.get("id")) for key in keys if key.get("id")}) == len(keys)
             and all(re.match("([0-9A-Fa-f]{2}){32,}$", str(key.get("secret"))) for key in keys))
 
 
-def join_hosts(faults):
-    """Return sentences (list of str), each once, with the hosts that have the fault.
+def join_hosts(faults: "Iterable[tuple[str, str]]") -> "list[str]":
+    """Return sentences, each once, with the hosts that have the fault.
 
-    :param faults: [(host, sentence)]
+    :param faults: (host, sentence) of each
     """
-    hosts = {}
+    hosts: "dict[str, list[str]]" = {}
     for host, sentence in faults:
         hosts.setdefault(sentence, []).append(host)
     return ["%s: %s" % (names[0] if len(names) == 1 else "%s and %d other host%s" % (names[0], len(names) - 1, "s" * (len(names) > 2)),

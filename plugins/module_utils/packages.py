@@ -1,13 +1,13 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What package managers say: which packages are there, and what an installation would take away."""
+"""What package managers print: which packages are installed, and what an installation would remove."""
 
 import collections
 import fnmatch
 import re
 
 Plan = collections.namedtuple("Plan", "removed downgraded")
-"""What an installation would take away: sorted names of packages (list of str), each."""
+"""What an installation would remove or downgrade: sorted names of packages (list of str), each."""
 
 COMMANDS = {
     "apt": {"simulate": ["apt-get", "-s", "-y", "-o", "Debug::NoLocking=true", "--allow-downgrades", "--allow-change-held-packages",
@@ -18,7 +18,7 @@ COMMANDS = {
     "yum": {"simulate": ["yum", "--assumeno", "install"], "install": ["yum", "-y", "install"]},
     "zypper": {"simulate": ["zypper", "--non-interactive", "install", "--dry-run"], "install": ["zypper", "--non-interactive", "install"]},
 }
-"""How each manager is asked what it would do, and told to do it."""
+"""How each manager simulates an installation, and how it does one."""
 
 MARKS = {"apt": r"^(\S+ has no installation candidate|E: .+)$", "dnf": "^((?:Error|No match for argument|Problem).*)$",
          "yum": "^((?:Error|No package ).*)$", "zypper": "^((?:Problem|No provider|'|Package ').*)$"}
@@ -26,60 +26,61 @@ RPM_SECTIONS = {"Removing": "removed", "Removing dependent packages": "removed",
                 "Removing unused dependencies": "removed", "Downgrading": "downgraded"}
 
 
-def find_missing(names, installed):
-    """Return those of the names (list of str) that no installed package answers.
+def find_missing(names: "list[str]", installed: str) -> "list[str]":
+    """Return those of the names that no installed package has or provides.
 
     :param names: as apt-get takes them: NAME, NAME:ARCHITECTURE or NAME=VERSION, where the version may have wildcards
-    :param installed: what dpkg-query says: lines of name, architecture, version, state and provided names, separated by tabs
+    :param installed: what dpkg-query prints: lines of name, architecture, version, state and provided names, separated by tabs
     """
-    there = collections.defaultdict(list)
+    versions: "dict[str, list[str]]" = collections.defaultdict(list)
     for line in installed.splitlines():
         fields = line.split("\t")
         if len(fields) < 5 or fields[3] != "installed":
             continue
-        there[fields[0]].append(fields[2])
-        there["%s:%s" % (fields[0], fields[1])].append(fields[2])
+        versions[fields[0]].append(fields[2])
+        versions["%s:%s" % (fields[0], fields[1])].append(fields[2])
         for provided in re.findall(r"([a-z0-9][a-z0-9+.-]+)(?: \(= ([^)]+)\))?", fields[4]):
-            there[provided[0]].append(provided[1])
+            versions[provided[0]].append(provided[1])
     return [entry for entry in names if not any(fnmatch.fnmatchcase(version, entry.partition("=")[2] or "*")
-                                                for version in there.get(entry.partition("=")[0], []))]
+                                                for version in versions.get(entry.partition("=")[0], []))]
 
 
-def read_apt(text):
+def read_apt(text: str) -> Plan:
     """Return the Plan in what apt-get prints when it simulates."""
     removed = re.findall(r"^Remv (\S+)", text, re.MULTILINE)
     section = re.search(r"^The following packages will be DOWNGRADED:\n((?:  .*\n)+)", text, re.MULTILINE)
     return Plan(sorted(set(removed)), sorted(set(section.group(1).split())) if section else [])
 
 
-def read_rpm(text):
+def read_rpm(text: str) -> Plan:
     """Return the Plan in the table that dnf or yum prints before it asks."""
-    found, kind = {"removed": set(), "downgraded": set()}, None
+    names: "dict[str, set[str]]" = {"removed": set(), "downgraded": set()}
+    kind = None
     for line in text.splitlines():
         if re.match(r"^[A-Z][A-Za-z ]*:?\s*$", line):
             kind = RPM_SECTIONS.get(line.strip().rstrip(":"))
         replaced = re.match(r"^\s+replacing\s+(\S+?)(?:\.\w+)?\s", line + " ")
         if replaced:
-            found["removed"].add(replaced.group(1))
+            names["removed"].add(replaced.group(1))
         elif kind and re.match(r"^ \S", line):
-            found[kind].add(line.split()[0])
-    return Plan(sorted(found["removed"]), sorted(found["downgraded"]))
+            names[kind].add(line.split()[0])
+    return Plan(sorted(names["removed"]), sorted(names["downgraded"]))
 
 
-def read_zypper(text):
+def read_zypper(text: str) -> Plan:
     """Return the Plan in what zypper prints on a dry run."""
-    found = {"REMOVED": [], "downgraded": []}
-    for kind, names in re.findall(r"^The following (?:\d+ )?packages? (?:is|are) going to be (REMOVED|downgraded):\n((?:  .*\n?)+)",
-                                  text, re.MULTILINE):
-        found[kind] += names.split()
-    return Plan(sorted(set(found["REMOVED"])), sorted(set(found["downgraded"])))
+    names: "dict[str, list[str]]" = {"REMOVED": [], "downgraded": []}
+    for kind, listed in re.findall(r"^The following (?:\d+ )?packages? (?:is|are) going to be (REMOVED|downgraded):\n((?:  .*\n?)+)",
+                                   text, re.MULTILINE):
+        names[kind] += listed.split()
+    return Plan(sorted(set(names["REMOVED"])), sorted(set(names["downgraded"])))
 
 
 READERS = {"apt": read_apt, "dnf": read_rpm, "yum": read_rpm, "zypper": read_zypper}
 
 
-def find_reason(manager, text):
-    """Return why a manager cannot install (str, one line), from all it has printed."""
+def find_reason(manager: str, text: str) -> str:
+    """Return why a manager cannot install (one line), from all it has printed."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     unmet = re.search(r"The following packages have unmet dependencies:\n((?: .*\n)+)", text)
     marked = [line for line in lines if re.match(MARKS[manager], line)]
@@ -87,10 +88,10 @@ def find_reason(manager, text):
     return "; ".join((reasons + marked)[:3] or lines[-1:] or ["it printed nothing"])[:400]
 
 
-def refuse(manager, names, plan, advice):
-    """Return why nothing is installed (str) when a Plan would take packages away, empty when it would not."""
-    taken = ["%s %s" % (word, ", ".join(packages))
-             for word, packages in (("remove", plan.removed), ("downgrade", plan.downgraded)) if packages]
-    if not taken:
+def refuse(manager: str, names: "list[str]", plan: Plan, advice: str) -> str:
+    """Return why nothing is installed when a Plan would remove or downgrade packages, empty when it would not."""
+    harm = ["%s %s" % (word, ", ".join(packages))
+            for word, packages in (("remove", plan.removed), ("downgrade", plan.downgraded)) if packages]
+    if not harm:
         return ""
-    return "to install %s, %s would %s; %s; nothing was installed or removed" % (" ".join(names), manager, " and ".join(taken), advice)
+    return "to install %s, %s would %s; %s; nothing was installed or removed" % (" ".join(names), manager, " and ".join(harm), advice)
