@@ -13,7 +13,7 @@ class ActionModule(ActionBase):
 
     TRANSFERS_FILES = False
 
-    def run(self, tmp=None, task_vars=None):
+    def run(self, tmp: "str | None" = None, task_vars: "dict | None" = None) -> dict:
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         package = arguments.get("package")
@@ -23,8 +23,8 @@ class ActionModule(ActionBase):
         return result
 
     @staticmethod
-    def _read_package(package):
-        """Return the package's texts by relative path (dict of str)."""
+    def _read_package(package: str) -> "dict[str, str]":
+        """Return the package's texts by relative path."""
         top = os.path.join(os.path.dirname(__file__), os.pardir, "module_utils", package)
         if not package.isidentifier() or not os.path.isfile(os.path.join(top, "__init__.py")):
             raise AnsibleActionFail("installed_files: %s is not a Python package of this collection's module_utils" % package)

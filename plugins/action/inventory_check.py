@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Compare groups and variables of the inventory with what the roles ask for, on the controller."""
+"""Compare groups and variables of the inventory with what the roles expect, on the controller."""
 from __future__ import annotations
 
 import os
@@ -11,6 +11,10 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.ckpt.torque.plugins.module_utils import inventory
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Iterator, Mapping
 
 PLAYBOOKS = {
     "torque_enabled": {"type": "bool"}, "torque_version": {}, "torque_home": {"type": "path"}, "torque_source": {},
@@ -26,7 +30,8 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _requires_connection = False
 
-    def run(self, tmp=None, task_vars=None):
+    def run(self, tmp: "str | None" = None, task_vars: "dict | None" = None) -> dict:
+        task_vars = task_vars or {}
         result = super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec({"nodes_needed": {"type": "bool", "default": False},
                                                               "keys_needed": {"type": "bool", "default": True}})
@@ -40,7 +45,7 @@ class ActionModule(ActionBase):
             own += [(host, sentence) for sentence in self._find_value_faults(values, options)]
             slips += [(host, "there is no variable %s; do you mean %s?" % pair) for pair in inventory.find_slips(values, options)]
             keys = self._value(values, "checkpoint_hooks_keys")
-            if arguments["keys_needed"] and self._proves(host, groups) and not inventory.are_keys(keys):
+            if arguments["keys_needed"] and self._needs_keys(host, groups) and not inventory.are_keys(keys):
                 own.append((host, inventory.KEYS))
         faults += inventory.join_hosts(own)
         result.update(changed=False, warnings=inventory.join_hosts(slips))
@@ -49,37 +54,37 @@ class ActionModule(ActionBase):
         return result
 
     @staticmethod
-    def _is_ours(host, groups):
+    def _is_ours(host: str, groups: "dict[str, list[str]]") -> bool:
         return any(host in groups.get(name, []) for name in inventory.MEMBERS)
 
     @staticmethod
-    def _proves(host, groups):
-        """Return whether a host needs the keys (bool): where users log in nobody proves an image."""
+    def _needs_keys(host: str, groups: "dict[str, list[str]]") -> bool:
+        """Return whether a host needs the keys: login nodes verify no image."""
         return any(host in groups.get(name, []) for name in ("torque_mom", "torque_server"))
 
-    def _required(self, hosts, task_vars):
-        """Return the groups without which nothing can be done (list of str)."""
+    def _required(self, hosts: "list[str]", task_vars: dict) -> "list[str]":
+        """Return the groups without which nothing can be done."""
         first = task_vars["hostvars"][hosts[0]]
         enabled = self._value(first, "torque_enabled")
         try:
             enabled = enabled is None or boolean(enabled)
-        except TypeError:  # find_type_fault says so
+        except TypeError:  # find_type_fault reports it
             enabled = False
         return ["torque_mom"] + ["torque_server"] * (enabled and "torque_server_name" not in first)
 
     @staticmethod
-    def _options():
-        """Return the entries of all roles' argument_specs by the variable's name (dict)."""
+    def _options() -> "dict[str, dict]":
+        """Return the entries of all roles' argument_specs by the variable's name."""
         top = os.path.join(os.path.dirname(__file__), os.pardir, os.pardir, "roles")
-        found = dict(PLAYBOOKS)
+        options = dict(PLAYBOOKS)
         for role in sorted(os.listdir(top)):
             with open(os.path.join(top, role, "meta", "argument_specs.yml"), encoding="utf-8") as stream:
                 for entry in yaml.load(stream, getattr(yaml, "CSafeLoader", yaml.SafeLoader))["argument_specs"].values():
-                    found.update(entry["options"])
-        return found
+                    options.update(entry["options"])
+        return options
 
     @staticmethod
-    def _value(values, name):
+    def _value(values: "Mapping", name: str) -> "Any":
         """Return a variable's value; None when it has none, or one that only a later task makes known."""
         try:
             value = values.get(name)
@@ -87,7 +92,7 @@ class ActionModule(ActionBase):
             return None
         return None if isinstance(value, str) and "{{" in value else value  # so it is on ansible-core before 2.19
 
-    def _find_value_faults(self, values, options):
+    def _find_value_faults(self, values: "Mapping", options: "dict[str, dict]") -> "Iterator[str]":
         """Yield a sentence for each variable of a host whose value is of another type than the role's."""
         for name, option in options.items():
             value = self._value(values, name)

@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Ask the host which artifact it needs; send it from the controller's cache where the host has it not yet."""
+"""Ask the host which artifact it needs; send it from the controller's cache if the host does not have it yet."""
 from __future__ import annotations
 
 import hashlib
@@ -16,7 +16,7 @@ class ActionModule(ActionBase):
 
     TRANSFERS_FILES = False  # seldom; a temporary directory costs two executions
 
-    def run(self, tmp=None, task_vars=None):
+    def run(self, tmp: "str | None" = None, task_vars: "dict | None" = None) -> dict:
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args, archive=None, checksum=None)
         answer = self._execute_module(module_args=arguments, task_vars=task_vars)
@@ -31,8 +31,8 @@ class ActionModule(ActionBase):
         return result
 
     @staticmethod
-    def _read_checksum(path):
-        """Return the sha256 (str) of an artifact when it was new, from the file beside it, which is written when there is none."""
+    def _read_checksum(path: str) -> str:
+        """Return the sha256 of an artifact when it was new, from the file beside it, which is written when there is none."""
         try:
             with open(path + ".sha256", encoding="ascii") as stream:
                 return (stream.read().split() or [""])[0]
@@ -41,22 +41,22 @@ class ActionModule(ActionBase):
         except (OSError, ValueError) as error:
             raise AnsibleActionFail("cannot read %s.sha256: %s; remove it when the artifact is known to be good; nothing was changed"
                                     % (path, error)) from error
-        with open(path, "rb") as stream:
+        with open(path, "rb") as archive:
             digest = hashlib.sha256()
-            for piece in iter(lambda: stream.read(1 << 20), b""):
+            for piece in iter(lambda: archive.read(1 << 20), b""):
                 digest.update(piece)
         try:
-            with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=os.path.dirname(path), delete=False) as stream:
-                stream.write("%s  %s\n" % (digest.hexdigest(), os.path.basename(path)))
-            os.chmod(stream.name, 0o644)
-            os.replace(stream.name, path + ".sha256")
+            with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=os.path.dirname(path), delete=False) as draft:
+                draft.write("%s  %s\n" % (digest.hexdigest(), os.path.basename(path)))
+            os.chmod(draft.name, 0o644)
+            os.replace(draft.name, path + ".sha256")
         except OSError as error:
             raise AnsibleActionFail("cannot write %s.sha256: %s; run as the user who owns the cache; nothing was changed"
                                     % (path, error.strerror)) from error
         return digest.hexdigest()
 
-    def _send_artifact(self, arguments, answer, task_vars):
-        """Unpack the artifact on the host; return the module's answer (dict)."""
+    def _send_artifact(self, arguments: dict, answer: dict, task_vars: "dict | None") -> dict:
+        """Unpack the artifact on the host; return the module's answer."""
         if not answer["available"]:
             raise AnsibleActionFail(
                 "there is no %s %s for %s with these patches and options (%s); %s; nothing was changed"

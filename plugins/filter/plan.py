@@ -8,28 +8,34 @@ import re
 
 from ansible.module_utils.compat.version import LooseVersion
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable, Mapping
+
 WHO = "^(Task failed|[^ :]+): "
 """What stands before the sentence in the error of a module or role."""
 
 LOST = {"reached": False, "why": ["it was not checked; see the output of ansible-playbook"], "restarts": False, "kernels_without": []}
 
 
-def plan_node(engine, health=None, hooks=None, torque=None, mom=None, config=None, daemon=None, blcr=None, fault=None):
-    """Return what a node needs before it can checkpoint and restart (dict).
+def plan_node(engine: dict, health: "dict | None" = None, hooks: "dict | None" = None, torque: "dict | None" = None,
+              mom: "dict | None" = None, config: "dict | None" = None, daemon: "dict | None" = None, blcr: "dict | None" = None,
+              fault: "str | None" = None) -> dict:
+    """Return what a node needs before it can checkpoint and restart.
 
     reached (bool); why (list of str), empty when the node is ready; restarts (bool), whether site.yml restarts pbs_mom; kernels_without
     (list of str), newer kernels of the node that have no modules of BLCR. The parameters are registered results, of check mode where the
     task would change something; what was not run is empty.
 
-    :param engine: of engine_info (dict)
-    :param health: of the hooks' program health (dict)
-    :param hooks: of the role checkpoint_hooks, checkpoint_hooks_installed (dict)
-    :param torque: of the role torque_build, torque_build_artifact (dict)
-    :param mom: of the role torque_mom, torque_mom_written (dict)
-    :param config: of the role torque_mom, torque_mom_config (dict)
-    :param daemon: of the role torque_mom, torque_mom_daemon (dict)
-    :param blcr: of blcr_info (dict)
-    :param fault: the error with which the roles ended (str); None when they did not fail
+    :param engine: of engine_info
+    :param health: of the hooks' program health
+    :param hooks: of the role checkpoint_hooks, checkpoint_hooks_installed
+    :param torque: of the role torque_build, torque_build_artifact
+    :param mom: of the role torque_mom, torque_mom_written
+    :param config: of the role torque_mom, torque_mom_config
+    :param daemon: of the role torque_mom, torque_mom_daemon
+    :param blcr: of blcr_info
+    :param fault: the error with which the roles ended; None when they did not fail
     """
     health, hooks, torque, mom = health or {}, hooks or {}, torque or {}, mom or {}
     config, daemon, blcr = config or {}, daemon or {}, blcr or {}
@@ -46,7 +52,7 @@ def plan_node(engine, health=None, hooks=None, torque=None, mom=None, config=Non
     return {"reached": not engine.get("unreachable", False), "why": why, "restarts": restarts, "kernels_without": newer}
 
 
-def _blcr_faults(blcr):
+def _blcr_faults(blcr: dict) -> "list[str]":
     if blcr.get("cannot_load"):
         return [blcr["cannot_load"]]
     if not blcr.get("findable", True):
@@ -54,25 +60,25 @@ def _blcr_faults(blcr):
     return ["the loaded modules of BLCR differ from the installed ones"] if blcr.get("outdated") else []
 
 
-def _hooks_faults(hooks, health):
+def _hooks_faults(hooks: dict, health: dict) -> "list[str]":
     names = [os.path.basename(path) for path in list(hooks.get("written", [])) + list(hooks.get("removed", []))]
     if "checkpoint" in names and health.get("rc", 0) == 2:
         return ["the hooks are not installed"]
     return ["the hooks differ from the collection's (%s)" % (", ".join(names) or "owners or modes")] if hooks.get("changed") else []
 
 
-def _is_replaced(torque):
-    """Return whether the artifact in use is not the one that is wanted (bool)."""
+def _is_replaced(torque: dict) -> bool:
+    """Return whether the artifact in use is not the one that is wanted."""
     return torque.get("current", "") != torque.get("key", "")
 
 
-def _torque_faults(torque):
+def _torque_faults(torque: dict) -> "list[str]":
     if not torque.get("installed", True):
         return ["TORQUE %s is not installed" % torque["key"]]
     return ["TORQUE %s is not the one in use" % torque["key"]] if _is_replaced(torque) else []
 
 
-def _mom_faults(mom, config, daemon):
+def _mom_faults(mom: dict, config: dict, daemon: dict) -> "list[str]":
     faults = ["the unit of pbs_mom differs"] if mom.get("changed") else []
     if config.get("changed_directives"):
         faults.append("mom_priv/config differs in %s" % ", ".join(config["changed_directives"]))
@@ -83,7 +89,7 @@ def _mom_faults(mom, config, daemon):
     return faults
 
 
-def _health_faults(health, engine):
+def _health_faults(health: dict, engine: dict) -> "list[str]":
     error = re.sub("^ERROR ckpt.torque: ", "", health.get("stdout", ""))
     if error:
         return [error]
@@ -92,30 +98,30 @@ def _health_faults(health, engine):
     return []
 
 
-def plan_nodes(hostvars, hosts):
-    """Return what plan_node returned for each host: {host: dict}; for a host without, that it was not looked at.
+def plan_nodes(hostvars: "Mapping[str, Mapping]", hosts: "list[str]") -> "dict[str, dict]":
+    """Return what plan_node returned for each host; for a host without, that it was not checked.
 
-    :param hostvars: the variables of each host (mapping of mappings), among them __plan_node
-    :param hosts: names of the compute nodes of this run (list of str)
+    :param hostvars: the variables of each host, among them __plan_node
+    :param hosts: names of the compute nodes of this run
     """
     return {host: hostvars[host].get("__plan_node", LOST) for host in hosts}
 
 
-def plan_summary(nodes):
-    """Return the names of nodes by what is to be done (dict of lists of str): needed, restarts, not_reached.
+def plan_summary(nodes: "dict[str, dict]") -> "dict[str, list[str]]":
+    """Return the names of nodes by what is to be done: needed, restarts, not_reached.
 
-    :param nodes: what plan_nodes returned (dict)
+    :param nodes: what plan_nodes returned
     """
     return {"needed": [name for name, node in nodes.items() if node["reached"] and node["why"]],
             "restarts": [name for name, node in nodes.items() if node["restarts"]],
             "not_reached": [name for name, node in nodes.items() if not node["reached"]]}
 
 
-def plan_lines(nodes, serial):
-    """Return what plan.yml prints (list of str).
+def plan_lines(nodes: "dict[str, dict]", serial: "str | int") -> "list[str]":
+    """Return what plan.yml prints.
 
-    :param nodes: what plan_nodes returned (dict)
-    :param serial: on how many nodes at a time site.yml restarts pbs_mom (str or int)
+    :param nodes: what plan_nodes returned
+    :param serial: on how many nodes at a time site.yml restarts pbs_mom
     """
     lines, summary = [], plan_summary(nodes)
     for name, node in nodes.items():
@@ -133,5 +139,5 @@ def plan_lines(nodes, serial):
 
 class FilterModule:
 
-    def filters(self):
+    def filters(self) -> "dict[str, Callable]":
         return {function.__name__: function for function in (plan_node, plan_nodes, plan_summary, plan_lines)}

@@ -5,31 +5,36 @@ from __future__ import annotations
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import registry
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable, Mapping
+
 LOST = "the host could not be reached or the module failed; see the output of ansible-playbook"
 NOT_TRIED = "level L2 failed; fix that first"
 DISABLED = "not proven: torque_enabled is false, so that no job was submitted"
 LIMITED = "--limit leaves out the server %s"
 
 
-def validation_stores(hostvars, nodes):
-    """Return the store of each node: {node: "path id"}.
+def validation_stores(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> "dict[str, str]":
+    """Return the store of each node, "path id".
 
-    :param hostvars: the variables of each host (mapping of mappings)
-    :param nodes: names of the compute nodes (list of str)
+    :param hostvars: the variables of each host
+    :param nodes: names of the compute nodes
     """
     return {node: "%s %s" % (hostvars[node].get("checkpoint_store_path", "/shared/ckpt"),
                              hostvars[node].get("checkpoint_store_id", "default")) for node in nodes}
 
 
-def validation_classes(hostvars, nodes):
-    """Return the classes of nodes between which jobs move (list of lists of str).
+def validation_classes(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> "list[list[str]]":
+    """Return the classes of nodes between which jobs move.
 
     A class has one store and one engine, and its nodes are alike for that engine. A node without a result of level L1 is in none.
 
-    :param hostvars: the variables of each host (mapping of mappings), among them __validate_engine and __validate_node_engine
-    :param nodes: names of the compute nodes (list of str)
+    :param hostvars: the variables of each host, among them __validate_engine and __validate_node_engine
+    :param nodes: names of the compute nodes
     """
-    stores, classes = validation_stores(hostvars, nodes), []
+    stores = validation_stores(hostvars, nodes)
+    classes: "list[list[str]]" = []
     for node in nodes:
         if "level" not in hostvars[node].get("__validate_engine", {}):
             continue
@@ -43,24 +48,25 @@ def validation_classes(hostvars, nodes):
     return classes
 
 
-def _are_alike(one, other):
-    """Return whether the engine of two nodes restarts images of either on the other (bool), by what engine_info returned (dicts)."""
-    return one["engine"] == other["engine"] and not registry.find_entry(one["engine"]).load().find_difference(one["node"], other["node"])
+def _are_alike(one: dict, other: dict) -> bool:
+    """Return whether the engine of two nodes restarts images of either on the other, by what engine_info returned."""
+    entry = registry.find_entry(one["engine"])
+    return one["engine"] == other["engine"] and entry is not None and not entry.load().find_difference(one["node"], other["node"])
 
 
-def validation_paths(classes):
-    """Return a path for each class (list of lists of str): twice over its first two nodes, there and back and there again."""
+def validation_paths(classes: "list[list[str]]") -> "list[list[str]]":
+    """Return a path for each class: twice over its first two nodes, back and forth."""
     return [nodes[:2] * 2 for nodes in classes]
 
 
-def validation_trips(paths, classes, refusals=True):
-    """Return the trips of level L2 (list of lists of dicts with node and steps).
+def validation_trips(paths: "list[list[str]]", classes: "list[list[str]]", refusals: bool = True) -> "list[list[dict]]":
+    """Return the trips of level L2 (lists of dicts with node and steps).
 
     One trip for each path; then, for each two classes, one of a job that a node of the other class must refuse.
 
-    :param paths: names of nodes in the order in which a job visits them (list of lists of str)
-    :param classes: what validation_classes returned (list of lists of str)
-    :param refusals: whether to try what must be refused (bool)
+    :param paths: names of nodes in the order in which a job visits them
+    :param classes: what validation_classes returned
+    :param refusals: whether to try what must be refused
     """
     trips = []
     for path in paths:
@@ -73,25 +79,26 @@ def validation_trips(paths, classes, refusals=True):
     return trips
 
 
-def validation_jobs(paths, cases):
-    """Return the jobs of level L3 (list of dicts with path and case): each case on each path.
+def validation_jobs(paths: "list[list[str]]", cases: "list[str]") -> "list[dict]":
+    """Return the jobs of level L3 (path and case): each case on each path.
 
-    :param paths: names of nodes (list of lists of str); without any each case is planned once, with an empty path
-    :param cases: names of cases (list of str)
+    :param paths: names of nodes; without any path each case is planned once, with an empty one
+    :param cases: names of cases
     """
     return [{"path": path, "case": case} for path in paths or [[]] for case in cases]
 
 
-def validation_results(hostvars, hosts, hooks, server, planned, enabled=True, limited=False):
-    """Return the results that the report is about (list of dict), with one for whatever has none of its own.
+def validation_results(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", hooks: "list[dict]", server: str, planned: int,
+                       enabled: bool = True, limited: bool = False) -> "list[dict]":
+    """Return the results that the report is about, with one for whatever has none of its own.
 
-    :param hostvars: the variables of each host (mapping of mappings): __validate_engine, __validate_astray, on the server __validate_jobs
-    :param hosts: names of the compute nodes of this run (list of str)
-    :param hooks: results of level L2 (list of dict)
-    :param server: name of the server's host (str); empty when there is none
-    :param planned: number of jobs that were planned (int)
-    :param enabled: whether level L3 was wanted (bool)
-    :param limited: whether --limit leaves out the server (bool)
+    :param hostvars: the variables of each host: __validate_engine, __validate_astray, on the server __validate_jobs
+    :param hosts: names of the compute nodes of this run
+    :param hooks: results of level L2
+    :param server: name of the server's host; empty when there is none
+    :param planned: number of jobs that were planned
+    :param enabled: whether level L3 was wanted
+    :param limited: whether --limit leaves out the server
     """
     results = [_given(hostvars[host].get("__validate_engine", {}), "L1", host) for host in hosts]
     results += [hostvars[host]["__validate_astray"] for host in hosts if "__validate_astray" in hostvars[host]]
@@ -108,17 +115,17 @@ def validation_results(hostvars, hosts, hooks, server, planned, enabled=True, li
     return results
 
 
-def _given(result, level, host):
-    """Return a result as it is, or that of a host that could not be reached or whose module failed (dict)."""
+def _given(result: dict, level: str, host: str) -> dict:
+    """Return a result as it is, or that of a host that could not be reached or whose module failed."""
     return result if "level" in result else {"level": level, "passed": False, "cause": LOST, "nodes": [host]}
 
 
-def _not_run(cause):
+def _not_run(cause: str) -> dict:
     return {"level": "L3", "passed": None, "nodes": [], "cause": cause}
 
 
 class FilterModule:
 
-    def filters(self):
+    def filters(self) -> "dict[str, Callable]":
         return {function.__name__: function for function in (
             validation_stores, validation_classes, validation_paths, validation_trips, validation_jobs, validation_results)}

@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 
 
-def locate(arguments, key):
-    """Return where the artifact of this key (str) is in the cache, or would be: path (str), available (bool), as a dict.
+def locate(arguments: dict, key: str) -> dict:
+    """Return where the artifact of this key is in the cache, or would be: path (str), available (bool).
 
-    :param arguments: of the module (dict)
+    :param arguments: of the module
     """
     path = os.path.join(os.path.expanduser(arguments["cache"]), "%s-%s.tar.gz" % (arguments.get("name", "torque"), key))
     return {"path": path, "available": os.path.isfile(path)}
