@@ -135,7 +135,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.engine import blcr_kernel
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "version": {"type": "str", "required": True},

@@ -73,22 +73,22 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils import daemon
 
 SETTLED = 1.0
-"""Seconds that a daemon must run before it is said to run: what is wrong with its files it finds out after its start."""
+"""How long a daemon must run before it counts as running, in seconds: it reports faults of its files after its start only."""
 
 
-def systemctl(module, *arguments):
-    """Return what systemctl prints (str); fail with what it says."""
+def systemctl(module: AnsibleModule, *arguments: str) -> str:
+    """Return what systemctl prints; fail with its error message."""
     status, output, error = module.run_command(["systemctl"] + list(arguments))
     if status != 0:
         module.fail_json(msg="systemctl %s: %s" % (" ".join(arguments), (error or output).strip().rstrip(".")))
     return output
 
 
-def ask(module, name):
+def ask(module: AnsibleModule, name: str) -> "dict[str, str]":
     return daemon.read_state(systemctl(module, "show", name, *["--property=" + field for field in daemon.ASKED]))
 
 
-def insist_on_run(module, name):
+def check_start(module: AnsibleModule, name: str) -> None:
     """Fail when the daemon ends right after its start."""
     before = ask(module, name)
     time.sleep(SETTLED)
@@ -97,7 +97,7 @@ def insist_on_run(module, name):
         module.fail_json(msg="%s ended right after its start; see journalctl -u %s" % (name, name))
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
@@ -130,7 +130,7 @@ def main():
             with open(reloaded, "w"):
                 os.utime(reloaded, None)
         elif action:
-            insist_on_run(module, name)
+            check_start(module, name)
     module.exit_json(changed=bool(action) or not enabled, action=action, newer=newer, restart_due=due)
 
 

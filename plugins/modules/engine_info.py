@@ -124,51 +124,44 @@ from ansible_collections.ckpt.torque.plugins.module_utils.engine.choice import A
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import registry
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors import HookError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility, compressors, seal
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system.textfile import read_text
 
 
-def read(path):
-    """Return a file's text (str), empty when it cannot be read."""
-    try:
-        with open(path, "rb") as stream:
-            return stream.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+def field(text: str, name: str) -> str:
+    """Return the value of a "name: value" line, empty when there is none."""
+    match = re.search(r"^%s\s*:\s*(.*)$" % re.escape(name), text, re.MULTILINE)
+    return match.group(1).strip() if match else ""
 
 
-def field(text, name):
-    """Return the value (str) of a "name: value" line, empty when there is none."""
-    found = re.search(r"^%s\s*:\s*(.*)$" % re.escape(name), text, re.MULTILINE)
-    return found.group(1).strip() if found else ""
-
-
-def number(text):
+def number(text: str) -> "int | None":
     """Return int(text), or None when it is empty."""
     return int(text) if text.strip() else None
 
 
-def key_ids(path):
-    """Return the ids (list of str) of the keys in a file, none when there are no keys."""
+def key_ids(path: str) -> "list[str]":
+    """Return the ids of the keys in a file, none when there are no keys."""
     try:
         return [name for name, _secret in seal.load_keys(path, os.geteuid())]
     except HookError:
         return []
 
 
-def find_fault(engine, options):
-    """Return what is wrong with the module's parameters engine (str) and engine_options (dict), empty if nothing is."""
+def find_fault(engine: str, options: dict) -> str:
+    """Return what is wrong with the module's parameters engine and engine_options, empty if nothing is."""
     known = registry.list_names()
     if engine not in [AUTO] + known:
         return "value of engine must be one of: %s, got: %s" % (", ".join([AUTO] + known), engine)
     for name, values in options.items():
-        if name not in known or not isinstance(values, dict):
+        entry = registry.find_entry(name)
+        if entry is None or not isinstance(values, dict):
             return "engine_options has dictionaries for the engines %s, got: %s" % (", ".join(known), name)
-        fault = registry.find_entry(name).find_fault(values)
+        fault = entry.find_fault(values)
         if fault:
             return "the configuration of %s %s; correct engine_options" % (name, fault)
     return ""
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "engine": {"type": "str", "default": AUTO},
@@ -197,8 +190,8 @@ def main():
         compressors=compressors.list_available(),
         key_ids=key_ids(module.params["key_path"]),
         node=compatibility.describe_node(),
-        cpu_flags=sorted(field(read("/proc/cpuinfo"), "flags").split()),
-        pids={"max": number(read("/proc/sys/kernel/pid_max")), "last": number(read("/proc/sys/kernel/ns_last_pid"))},
+        cpu_flags=sorted(field(read_text("/proc/cpuinfo"), "flags").split()),
+        pids={"max": number(read_text("/proc/sys/kernel/pid_max")), "last": number(read_text("/proc/sys/kernel/ns_last_pid"))},
     )
 
 

@@ -108,7 +108,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines im
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest import engine_roundtrip, roundtrip
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "engine": {"type": "str", "required": True},
@@ -132,10 +132,10 @@ def main():
         module.fail_json(msg="%s: engine_roundtrip must run as root to become user %s; use become" % (node, module.params["user"]))
     settings = {"engine": entry.name, "engine_options": module.params["engine_options"], "engine_timeout": module.params["timeout"]}
     try:
-        found = engine_roundtrip.run_round_trip(settings, module.params["user"], module.params["directory"], module.params["timeout"])
+        result = engine_roundtrip.run_round_trip(settings, module.params["user"], module.params["directory"], module.params["timeout"])
     except engine_roundtrip.NoDirectory as error:
         module.fail_json(msg="%s: %s" % (node, error))
-    module.exit_json(changed=False, **found)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -181,7 +181,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.selftest i
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import hooks
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "steps": {"type": "list", "elements": "str", "choices": list(hooks.STEPS),

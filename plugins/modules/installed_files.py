@@ -91,7 +91,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.install import Installation
 
 
-def refuse_harm(module, root, package):
+def refuse_harm(module: AnsibleModule, root: str, package: str) -> None:
     """End with a sentence when the parameters would do harm."""
     params = module.params
     lost = sorted([name for name in params["files"] if params["path"] is None and not os.path.isabs(name)]
@@ -110,7 +110,7 @@ def refuse_harm(module, root, package):
                          "nothing was changed" % params["python"])
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path"},
@@ -124,7 +124,7 @@ def main():
         required_together=[("path", "package")],
         supports_check_mode=True,
     )
-    os.umask(0o022)  # users must be able to read what is made here
+    os.umask(0o022)  # users must be able to read what is created here
     params = module.params
     whole = params["path"] is not None
     root = "/" + os.path.normpath(params["path"]).lstrip("/") if whole else "/"

@@ -198,8 +198,8 @@ from ansible_collections.ckpt.torque.plugins.module_utils.validation import case
 from ansible_collections.ckpt.torque.plugins.module_utils.validation.job import COMMANDS, JobRoundTrip
 
 
-def find_fault(params):
-    """Return what is wrong with the arguments (str), empty when nothing is."""
+def find_fault(params: dict) -> str:
+    """Return what is wrong with the arguments, empty when nothing is."""
     if not params["path"]:
         return "the path holds no node"
     for name, unit in (("depth", ""), ("timeout", " (second)")):
@@ -208,7 +208,7 @@ def find_fault(params):
     return cases.find_fault(params["case"], params["path"], params["copies_path"])
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "list", "elements": "str", "required": True},

@@ -192,7 +192,7 @@ TYPED = ("pbsserver", "checkpoint_run_exe", "checkpoint_script", "restart_script
          "ideal_load", "max_load", "ignwalltime", "ignmem", "ignvmem", "igncput")
 
 
-def main():
+def main() -> None:
     flag, number, factor, path_ = {"type": "bool"}, {"type": "int"}, {"type": "float"}, {"type": "path"}
     texts = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
@@ -229,7 +229,7 @@ def main():
     )
     params, path, version = module.params, module.params["path"], module.params["version"]
 
-    def read_status(name):
+    def read_status(name: str) -> "os.stat_result | None":
         try:
             return os.stat(name)
         except FileNotFoundError:

@@ -62,7 +62,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.build.source import So
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import mom_config
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "default": "/var/spool/torque/mom_priv/config"},

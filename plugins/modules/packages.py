@@ -71,19 +71,19 @@ INSTALLED = ["dpkg-query", "-W", "-f", "${Package}\\t${Architecture}\\t${Version
 ENVIRONMENT = {"LC_ALL": "C", "LANGUAGE": "C", "DEBIAN_FRONTEND": "noninteractive"}
 
 
-def find_manager(module):
-    """Return the host's package manager (str); fail when it has none that is known."""
+def find_manager(module: AnsibleModule) -> str:
+    """Return the host's package manager; fail when it has none that is known."""
     if os.path.exists("/var/lib/dpkg/status") and module.get_bin_path("apt-get"):
         return "apt"
-    for name in ("zypper", "dnf", "yum"):
-        if module.get_bin_path(name):
-            return name
-    module.fail_json(msg="%s: there is none of apt-get, dnf, yum and zypper; install %s yourself; nothing was changed"
-                     % (os.uname().nodename, " ".join(module.params["name"])))
+    manager = next((name for name in ("zypper", "dnf", "yum") if module.get_bin_path(name)), "")
+    if not manager:
+        module.fail_json(msg="%s: there is none of apt-get, dnf, yum and zypper; install %s yourself; nothing was changed"
+                         % (os.uname().nodename, " ".join(module.params["name"])))
+    return manager
 
 
-def find_missing(module, manager):
-    """Return the packages (list of str) that are not installed."""
+def find_missing(module: AnsibleModule, manager: str) -> "list[str]":
+    """Return the packages that are not installed."""
     names = module.params["name"]
     if manager == "apt":
         return packages.find_missing(names, module.run_command(INSTALLED, check_rc=True)[1])
@@ -91,7 +91,7 @@ def find_missing(module, manager):
             and module.run_command(["rpm", "-q", "--whatprovides", name])[0] != 0]
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "list", "elements": "str", "required": True},
@@ -121,7 +121,7 @@ def main():
         module.fail_json(msg="%s: %s" % (host, refusal), removed=plan.removed, downgraded=plan.downgraded)
     if module.check_mode:
         module.exit_json(changed=True, missing=missing, msg="would install %s" % " ".join(missing))
-    # dnf and yum end their simulation with an error; what they cannot do, they say again when they are told to.
+    # dnf and yum end their simulation with an error; what they cannot do, they report again when they do it.
     if status == 0 or manager in ("dnf", "yum"):
         status, output, error = module.run_command(commands["install"] + options + missing)
     if status != 0:

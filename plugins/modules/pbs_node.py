@@ -101,7 +101,7 @@ jobs:
   elements: str
   sample: ["4.head"]
 msg:
-  description: What was found or done.
+  description: A sentence on the node's state, or why the module failed.
   returned: always
   type: str
   sample: node node1 is drained
@@ -115,11 +115,11 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.nodes import NodeError
 
 
-def raise_interrupted(number, _frame):
+def raise_interrupted(number: int, _frame: object) -> None:
     raise nodes.Interrupted("interrupted by signal %d" % number)
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "node": {"type": "str", "required": True},

@@ -134,7 +134,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque.server import S
 PLURAL = {"server": "server", "queue": "queues", "node": "nodes"}
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "server": {"type": "dict", "default": {}},
@@ -147,7 +147,7 @@ def main():
         supports_check_mode=True,
     )
     params = module.params
-    told = {}  # what is known when something fails
+    facts: dict = {}  # what is known when something fails
     try:
         for plural in params["purge"]:
             if not params[plural]:
@@ -159,10 +159,10 @@ def main():
         state = server.read([kind for kind in qmgr.KINDS if goal[kind]])
         changes = qmgr.plan(state, goal, purge)
         commands = [line for change in changes for line in change.lines()]
-        told = {"commands": commands, "executed": []}
+        facts = {"commands": commands, "executed": []}
         after = qmgr.apply(state, changes)
         if commands and not module.check_mode:
-            told["executed"], failure = server.execute(commands)
+            facts["executed"], failure = server.execute(commands)
             if failure:
                 raise QmgrError(failure)
             after = server.read([kind for kind in qmgr.KINDS if goal[kind]])
@@ -171,19 +171,19 @@ def main():
                 done, failure = server.execute(offline)
                 if failure and not qmgr.frees_by_itself(failure):
                     raise QmgrError(failure)
-                told["commands"], told["executed"] = commands + done, commands + done
+                facts["commands"], facts["executed"] = commands + done, commands + done
             left = [line for change in qmgr.plan(after, goal, purge) for line in change.lines()]
             if left:
                 raise QmgrError("qmgr did all commands, yet TORQUE holds on to another value; this is left to do: %s; "
                                 "write what TORQUE shows in its place" % "; ".join(left))
     except (CommandError, QmgrError) as error:
-        module.fail_json(msg=str(error), changed=bool(told.get("executed")), **told)
+        module.fail_json(msg=str(error), changed=bool(facts.get("executed")), **facts)
     views = [qmgr.managed(each, goal, purge) for each in (state, after)]
     before, after = [{PLURAL[kind]: view[kind] for kind in qmgr.KINDS} for view in views]
     for view in (before, after):
         view["server"] = view["server"].get("", {})
     diff = {"before_header": "qmgr", "after_header": "qmgr", "before": qmgr.render(views[0]), "after": qmgr.render(views[1])}
-    module.exit_json(changed=bool(commands), before=before, after=after, diff=diff, **told)
+    module.exit_json(changed=bool(commands), before=before, after=after, diff=diff, **facts)
 
 
 if __name__ == "__main__":

@@ -160,8 +160,8 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors imp
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
 
 
-def find_fault(params):
-    """Return why the store cannot be read (str), empty when it can."""
+def find_fault(params: dict) -> str:
+    """Return why the store cannot be examined, empty when it can."""
     path = params["path"]
     if not os.path.isabs(path) or path == "/":
         return "path %s is %s; name the store's directory in full" % (path, "the root of everything" if path == "/" else "not absolute")
@@ -170,7 +170,7 @@ def find_fault(params):
     return ""
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
@@ -192,27 +192,27 @@ def main():
     try:
         user = privilege.find_user(params["user"]) if params["user"] else None
         directory = (params["directory"] or os.path.join(path, user.name)) if user else None
-        found = probe.inspect_store(path, directory, user, params["made"])
+        result = probe.inspect_store(path, directory, user, params["made"])
         more = {}
         if module.check_mode:
             tried = ["as root, a directory in %s" % path]
             if user:
-                tried.append("as %s, directories, renames and flushes in %s" % (user.name, found["directory"]))
-            if params["copies"]:
+                tried.append("as %s, directories, renames and flushes in %s" % (user.name, result["directory"]))
+            if user and params["copies"]:
                 tried.append("as %s, an image to %s and back" % (user.name, params["copies"]["server"]))
             more["would"] = tried
         elif os.geteuid() != 0:
             module.fail_json(msg="%s: store_info must run as root to try what root and the user may do; use become" % node)
-        elif found["mode"]:
-            found["root"] = probe.try_as_root(path)
+        elif result["mode"]:
+            result["root"] = probe.try_as_root(path)
             if user:
-                found["user"] = privilege.as_user(user, lambda: probe.try_as_user(found["directory"]))
-                if params["copies"] and not found["user"]["refusal"]:
-                    more["copies"] = probe.try_transfer(user, params["copies"], found["directory"])
+                result["user"] = privilege.as_user(user, lambda: probe.try_as_user(result["directory"]))
+                if params["copies"] and not result["user"]["refusal"]:
+                    more["copies"] = probe.try_transfer(user, params["copies"], result["directory"])
     except (HookError, OSError) as error:
         module.fail_json(msg="%s: store_info: %s" % (node, error))
-    found.update(more)
-    module.exit_json(changed=False, faults=probe.list_faults(found, params["user"], params["shared"], params["made"]), **found)
+    result.update(more)
+    module.exit_json(changed=False, faults=probe.list_faults(result, params["user"], params["shared"], params["made"]), **result)
 
 
 if __name__ == "__main__":

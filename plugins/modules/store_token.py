@@ -70,7 +70,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors imp
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},

@@ -73,7 +73,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors imp
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.system import privilege
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
@@ -94,13 +94,13 @@ def main():
     try:
         user = privilege.find_user(params["user"])
         skew = 0 if module.check_mode else privilege.as_user(user, lambda: probe.measure_skew(directory))
-        found = privilege.as_user(user, lambda: token.await_token(directory, name, 0 if module.check_mode else params["timeout"]))
+        seen = privilege.as_user(user, lambda: token.await_token(directory, name, 0 if module.check_mode else params["timeout"]))
     except (HookError, OSError) as error:
         module.fail_json(msg="%s: store_token_info: %s" % (node, error))
     facts = {}
-    if found:
-        facts = {"writer": found["writer"], "seconds": round(max(0, time.time() + skew - found["written"]), 1)}
-    module.exit_json(changed=False, store=params["path"].rstrip("/"), seen=bool(found), **facts)
+    if seen:
+        facts = {"writer": seen["writer"], "seconds": round(max(0, time.time() + skew - seen["written"]), 1)}
+    module.exit_json(changed=False, store=params["path"].rstrip("/"), seen=bool(seen), **facts)
 
 
 if __name__ == "__main__":

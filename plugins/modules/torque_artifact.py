@@ -90,7 +90,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.build import artifact
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "choices": ["torque", "blcr"], "default": "torque"},
@@ -114,15 +114,15 @@ def main():
         module.fail_json(msg="%s: %s is not a link; move it away, it would hide the %s that is installed; nothing was changed"
                          % (host, link, params["name"].upper()))
 
-    def label(draft, place):
-        """Give what was unpacked (path, str) the contexts that SELinux's policy has for where it will be (path, str).
+    def label(draft: str, target: str) -> None:
+        """Give what was unpacked (path) the contexts that SELinux's policy has for where it will be (path).
 
         Without them systemd would start pbs_mom in its own domain.
         """
         if module.selinux_enabled():
             for top, directories, files in os.walk(draft):
                 for path in [top] + [os.path.join(top, name) for name in directories + files]:
-                    module.set_context_if_different(path, module.selinux_default_context(place + path[len(draft):]), False)
+                    module.set_context_if_different(path, module.selinux_default_context(target + path[len(draft):]), False)
 
     if not module.check_mode and (installed or params["archive"]):
         os.umask(0o022)  # users must be able to enter

@@ -148,12 +148,12 @@ from ansible_collections.ckpt.torque.plugins.module_utils.build.patches import A
 from ansible_collections.ckpt.torque.plugins.module_utils.build.source import SourceError
 
 
-def shown(text):
-    """Return a file's text for the diff: UTF-8 where it is."""
+def shown(text: "str | None") -> str:
+    """Return a file's text for the diff, decoded as UTF-8."""
     return "" if text is None else text.encode("latin-1").decode("utf-8", "replace")
 
 
-def main():
+def main() -> None:
     limits = {"from": {"type": "str"}, "below": {"type": "str"}}
     module = AnsibleModule(
         argument_spec={
@@ -172,7 +172,7 @@ def main():
         },
         supports_check_mode=True,
     )
-    module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}  # its words are looked at
+    module.run_command_environ_update = {"LC_ALL": "C", "LANGUAGE": "C"}  # its messages are parsed
     params, tree = module.params, module.params["path"]
     program = module.get_bin_path("patch")
     if program is None:

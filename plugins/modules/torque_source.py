@@ -65,19 +65,19 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.build.source import SourceError, examine
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={"path": {"type": "path", "required": True}, "version": {"type": "str"}},
         supports_check_mode=True,
     )
     try:
-        found = examine(module.params["path"], module.params["version"])
+        source = examine(module.params["path"], module.params["version"])
     except SourceError as error:
         module.fail_json(msg="%s; nothing was changed" % error)
     except OSError as error:
         module.fail_json(msg="cannot read the source: %s: %s; name the directory that it was unpacked to, and become a user who can read "
                          "it; nothing was changed" % (error.filename, error.strerror))
-    module.exit_json(changed=False, **found)
+    module.exit_json(changed=False, **source)
 
 
 if __name__ == "__main__":

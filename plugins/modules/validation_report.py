@@ -83,8 +83,8 @@ from ansible_collections.ckpt.torque.plugins.module_utils.validation import repo
 NEEDED = ("level", "nodes", "passed", "cause")
 
 
-def fault(result):
-    """Return why a result (dict) is not a round trip's (str), or an empty str."""
+def fault(result: dict) -> str:
+    """Return why a result is not a round trip's, empty if it is."""
     missing = [key for key in NEEDED if key not in result]
     if missing:
         return "no " + ", ".join(missing)
@@ -105,7 +105,7 @@ def fault(result):
     return "%s %s" % (wrong[0], result.get(wrong[0])) if wrong else ""
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "results": {"type": "list", "elements": "dict", "required": True},

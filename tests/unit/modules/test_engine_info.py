@@ -46,13 +46,6 @@ def test_number(given, value):
     assert engine_info.number(given) == value
 
 
-def test_read(tmp_path):
-    (tmp_path / "file").write_bytes(b"a\xffz\n")
-    assert engine_info.read(str(tmp_path / "file")) == "a\ufffdz\n"
-    assert engine_info.read(str(tmp_path / "missing")) == ""
-    assert engine_info.read(str(tmp_path)) == ""
-
-
 @on_criu_kernel
 @pytest.mark.parametrize("check", [False, True], ids=["run", "check"])
 def test_this_node(module, tmp_path, check):
