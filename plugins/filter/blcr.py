@@ -28,5 +28,5 @@ def blcr_differences(node: dict, peers: dict[str, dict], undo_prelink: bool, nam
 
 class FilterModule:
 
-    def filters(self):
+    def filters(self) -> dict:
         return {"blcr_differences": blcr_differences}

@@ -50,6 +50,6 @@ def settled_options(options: list[str], settled: list[dict]) -> list[str]:
 
 class FilterModule:
 
-    def filters(self):
+    def filters(self) -> dict:
         return {"for_version": for_version, "patches_for_version": patches_for_version, "patch_digests": patch_digests,
                 "settled_options": settled_options}

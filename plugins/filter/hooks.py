@@ -45,5 +45,5 @@ def early_key_reason(key_id: str, own: list[str], nodes: dict[str, dict], missin
 
 class FilterModule:
 
-    def filters(self):
+    def filters(self) -> dict:
         return {"hook_stores": hook_stores, "early_key_reason": early_key_reason}

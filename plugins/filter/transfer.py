@@ -19,5 +19,5 @@ def transfer_host_keys(identities: dict[str, list[str]]) -> dict[str, str]:
 
 class FilterModule:
 
-    def filters(self):
+    def filters(self) -> dict:
         return {"transfer_host_keys": transfer_host_keys}

@@ -246,6 +246,11 @@ def read_quota(mount: mounts.Mount, directory: str, uid: int) -> "dict[str, int 
 
 # -- all of it, as the module returns it ------------------------------------------
 
+def _describe_mount(path: str, table: "dict[str, mounts.Mount]") -> dict:
+    mount = mounts.find_mount(path, table)
+    return mount._asdict() if mount else {}
+
+
 def inspect_store(path: str, directory: "str | None", user: "privilege.User | None", must_exist: bool) -> dict:
     """Return what can be seen without creating anything; must_exist as in list_faults."""
     real, table = os.path.realpath(path), mounts.read_mounts()
@@ -253,12 +258,13 @@ def inspect_store(path: str, directory: "str | None", user: "privilege.User | No
                     "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
     if os.path.isdir(real):
         result.update(id=read_store_name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=find_exposed_part(real),
-                      mount=mounts.find_mount(real, table)._asdict(), room=measure_free_space(real))
+                      mount=_describe_mount(real, table), room=measure_free_space(real))
         if user and directory and os.geteuid() == 0:
             nearest = os.path.realpath(find_nearest_directory(directory))
-            result["quota"] = read_quota(mounts.find_mount(nearest, table), nearest, user.uid)
+            mount = mounts.find_mount(nearest, table)
+            result["quota"] = read_quota(mount, nearest, user.uid) if mount else None
     elif not must_exist:
-        result.update(exposed=find_exposed_part(real), mount=mounts.find_mount(find_nearest_directory(real), table)._asdict())
+        result.update(exposed=find_exposed_part(real), mount=_describe_mount(find_nearest_directory(real), table))
     return result
 
 

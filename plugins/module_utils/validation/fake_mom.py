@@ -157,7 +157,7 @@ class Job:
         os.close(null)
         status, output = wait_for_child(pid, reader, timeout)
         if status is None or get_exit_status(status) != 0:
-            words = output.decode("utf-8", "replace").strip() or "it said nothing"
+            words = output.decode("utf-8", "replace").strip() or "it printed nothing"
             raise MomError("the copy from %s to %s failed: %s" % (source, target, words))
 
     def ended(self) -> bool:
