@@ -115,6 +115,16 @@ def validation_results(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", ho
     return results
 
 
+def validation_steps(phases: "list[dict]") -> "list[str]":
+    """Return a line for each step of a job, for the terminal.
+
+    :param phases: of job_roundtrip: "step", "node", "seconds", "counter", and "engine_seconds" where the engine was used
+    """
+    return ["%-14s %-12s %8.2f s, engine %s s, counter %d" % (
+        phase["step"], phase["node"], phase["seconds"],
+        "%.3f" % phase["engine_seconds"] if phase.get("engine_seconds") is not None else "-", phase["counter"]) for phase in phases]
+
+
 def _given(result: dict, level: str, host: str) -> dict:
     """Return a result as it is, or that of a host that could not be reached or whose module failed."""
     return result if "level" in result else {"level": level, "passed": False, "cause": LOST, "nodes": [host]}
@@ -128,4 +138,5 @@ class FilterModule:
 
     def filters(self) -> "dict[str, Callable]":
         return {function.__name__: function for function in (
-            validation_stores, validation_classes, validation_paths, validation_trips, validation_jobs, validation_results)}
+            validation_stores, validation_classes, validation_paths, validation_trips, validation_jobs, validation_results,
+            validation_steps)}

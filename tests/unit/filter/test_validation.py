@@ -96,3 +96,12 @@ def test_results(jobs, planned, options, last):
 
 def test_results_without_a_server():
     assert validation.validation_results(HOSTS, ["a"], [HOOKS], "", 1) == [PASSED, HOOKS]
+
+
+def test_steps_of_a_job():
+    assert validation.validation_steps([
+        {"step": "run", "node": "node1", "seconds": 0.5, "counter": 3},
+        {"step": "hold", "node": "node1", "seconds": 12.345, "engine_seconds": 0.0406, "counter": 12}]) == [
+            "run            node1            0.50 s, engine - s, counter 3",
+            "hold           node1           12.35 s, engine 0.041 s, counter 12"]
+    assert validation.validation_steps([]) == []
