@@ -21,7 +21,10 @@ VERSIONS = ["2.4.8", "2.5.3", "2.5.13", "4.2.10", "6.0.4", "6.1.3", "6.1.3.h5"]
 LEFT_IN = {"2.4.8": ["job-directory"],  # its stock pbs_mom asks for images in the store's own directory, which the hooks refuse
            "6.1.3.h5": ["mom-answer"]}  # without it there is no qhold, so that nothing else could be seen
 BUILDS = {"ours": "with the patch series", "stock": "without any patch"}
-COLUMNS = ["built", "site twice", "L3", "failed restart", "other node", "attacks"]
+COLUMNS = ["built", "site twice", "L3", "failed restart", "other node", "attacks", "jobs"]
+TESTED = ["2.5.13", "4.2.10", "6.1.3", "6.1.3.h5"]
+"""Versions on which the tests of jobs are run, too (twenty minutes each): what makes a cluster lose jobs is cured for them."""
+JOB_TESTS = ["tests/integration/test_torque.py", "tests/integration/test_crash.py"]
 DOCUMENT = TOP / "docs/reference/patches.md"
 BEGIN, END = "<!-- make torque-matrix: begin -->", "<!-- make torque-matrix: end -->"
 KEEP = os.environ.get("CKPT_TORQUE_KEEP")  # start from the hosts that are there, leave them up
@@ -140,6 +143,16 @@ class Trial:
                 self.note("== failed restart: " + proof(jobs))
         return "H and Q"
 
+    def job_tests(self):
+        """Run the tests of jobs on these hosts; return how many passed (str)."""
+        done = subprocess.run([sys.executable, "-m", "pytest", "-q"] + JOB_TESTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              universal_newlines=True, cwd=str(TOP), check=False,
+                              env=dict(os.environ, CKPT_TORQUE_GROUP=self.group, CKPT_TORQUE_KEEP="1"))
+        self.note("== tests of jobs\n" + done.stdout)
+        failed = re.findall(r"^(?:FAILED|ERROR) \S+::(\S+)", done.stdout, re.MULTILINE)
+        insist(done.returncode == 0, "%s: %s" % (count_tests(done.stdout), ", ".join(failed) or "exit status %d" % done.returncode))
+        return count_tests(done.stdout)
+
     def never_ends(self):
         """A job that comes back to its node runs to its end there, and the server does not hear of it.
 
@@ -165,6 +178,8 @@ class Trial:
         yield "ours", "failed restart", lambda: self.failed_restarts("node2")
         yield "ours", "other node", lambda: self.other_node(refused=False)
         yield "ours", "attacks", lambda: self.attacks(wanted=False)
+        if self.version in TESTED:
+            yield "ours", "jobs", self.job_tests
         yield "stock", "built", lambda: self.site(torque_build_patches_excluded=self.left_out)
         yield "stock", "failed restart", self.never_ends if self.needs_held_job else lambda: self.failed_restarts("node1")
         yield "stock", "other node", lambda: self.other_node(refused=True)
@@ -198,6 +213,12 @@ def source(version):
     """Return where the source of a version must be (pathlib.Path)."""
     cache = os.environ.get("CKPT_TORQUE_CACHE") or os.path.expanduser("~/.cache/ckpt-torque")
     return type(TOP)(cache) / "sources" / ("torque-%s.tar.gz" % version)
+
+
+def count_tests(output):
+    """Return the counts (str) in what pytest printed last, "61 passed, 2 skipped"."""
+    counts = re.findall(r"^=*\s*((?:\d+ [a-z]+(?:, )?)+) in [0-9.]+s", output, re.MULTILINE)
+    return counts[-1] if counts else "no test was run"
 
 
 def name_of(version, build):

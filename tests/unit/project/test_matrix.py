@@ -3,7 +3,6 @@ import sys
 
 import pytest
 
-
 import matrix
 
 ROW = dict.fromkeys(matrix.COLUMNS, "yes")
@@ -18,13 +17,13 @@ def document():
 
 def test_rows_are_in_the_order_of_versions(document):
     assert [line for line in document.splitlines() if "| 2026" in line] == [
-        "| 2.5.13 stock | 2026-01-02 | yes | yes | yes | yes | yes | FAILED: a \\| b |",
-        "| 6.1.3 ours | 2026-01-01 | yes | yes | yes | yes | yes | yes |"]
+        "| 2.5.13 stock | 2026-01-02 | yes | yes | yes | yes | yes | FAILED: a \\| b | yes |",
+        "| 6.1.3 ours | 2026-01-01 | yes | yes | yes | yes | yes | yes | yes |"]
 
 
 def test_partial_run_replaces_its_rows_only(document):
     again = matrix.merged(document, "2.5.13 stock", ROW, "2026-02-03")
-    assert "| 2.5.13 stock | 2026-02-03 | yes | yes | yes | yes | yes | yes |" in again
+    assert "| 2.5.13 stock | 2026-02-03 | yes | yes | yes | yes | yes | yes | yes |" in again
     assert "| 6.1.3 ours | 2026-01-01 |" in again and "2026-01-02" not in again
 
 
@@ -40,7 +39,7 @@ def test_document_of_this_collection_has_its_place():
 
 def test_failures_stand_beneath_the_table():
     assert matrix.shown({"2.4.8 ours": {"built": "9 s", "L3": "FAILED: no way"}}).splitlines() == [
-        "version     built  site twice  L3      failed restart  other node  attacks",
+        "version     built  site twice  L3      failed restart  other node  attacks  jobs",
         "2.4.8 ours  9 s                FAILED",
         "2.4.8 ours, L3: FAILED: no way"]
 
@@ -60,3 +59,11 @@ def test_absent_source(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert matrix.main() == 1
     assert capsys.readouterr().out == "\n4.2.10: not run: no source at %s/sources/torque-4.2.10.tar.gz\n" % tmp_path
+
+
+@pytest.mark.parametrize("output, counts", [
+    ("....\n=== 61 passed in 1411.70s (0:23:31) ===\n", "61 passed"),
+    ("F.s\n1 failed, 60 passed, 2 skipped in 12.3s\n", "1 failed, 60 passed, 2 skipped"),
+    ("ERROR: file not found\n", "no test was run")])
+def test_counts_of_tests(output, counts):
+    assert matrix.count_tests(output) == counts
