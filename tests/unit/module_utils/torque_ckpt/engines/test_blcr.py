@@ -163,14 +163,14 @@ def test_witness_that_fails(engine, image, job, program, wait_until):
     (3, "Checkpoint failed: no processes checkpointed\n", errors.ENGINE,
      "cr_checkpoint failed with status 3: Checkpoint failed: no processes checkpointed; the job runs on"),
     (28, "- vfs_write returned -28\nCheckpoint failed: No space left on device\n", errors.CANNOT_WRITE,
-     "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free room in "
-     "the store"),
+     "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free some space "
+     "in the store"),
     (22, "- vfs_write returned -28\nCheckpoint failed: Invalid argument\n", errors.CANNOT_WRITE,
-     "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free room in "
-     "the store"),
+     "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free some space "
+     "in the store"),
     (122, "- vfs_write returned -122\nCheckpoint failed: Disk quota exceeded\n", errors.CANNOT_WRITE,
-     "there is no space for the image: Disk quota exceeded (cr_checkpoint: vfs_write returned -122); the job runs on; free room in "
-     "the store"),
+     "there is no space for the image: Disk quota exceeded (cr_checkpoint: vfs_write returned -122); the job runs on; free some space "
+     "in the store"),
     (1, "Checkpoint failed: Operation not permitted\n", errors.ENGINE,
      "cr_checkpoint failed with status 1: Checkpoint failed: Operation not permitted; the job runs on"),
     (31, "- Too many links\nCheckpoint failed: Too many links\n", errors.ENGINE,

@@ -153,7 +153,7 @@ def test_records_that_others_could_change(node):
     os.chmod(node.run_directory, 0o777)
     assert health.find_complaint(node.config) == (
         "%s must be a directory of root's that nobody else can write to, because the hooks trust the records in it; remove it, the next "
-        "hook makes it anew; nothing was done" % node.run_directory)
+        "hook creates it again; nothing was done" % node.run_directory)
 
 
 def test_fault_of_the_hooks_own(node, monkeypatch):
