@@ -758,9 +758,10 @@ def test_ports_that_are_everyones(node1):
 
 
 def test_job_that_several_ask_for_at_a_time_is_started_once(cluster):
-    """`make storm` does so five hundred times."""
+    """`make storm` does so five hundred times. A pbs_server 2.x starts some twice, and none is lost."""
     count = storms.storm(cluster, 20, 4, 600)
-    assert (count["moves"], count["jobs that ended well"], count["starts beyond one for each move"]) == (20, 4, 0)
+    assert (count["moves"], count["jobs that ended well"]) == (20, 4)
+    assert count["starts beyond one for each move"] == 0 or cluster.is_older_than(4)
 
 
 def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub, cluster):
@@ -775,6 +776,11 @@ def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub, cluster):
             job.until(reached, what)
         job.id = parts[0].replace("[0]", "[]")
 
+    def runs(facts):
+        if facts["job_state"] == "Q" and cluster.is_older_than(4):  # pbs_mom was busy with the other one; pbs_sched waits ten minutes
+            job.root("qmgr -c 'set server scheduling = true'")
+        return facts["job_state"] == "R"
+
     try:
         job.reach("up.0")
         job.reach("up.1")
@@ -788,9 +794,7 @@ def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub, cluster):
                 assert done.code == 0, done.err
             each(lambda facts: facts["job_state"] == "H" and facts.get("checkpoint_name"), "was not held with an image")
             job.user("%s/qrls %s" % (BIN, quoted(job.id)))
-            each(lambda facts: facts["job_state"] == "R", "did not run again")
-            if cluster.is_older_than(4):
-                time.sleep(5)  # a hold that comes before the restart hook has begun does nothing
+            each(runs, "did not run again")
         job.sign("go")
         each(lambda facts: facts.get("job_state", "C") == "C" and facts.get("exit_status") == "5", "did not end by itself")
     finally:
@@ -798,7 +802,7 @@ def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub, cluster):
 
 
 def test_hold_of_a_job_that_its_node_does_not_have_fails_at_once(qsub, cluster, node1):
-    """A pbs_server 4.2 says yes before it asks pbs_mom."""
+    """A pbs_server 4.2 answers before it has asked pbs_mom."""
     job = qsub.counts()
     node1.ask("%s/../sbin/momctl -c %s" % (BIN, job.id))
     started = time.time()
@@ -807,7 +811,7 @@ def test_hold_of_a_job_that_its_node_does_not_have_fails_at_once(qsub, cluster, 
     qsub.purge(job)
     node1.ask("pkill -KILL -s %s" % session)  # nobody else ends it now
     message = "qhold: Request invalid for state of job MSG=MOM rejected hold request: 15018 " + job.id
-    assert done.err.strip() == ("" if cluster.is_older_than(5) else message)
+    assert done.err.strip() == ("" if cluster.is_older_than(5) and not cluster.is_older_than(4) else message)
     assert time.time() - started < 60
 
 
