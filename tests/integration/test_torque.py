@@ -378,6 +378,31 @@ def test_hold_that_fails_while_the_server_is_away(qsub, cluster, node1):
     job.finish()
 
 
+@pytest.mark.parametrize("signal", ["TERM", "KILL"])
+@pytest.mark.parametrize("moment", ["writing", "held"])
+def test_pbs_mom_that_is_started_again_during_a_hold(qsub, node1, moment, signal):
+    """While CRIU writes, or when the job has ended; the process of pbs_mom that has to tell pbs_server of the hold comes to that later."""
+    again = "{ systemctl kill -s %s --kill-who=main pbs_mom; systemctl restart pbs_mom; }" % signal
+    job = qsub(LARGE, "-c", "enabled")
+    job.reach("up")
+    job.user("%s/qhold %s" % (BIN, job.id))
+    try:
+        node1.ask("for _ in $(seq 3000); do [ -s %s/%s.CK/.*/pages-1.img ] && break; sleep 0.01; done; "
+                  "pkill -STOP -x -P $(systemctl show -p MainPID --value pbs_mom) pbs_mom && pkill -STOP -x criu" % (STORE, job.id))
+        node1.ask(again + " && pkill -CONT -x criu" if moment == "writing" else "pkill -CONT -x criu")
+        logged(node1, job, "outcome=held")
+        if moment == "held":
+            node1.ask(again)
+        assert qsub("exit 3").wait("C")["exit_status"] == "3"  # pbs_mom has looked at its jobs meanwhile
+        assert job.facts()["job_state"] == "R"
+    finally:
+        node1.ask("pkill -CONT 'criu|pbs_mom'")
+    facts = job.wait("H")
+    assert (facts["Hold_Types"], "checkpoint_name" in facts) == ("u", True)
+    job.release("node2")
+    job.finish()
+
+
 def test_job_that_is_being_held_is_checkpointed_by_nobody_else(qsub, node1):
     """A second qhold changes nothing: without the patch one-checkpoint it released the first one's hold. Nor does qchkpt."""
     job = qsub(LARGE, "-c", "enabled")
