@@ -9,6 +9,7 @@ from jobs import BIN, Jobs
 
 pytestmark = pytest.mark.usefixtures("torque")
 MOM = "/var/spool/torque"
+DROPINS = "/etc/systemd/system/pbs_mom.service.d"
 
 
 @pytest.fixture
@@ -71,6 +72,41 @@ def test_jobs_of_a_node_that_crashes(qsub, cluster):
     job.finish()
     left = cluster.nodes["node1"].ask("ls %s/mom_priv/jobs %s/spool" % (MOM, MOM))
     assert job.id not in left and lost.id not in left
+
+
+@pytest.fixture
+def diskless(cluster):
+    """Have node1 lose its jobs' files at each start of pbs_mom, and pbs_server soon ask for jobs that are not reported to it."""
+    head, node1 = cluster.nodes["head"], cluster.nodes["node1"]
+    free(cluster)
+    rate = head.ask("%s/qmgr -c 'print server' | sed -n 's/.* job_stat_rate = //p'" % BIN)
+    head.ask("%s/qmgr -c 'set server job_stat_rate = 3'" % BIN)
+    node1.ask("mkdir -p {0}; printf '[Service]\nExecStartPre=/bin/sh -c \"rm -rf {1}/mom_priv/jobs/* {1}/spool/*\"\n' > {0}/diskless.conf; "
+              "systemctl daemon-reload".format(DROPINS, MOM))
+    yield
+    start(cluster)
+    node1.ask("rm -r %s; systemctl daemon-reload" % DROPINS)
+    head.ask("%s/qmgr -c '%s'" % (BIN, "set server job_stat_rate = " + rate if rate else "unset server job_stat_rate"))
+
+
+@pytest.mark.parametrize("rerunable", ["y", "n"])
+def test_jobs_of_a_node_without_a_disk_that_crashes(qsub, cluster, diskless, rerunable):
+    """Its pbs_mom knows none of them: one continues from its image, once; the other starts anew, or ends if it must not be rerun."""
+    job, other = qsub.counts("-r", "n"), qsub.counts("-r", rerunable)
+    name = job.checkpoint()
+    crash(cluster)
+    start(cluster)
+    for again in [job] + [other] * (rerunable == "y"):
+        facts = again.until(lambda facts: facts.get("start_count") == "2" and facts["job_state"] == "R", "was not started again")
+        assert facts["exec_host"].startswith("node1/") and "exit_status" not in facts  # no pbs_mom has reported its end
+    assert job.facts()["checkpoint_name"] == name
+    if rerunable == "y":
+        other.finish()
+    else:
+        assert other.wait("C").get("exit_status") != "0"
+    job.finish()
+    restarts = "journalctl -q -t ckpt-torque -o cat | grep -c 'hook=restart .*job=%s .*outcome=restarted' || true"
+    assert [cluster.nodes["node1"].ask(restarts % each.id) for each in (job, other)] == ["1", "0"]
 
 
 def test_jobs_of_a_node_that_crashes_run_elsewhere(qsub, cluster):
