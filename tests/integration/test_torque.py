@@ -9,7 +9,7 @@ import attackers
 import proofs
 import pytest
 import storms
-from cluster import HOOKS, STORE, TOP
+from cluster import HOOKS, STORE, TOP, configured
 from jobs import BIN, COUNTS, Jobs, quoted
 
 pytestmark = pytest.mark.usefixtures("torque")
@@ -484,6 +484,39 @@ def test_hold_that_comes_before_the_job_is_back(qsub, node2):
     job.hold()
     assert node2.run("pgrep -u alice").code == 1
     job.release("node1")
+    job.finish()
+
+
+@pytest.fixture
+def operator(cluster, node2):
+    """Make root on node2 an operator of the server, with TORQUE's commands at work there."""
+    head, trqauthd = cluster.nodes["head"], not cluster.is_older_than(4)
+    head.ask("%s/qmgr -c 'set server operators += root@node2'" % BIN)
+    node2.ask("echo head > /var/spool/torque/server_name")
+    if trqauthd:
+        node2.ask("systemd-run --collect --unit trqauthd --property Type=exec %s/../sbin/trqauthd -F" % BIN)
+    node2.ask("for _ in $(seq 100); do %s/qstat -B > /dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1" % BIN)
+    yield
+    if trqauthd:
+        node2.ask("systemctl stop trqauthd")
+    node2.ask("rm /var/spool/torque/server_name")
+    head.ask("%s/qmgr -c 'set server operators -= root@node2'" % BIN)
+
+
+def test_restart_tells_in_the_comment_of_the_running_job_what_is_not_as_it_was(qsub, node1, node2, operator):
+    """The image that the server names is gone, so it was the newest whole one; and a file is not what it was then."""
+    job = qsub("cd $PBS_O_WORKDIR; echo 1 > data; exec 3<> data; " + COUNTS, "-c", "enabled,depth=2")
+    job.reach("up")
+    name = job.checkpoint()
+    node1.ask("while [ $(date +%%s) -le %s ]; do sleep 0.1; done" % name.rpartition(".")[2])  # the second image gets another name
+    named = job.hold()["checkpoint_name"]
+    job.user("rm -r %s; echo 2 > %s/data" % (job.image(), job.work))
+    with configured(node2, changed_files="report"):
+        job.send("node2")
+        facts = job.comment("restarted from image %s of " % name)
+    assert (facts["job_state"], facts["exec_host"].split("/")[0]) == ("R", "node2")
+    told = r"restarted from image \S+ of \S+, because %s is gone; it is older: what the job did since is done again; file %s/data, which .*"
+    assert re.fullmatch(told % (re.escape(named), job.work), facts["comment"]), facts["comment"]
     job.finish()
 
 
