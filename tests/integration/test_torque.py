@@ -416,6 +416,34 @@ def test_job_that_is_being_held_is_checkpointed_by_nobody_else(qsub, node1):
     job.finish()
 
 
+def tried(node, job):
+    """How many checkpoint hooks pbs_mom has started for a job, and how many it could not start (two ints)."""
+    return [int(number) for number in node.ask(
+        "journalctl -q -u pbs_mom | grep -c 'checkpoint args: .* {0} '; "
+        "cat /var/spool/torque/mom_logs/* | grep -c ';{0};Checkpoint failed' || true"
+        .format(job.id)).split()]
+
+
+def test_periodic_image_that_is_due_during_a_hold(qsub, node1):
+    """pbs_mom does not try to make it. Without the patch one-checkpoint it started another hook."""
+    with qsub.due(node1, "qhold") as job:
+        assert tried(node1, job) == [1, 0]
+    job.wait("H")
+    assert tried(node1, job) == [1, 0]
+    job.release("node2")
+    job.finish()
+
+
+def test_periodic_image_that_is_due_during_a_checkpoint(qsub, node1):
+    """It is made afterwards."""
+    with qsub.due(node1, "qchkpt") as job:
+        assert tried(node1, job) == [1, 0]
+        node1.ask("touch /tmp/go")
+        name = job.until(lambda facts: "checkpoint_name" in facts, "got no image")["checkpoint_name"]
+        job.until(lambda facts: facts["checkpoint_name"] != name, "got no periodic image")
+    job.finish()
+
+
 # -- restarts that fail ---------------------------------------------------------
 
 def seconds(text):

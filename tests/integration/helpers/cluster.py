@@ -12,6 +12,7 @@ GROUP = os.environ.get("CKPT_TORQUE_GROUP", "integration")
 HOOKS = "/usr/lib/ckpt-torque"
 STORE = "/shared/ckpt"
 CONFIG = "/etc/ckpt-torque/hooks.json"
+MOM_CONFIG = "/var/spool/torque/mom_priv/config"
 
 
 FAULTS = {}
@@ -217,6 +218,37 @@ def configured(node, **settings):
         yield
     finally:
         node.ask("cat {0} > {1} && rm {0}".format(copy, CONFIG))
+
+
+LONG = """#!/bin/sh
+[ $1 = dump ] && mkdir /tmp/dumping 2> /dev/null && until [ -e /tmp/go ]; do sleep 0.1; done
+exec /usr/sbin/criu "$@"
+"""
+
+
+@contextlib.contextmanager
+def long_dump(node):
+    """Have the next dump on a node, but none after it, last until /tmp/go is there; /tmp/dumping says that it has begun."""
+    node.ask("cat > /tmp/long <<'X'\n%sX\nchmod 755 /tmp/long; rm -rf /tmp/dumping /tmp/go" % LONG)
+    with configured(node, engine_options={"path": "/tmp/long"}):
+        try:
+            yield
+        finally:
+            node.run("touch /tmp/go")
+
+
+@contextlib.contextmanager
+def hurried(node):
+    """Have pbs_mom of a node count ten minutes of walltime for each second; it sees what is due when what this yields has been called."""
+    reload = "systemctl kill --signal=HUP --kill-who=main pbs_mom"
+    poll = "/opt/torque/current/sbin/momctl -q check_poll_time"
+    node.ask("cp -p {0} {0}.good && printf '$wallmult 600\n$check_poll_time 600\n' >> {0} && {1} && "
+             "for _ in $(seq 100); do {2} | grep -q 600 && break; sleep 0.1; done; {2} | grep -q 600 && sleep 1"
+             .format(MOM_CONFIG, reload, poll))
+    try:
+        yield lambda: node.ask(poll + "=1")
+    finally:
+        node.ask("mv {0}.good {0} && {1}".format(MOM_CONFIG, reload))
 
 
 def begin(running, signal):

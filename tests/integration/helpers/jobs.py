@@ -1,9 +1,10 @@
 """Real jobs in a real TORQUE, submitted by alice on the head node."""
+import contextlib
 import itertools
 import re
 import time
 
-from cluster import STORE
+from cluster import STORE, hurried, long_dump
 
 BIN = "/opt/torque/current/bin"
 NUMBERS = itertools.count(1)
@@ -150,11 +151,25 @@ class Jobs:
         job.submit(script, *options, output=output)
         return job
 
-    def counts(self, *options):
+    def counts(self, *options, checkpoint="enabled"):
         """A job that COUNTS, once it does."""
-        job = self(COUNTS, "-c", "enabled", *options)
+        job = self(COUNTS, "-c", checkpoint, *options)
         job.reach("up")
         return job
+
+    @contextlib.contextmanager
+    def due(self, node, command):
+        """A job of which pbs_mom sees that a periodic image is due while the checkpoint that a command (str) began lasts.
+
+        That is until /tmp/go is there, which is made after the block at the latest. pbs_mom has come to the job when the block begins.
+        """
+        job, later = [self.counts(checkpoint="enabled,periodic,interval=1") for _number in range(2)]
+        with long_dump(node), hurried(node) as see:
+            job.user("%s/%s %s" % (BIN, command, job.id))
+            node.ask("for _ in $(seq 300); do [ -e /tmp/dumping ] && exit; sleep 0.1; done; echo no dump has begun >&2; exit 1")
+            see()
+            later.until(lambda facts: "checkpoint_name" in facts, "got no periodic image")
+            yield job
 
     def made_to_come_back(self):
         """A job that COUNTS, held on node1 and released there again."""
