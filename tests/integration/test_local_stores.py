@@ -1,6 +1,8 @@
 """Each node has a store of its own: pbs_mom copies images to the server and from there, and jobs of the layout before go on."""
+import contextlib
 import json
 import re
+import time
 
 import pytest
 from cluster import HOOKS, STORE
@@ -140,14 +142,25 @@ def test_held_job(cluster, torque, jobs, node1):
     job.finish()
 
 
-@pytest.fixture
-def slow(node2):
-    """Have pbs_mom of node2 wait with its copies until /run/go is there; /run/waits is there when it does."""
+WAITED = "for _ in $(seq 300); do [ -e /run/waits ] && exit; sleep 0.1; done; echo no copy has begun >&2; exit 1"
+
+
+@contextlib.contextmanager
+def slow_copies(node):
+    """Have pbs_mom of a node wait with its copies until /run/go is there; /run/waits is there when it does."""
     copy = HOOKS + "/copy"
     waits = "touch /run/waits\nuntil [ -e /run/go ]; do sleep 0.1; done"
-    node2.ask("mv {0} {0}.real && cat > {0} <<'X'\n#!/bin/sh\n{1}\nexec {0}.real \"$@\"\nX\nchmod 755 {0}".format(copy, waits))
-    yield
-    node2.ask("touch /run/go; mv {0}.real {0}; rm -f /run/go /run/waits".format(copy))
+    node.ask("mv {0} {0}.real && cat > {0} <<'X'\n#!/bin/sh\n{1}\nexec {0}.real \"$@\"\nX\nchmod 755 {0}".format(copy, waits))
+    try:
+        yield
+    finally:
+        node.ask("touch /run/go; mv {0}.real {0}; rm -f /run/go /run/waits".format(copy))
+
+
+@pytest.fixture
+def slow(node2):
+    with slow_copies(node2):
+        yield
 
 
 def test_job_that_is_held_while_its_image_is_fetched(cluster, torque, jobs, node2, slow):
@@ -155,7 +168,7 @@ def test_job_that_is_held_while_its_image_is_fetched(cluster, torque, jobs, node
     job = jobs.counts()
     job.hold()
     job.send("node2")
-    node2.ask("for _ in $(seq 300); do [ -e /run/waits ] && exit; sleep 0.1; done; exit 1")
+    node2.ask(WAITED)
     job.user("%s/qhold %s" % (BIN, job.id))
     assert job.facts()["job_state"] == "H"
     node2.ask("touch /run/go; for _ in $(seq 300); do pgrep -f %s/[c]opy > /dev/null || exit 0; sleep 0.1; done; exit 1" % HOOKS)
@@ -218,6 +231,41 @@ def test_hold_that_is_cut_off(cluster, torque, jobs, node1, harm):
     lines = node1.ask("for _ in $(seq 100); do journalctl -t ckpt-torque | grep -F '%s cannot be copied' && break; sleep 0.2; done" % image)
     assert LAST in lines
     node1.ask("test -f %s/manifest.json" % image)
+    job.release("node1")
+    job.finish()
+
+
+@pytest.mark.parametrize("harm", ["server's key"], indirect=True)
+def test_periodic_image_that_is_due_in_a_hold_that_is_cut_off(cluster, torque, jobs, node1, harm):
+    """The hold's image stays. Without the patch one-checkpoint another hook failed, and pbs_mom removed the images with the job."""
+    with jobs.due(node1, "qhold") as job:
+        pass
+    image = "%s/%s.CK/%s" % (OWN, job.id, job.wait("H")["checkpoint_name"])
+    node1.ask("for _ in $(seq 300); do journalctl -t ckpt-torque | grep -qF '%s cannot be copied' && break; sleep 0.1; done; "
+              "for _ in $(seq 300); do [ -e /var/spool/torque/mom_priv/jobs/%s.JB ] || break; sleep 0.1; done; test -f %s/manifest.json"
+              % (image, job.id, image))
+    job.release("node1")
+    job.finish()
+
+
+def test_pipe_that_the_owner_puts_into_an_image(cluster, torque, jobs, node1):
+    """Nobody waits for its other end: not the copy to the server, nor pbs_server. Without it the job goes on."""
+    job = jobs.counts()
+    with slow_copies(node1):
+        job.user("%s/qhold %s" % (BIN, job.id))
+        node1.ask(WAITED)
+        image = node1.ask("ls -d %s/%s.CK/ckpt.*" % (OWN, job.id))
+        node1.ask("runuser -u alice -- mkfifo %s/zz && touch /run/go" % image)
+        refused = "journalctl -t ckpt-torque | grep -F '%s cannot be copied'" % image
+        for _attempt in range(50):
+            job.head.ask("timeout 10 %s/qstat -f %s" % (BIN, job.id))
+            lines = node1.run(refused).out
+            if lines:
+                break
+            time.sleep(0.2)
+    assert "%s is not copied: it is no image, its zz is not a regular file" % image in lines
+    job.wait("H")
+    node1.ask("rm %s/zz" % image)
     job.release("node1")
     job.finish()
 
