@@ -301,6 +301,30 @@ def test_hold_that_fails_leaves_the_job_running(qsub, cluster, node1):
     job.finish()
 
 
+RED = """\
+cd $PBS_O_WORKDIR
+name=$(printf '\\033[31mred')
+ln -s /usr/local/bin/rooted "$name"
+"./$name" 600 &
+until grep -q red /proc/$!/comm; do sleep 0.1; done
+touch up
+wait
+"""
+
+
+def test_escape_sequence_in_the_name_of_a_process_is_quoted_in_the_comment(qsub, node1):
+    """root reads that in a terminal."""
+    node1.ask("install -m 4755 /bin/sleep /usr/local/bin/rooted")
+    try:
+        job = qsub(RED, "-c", "enabled")
+        job.reach("up")
+        job.user("%s/qchkpt %s" % (BIN, job.id))
+        job.comment(r"(\x1b[31mred) of job %s runs with another user's rights" % job.id)
+        assert "\x1b" not in job.head.ask("%s/qstat -f %s" % (BIN, job.id))
+    finally:
+        node1.ask("rm /usr/local/bin/rooted")
+
+
 # -- a hold while pbs_server is away, or a second one ------------------------------
 
 LARGE = """\
