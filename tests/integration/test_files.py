@@ -109,14 +109,14 @@ def test_what_is_open_is_in_the_manifest(writer, places):
     assert {entry["name"] for entry in described["carried"] if "name" in entry} < {entry["name"] for entry in described["files"]}
 
 
-def changed(running, name, node):
-    """The sentence by which a file of a job is refused that was written to since the image."""
+def changed(running, name, node, how="written to"):
+    """The sentence by which a file of a job is refused that was written to since the image, or replaced."""
     path = "%s/%s" % (running.work, name)
     entry = next(entry for entry in manifest(running)["open_files"] if entry["path"] == path)
     stamp = "%d.%09d" % divmod(entry["mtime_ns"], 10**9)
     now, then = (node.ask("TZ=UTC date -d @%s +%%Y-%%m-%%dT%%H:%%M:%%SZ" % when) for when in ("$(stat -c %%Y %s)" % path, stamp))
-    return ("file %s, which the job has open, was written to after the image was made (its time is %s, was %s); if it is as the job needs "
-            "it, give it its time back with \"touch -d @%s %s\", or restart the job from another image" % (path, now, then, stamp, path))
+    return ("file %s, which the job has open, was %s after the image was made (its time is %s, was %s); if it is as the job needs it, "
+            "give it its time back with \"touch -d @%s %s\", or restart the job from another image" % (path, how, now, then, stamp, path))
 
 
 def test_image_of_a_job_that_goes_on(writer, node1, node2):
@@ -293,6 +293,36 @@ def test_file_that_the_job_wrote_to_after_its_image(writes_in_place, node1, node
     running.progress()
     node1.ask("pkill -KILL -u alice; sleep 0.2")
     sentence = changed(running, "data", node1)
+    refused(running, node2, sentence)
+    with setting(node2, changed_files="report"):
+        running.move(node2)
+    assert sentence.partition("; if")[0] in node2.ask("journalctl -t ckpt-torque -o cat | grep 'job=%s.*outcome=restarted'" % running.id)
+    assert running.end() == 5
+
+
+REPLACE = "cd %s && printf 000000000 > new && chmod --reference=data new && chown alice:alice new && mv new data"
+"""Put another file of the same size in the place of the job's."""
+
+
+def test_file_that_was_replaced_while_the_job_was_held(writes_in_place, node1, node2):
+    """No setting lets it pass by itself; with its time back the job goes on in the file that is there now."""
+    held = writes_in_place
+    held.hold()
+    node1.ask(REPLACE % held.work)
+    for policy in ("refuse", "report"):
+        with setting(node2, changed_files=policy):
+            refused(held, node2, changed(held, "data", node1, "replaced"))
+    node1.ask("runuser -u alice -- %s" % changed(held, "data", node1, "replaced").split('"')[1])
+    held.move(node2)
+    assert held.end() == 5
+
+
+def test_file_that_was_replaced_after_a_periodic_image(writes_in_place, node1, node2):
+    """The setting decides, as of one that was written to."""
+    running = writes_in_place
+    assert running.checkpoint(0).code == 0
+    node1.ask("pkill -KILL -u alice; sleep 0.2; " + REPLACE % running.work)
+    sentence = changed(running, "data", node1, "replaced")
     refused(running, node2, sentence)
     with setting(node2, changed_files="report"):
         running.move(node2)
