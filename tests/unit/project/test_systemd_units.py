@@ -22,8 +22,9 @@ def test_environment_of_daemons_ends_its_line(daemon):
     assert [argument for _type, path, _mode, argument in paths if path == "/pbs_environment"] == [r"PATH=/bin:/usr/bin\n"]
 
 
-def test_timer_has_twice_the_memory_that_one_users_images_may_take():
-    text = (TOP / "roles/checkpoint_hooks/templates/orphans.service.j2").read_text()
+@pytest.mark.parametrize("name", ["orphans", "node-down"])
+def test_timer_has_twice_the_memory_that_one_users_images_may_take(name):
+    text = (TOP / "roles/checkpoint_hooks/templates" / (name + ".service.j2")).read_text()
     survey = (TOP / "plugins/module_utils/torque_ckpt/store/catalog.py").read_text()
     assert re.search("^MEMORY = 512 << 20$", survey, re.MULTILINE)
     assert re.search("^MemoryMax=1G$", text, re.MULTILINE) and re.search("^TimeoutStartSec=1h$", text, re.MULTILINE)
