@@ -28,3 +28,12 @@ def test_timer_has_twice_the_memory_that_one_users_images_may_take(name):
     survey = (TOP / "plugins/module_utils/torque_ckpt/store/catalog.py").read_text()
     assert re.search("^MEMORY = 512 << 20$", survey, re.MULTILINE)
     assert re.search("^MemoryMax=1G$", text, re.MULTILINE) and re.search("^TimeoutStartSec=1h$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", ["orphans", "node-down"])
+def test_timer_may_prove_to_every_pbs_server_that_root_asks(name):
+    """pbs_iff of TORQUE 2.x binds a port below 1024 if pbs_server has another name than the host."""
+    text = (TOP / "roles/checkpoint_hooks/templates" / (name + ".service.j2")).read_text()
+    rights, = re.findall("^CapabilityBoundingSet=(.*)$", text, re.MULTILINE)
+    needed = "CAP_SETUID CAP_SETGID CAP_DAC_READ_SEARCH CAP_DAC_OVERRIDE CAP_KILL CAP_NET_BIND_SERVICE"
+    assert sorted(rights.split()) == sorted(needed.split())
