@@ -184,8 +184,8 @@ FIELDS = (
     ), many=True, default=[], check=_check_carried, strict=False),
     Field("left", None, "What the job left on nodes that it has run on.", (
         Field("node", TEXT, "The node."), Field("path", TEXT, "Where it is there."),
-        Field("state", TEXT, "State of the file, by which a change is detected.")), many=True, default=[], check=_check_entries,
-          strict=False),
+        Field("state", TEXT, "State of the file, by which a change is detected."),
+    ), many=True, default=[], check=_check_entries, strict=False),
     Field("bound", FLAG, "Whether the image restarts on its own node only.", default=False, check=_check_value, strict=False),
     Field("bound_reason", TEXT, "Why, or empty.", default="", check=_check_value, strict=False),
     Field("open_files", None, "The files that the job had open and that do not travel (files/consistency.py).", (
