@@ -240,6 +240,7 @@ def long_dump(node):
 @contextlib.contextmanager
 def hurried(node):
     """Have pbs_mom of a node count ten minutes of walltime for each second; it sees what is due when what this yields has been called."""
+    # A hold stops the walltime: an image can be due during it only if pbs_mom has not looked since it became due. It counts whole seconds.
     reload = "systemctl kill --signal=HUP --kill-who=main pbs_mom"
     poll = "/opt/torque/current/sbin/momctl -q check_poll_time"
     node.ask("cp -p {0} {0}.good && printf '$wallmult 600\n$check_poll_time 600\n' >> {0} && {1} && "
