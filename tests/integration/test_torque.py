@@ -10,7 +10,7 @@ import proofs
 import pytest
 import storms
 from cluster import HOOKS, STORE, TOP, configured
-from jobs import BIN, COUNTS, Jobs, quoted
+from jobs import BIN, COUNTS, LARGE, Jobs, quoted
 
 pytestmark = pytest.mark.usefixtures("torque")
 
@@ -326,23 +326,6 @@ def test_escape_sequence_in_the_name_of_a_process_is_quoted_in_the_comment(qsub,
 
 
 # -- a hold while pbs_server is away, or a second one ------------------------------
-
-LARGE = """\
-cd $PBS_O_WORKDIR
-exec python3 -c '
-import os, sys, time
-held = os.urandom(256 << 20)
-open("up", "w").close()
-counter = 0
-while not os.path.exists("go"):
-    counter += 1
-    os.write(1, b"%d\\n" % counter)
-    time.sleep(0.1)
-sys.exit(5)
-'
-"""
-"""Counts as COUNTS does; its image takes a second or more."""
-
 
 class Away:
     """A pbs_server that is killed right after a command, and comes back at the end of the block."""

@@ -10,6 +10,21 @@ BIN = "/opt/torque/current/bin"
 NUMBERS = itertools.count(1)
 COUNTS = "cd $PBS_O_WORKDIR; touch up; n=0; while [ ! -e go ]; do n=$((n+1)); echo $n; sleep 0.1; done; exit 5"
 """Counts on stdout until it is told to end."""
+LARGE = """\
+cd $PBS_O_WORKDIR
+exec python3 -c '
+import os, sys, time
+held = os.urandom(256 << 20)
+open("up", "w").close()
+counter = 0
+while not os.path.exists("go"):
+    counter += 1
+    os.write(1, b"%d\\n" % counter)
+    time.sleep(0.1)
+sys.exit(5)
+'
+"""
+"""Counts as COUNTS does; its image takes a second or more."""
 
 
 def quoted(text):
