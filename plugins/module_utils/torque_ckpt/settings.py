@@ -6,7 +6,7 @@ import os
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any, Callable, Iterable, Iterator
+    from typing import Any, Callable, Iterable, Iterator, Optional
 
 
 class Setting:
@@ -23,7 +23,7 @@ class Setting:
 
     def __init__(self, name: str, default: "Any", help: str,  # pylint: disable=redefined-builtin
                  least: "int | None" = None, most: "int | None" = None, unit: str = "", choices: tuple = (),
-                 check: "Callable[[str, Any], str] | None" = None) -> None:
+                 check: "Optional[Callable[[str, Any], str]]" = None) -> None:
         self.name, self.default, self.help = name, default, help
         self.least, self.most, self.unit = least, most, unit
         self.choices, self.check = choices, check

@@ -2,7 +2,7 @@
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any, Callable
+    from typing import Any, Callable, Optional
 
 
 class Engine:
@@ -65,7 +65,7 @@ class Engine:
         return arguments
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
-             meanwhile: "Callable[[], None] | None" = None, memory: "str | None" = None) -> None:
+             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None) -> None:
         """Write the tree under root (pid) into directory (path).
 
         :param stop: leave the tree stopped (True) or running (False)

@@ -17,7 +17,7 @@ from .base import Engine
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any, Callable, Sequence
+    from typing import Any, Callable, Optional, Sequence
 
 CONTEXT = "context"
 """The image itself, in BLCR's own format."""
@@ -203,7 +203,7 @@ class Blcr(Engine):
                             % (os.uname().release, _CONTROL))
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
-             meanwhile: "Callable[[], None] | None" = None, memory: "str | None" = None) -> None:
+             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None) -> None:
         """See Engine. The processes are stopped in any case: with --kill or --term BLCR ends them even when it fails."""
         suspended = processes.list_stopped(root)
         try:
@@ -225,7 +225,7 @@ class Blcr(Engine):
         except OSError as error:
             raise _make_write_error(DESCRIPTION, error)
 
-    def _write_context(self, root: int, directory: str, meanwhile: "Callable[[], None] | None") -> None:
+    def _write_context(self, root: int, directory: str, meanwhile: "Optional[Callable[[], None]]") -> None:
         try:
             context = _create_file(directory, CONTEXT)
         except OSError as error:

@@ -12,7 +12,7 @@ from .base import Engine
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any, Callable, Sequence
+    from typing import Any, Callable, Optional, Sequence
 
 # --shell-job           the tree's session is the hook's, outside the image
 # --file-locks          jobs lock files; their locks are restored
@@ -151,7 +151,7 @@ class Criu(Engine):
                             "allow it: setsebool -P allow_execmem on, or where the policy has deny_execmem: setsebool -P deny_execmem off")
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
-             meanwhile: "Callable[[], None] | None" = None, memory: "str | None" = None) -> None:
+             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None) -> None:
         """See Engine. CRIU has one directory; links in it lead to the files of memory, which it opens as they are."""
         links = []
         if memory:
@@ -170,7 +170,7 @@ class Criu(Engine):
         for name in links:
             os.unlink(os.path.join(directory, name))
 
-    def _run_criu(self, arguments: "list[str]", action_script: "str | None", meanwhile: "Callable[[], None] | None",
+    def _run_criu(self, arguments: "list[str]", action_script: "str | None", meanwhile: "Optional[Callable[[], None]]",
                   consequence: str) -> "tuple[int, str]":
         """Run CRIU; return its status and output. consequence: what becomes of the job if CRIU hangs, the end of the sentence."""
         strangers: "list[int]" = []

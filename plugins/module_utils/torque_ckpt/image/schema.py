@@ -7,7 +7,7 @@ from ..system.strict_json import FLAG, NAME, SECONDS, number, text
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any, Callable, Iterable
+    from typing import Any, Callable, Iterable, Optional
 
 FILE = "manifest.json"
 FORMAT, COMPRESSED = 3, 4
@@ -50,9 +50,9 @@ class Field:
     :param strict: whether strict_json compares the kind, with its sentences; otherwise by check or, of a seal, by seal.py
     """
 
-    def __init__(self, name: str, kind: "tuple[str, Callable[[Any], bool]] | None", help: str,  # pylint: disable=redefined-builtin
+    def __init__(self, name: str, kind: "Optional[tuple[str, Callable[[Any], bool]]]", help: str,  # pylint: disable=redefined-builtin
                  fields: "tuple[Field, ...]" = (), many: bool = False, since: int = FORMAT, optional: bool = False,
-                 default: "Any" = None, only: "tuple[str, ...]" = (), check: "Callable[[Field, Any], None] | None" = None,
+                 default: "Any" = None, only: "tuple[str, ...]" = (), check: "Optional[Callable[[Field, Any], None]]" = None,
                  strict: bool = True) -> None:
         self.name, self.kind, self.help, self.fields, self.many = name, kind, help, fields, many
         self.since, self.optional, self.default, self.only = since, optional, default, only
@@ -104,7 +104,7 @@ def _check_output(_field: Field, entries: "list[dict]") -> None:
 
 def list_names(entry: dict) -> "list[tuple[str, str]]":
     """Return all names ((path, directory)) of an entry of "carried"."""
-    return [(entry["path"], entry["beneath"])] + [(path, directory) for path, directory in entry.get("links", [])]
+    return [(entry["path"], entry["beneath"])] + list(map(tuple, entry.get("links", [])))
 
 
 def _check_carried(field: Field, entries: "list[dict]") -> None:

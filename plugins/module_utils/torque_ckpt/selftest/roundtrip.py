@@ -9,7 +9,7 @@ from .workload import STATUS, Evidence
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any, Callable, Iterable, Sequence
+    from typing import Any, Callable, Iterable, Optional, Sequence
     from ..system.processes import Process
 
 
@@ -23,7 +23,7 @@ class Phases:
     done  list of {"step": str, "seconds": float, ...}
     """
 
-    def __init__(self, done: "Iterable[dict] | None" = None) -> None:
+    def __init__(self, done: "Optional[Iterable[dict]]" = None) -> None:
         self.done = list(done or [])
 
     def measure(self, step: str, work: "Callable[[], Any]", **facts: "Any") -> "Any":
@@ -102,7 +102,7 @@ def describe_processes(processes: "list[Process]") -> str:
 
 
 def start_process(program: str, arguments: "list[str]", environment: "dict[str, str]", directory: str, stdio: "Sequence[int | str]",
-                  user: "User | None" = None, umask: int = 0o022, leaked: "Sequence[int]" = ()) -> int:
+                  user: "Optional[User]" = None, umask: int = 0o022, leaked: "Sequence[int]" = ()) -> int:
     """Start a program as the leader of a new session; return its pid.
 
     :param stdio: three descriptors, or paths of files that are created as the user

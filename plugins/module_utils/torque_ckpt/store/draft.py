@@ -13,6 +13,7 @@ from .location import get_engine_path
 
 MYPY = False  # true for the type checker alone
 if MYPY:
+    from typing import Optional
     from threading import Thread
 
 _MUCH = 32 << 20
@@ -31,7 +32,7 @@ class Draft:
         self.job_directory = job_directory
         self.name = name
         self.hidden = generations.hide_name(name)
-        self._flushing: "Thread | None" = None
+        self._flushing: "Optional[Thread]" = None
         self._failure: "OSError | None" = None
         try:
             os.mkdir(self.hidden, 0o700, dir_fd=job_directory)

@@ -10,7 +10,7 @@ from .privilege import reset_signals
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Callable
+    from typing import Callable, Optional
 
 
 def _pipe() -> "tuple[int, int]":
@@ -78,9 +78,9 @@ def _close_all_but(inherited: "list[int]") -> None:
         os.set_inheritable(number, True)
 
 
-def run(arguments: "list[str]", timeout: float, meanwhile: "Callable[[], object] | None" = None, inherited: "list[int] | None" = None,
-        streams: "tuple[int, int] | None" = None, confine: "Callable[[], object] | None" = None, stall: "float | None" = None,
-        find_reason: "Callable[[], str | None] | None" = None) -> "tuple[int, str]":
+def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[], object]]" = None, inherited: "list[int] | None" = None,
+        streams: "tuple[int, int] | None" = None, confine: "Optional[Callable[[], object]]" = None, stall: "float | None" = None,
+        find_reason: "Optional[Callable[[], str | None]]" = None) -> "tuple[int, str]":
     """Run a program; return (exit status, its output, last 64 kB).
 
     subprocess is not used: importing it takes as long as the whole dump of a small job.

@@ -9,7 +9,7 @@ from . import processes
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Callable, Iterable
+    from typing import Callable, Iterable, Optional
 
 STOPPED = 30
 """How long a process may be stopped by a signal, in all (seconds)."""
@@ -43,8 +43,8 @@ class Watch:
     :param store: whether waiting for a disk or a file server counts as work
     """
 
-    def __init__(self, pid: int, patience: "float | None" = None, list_more: "Callable[[], Iterable[int]] | None" = None,
-                 find_reason: "Callable[[], str | None] | None" = None, store: bool = False) -> None:
+    def __init__(self, pid: int, patience: "float | None" = None, list_more: "Optional[Callable[[], Iterable[int]]]" = None,
+                 find_reason: "Optional[Callable[[], str | None]]" = None, store: bool = False) -> None:
         self._pid, self._patience, self._list_more, self._find_reason, self._store = pid, patience, list_more, find_reason, store
         self._checked = time.monotonic()
         self._stopped = self._idle = 0.0
