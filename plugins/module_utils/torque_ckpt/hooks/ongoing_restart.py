@@ -49,9 +49,11 @@ def wait_until_back(job: "Job") -> None:
     :raises HookError: TEMPORARY when that takes longer than the setting lock_timeout
     """
     program = os.path.join(os.path.dirname(job.hook), _PROGRAM)
-    started = time.monotonic()
+    hook, started = None, time.monotonic()
     while not _is_back(job):
-        hook, waited = find_restart_hook(program, job.call.job_id), time.monotonic() - started
+        if hook is None or not processes.is_alive(processes.get_mark(hook)):  # to look at all processes each time would cost a busy node
+            hook = find_restart_hook(program, job.call.job_id)
+        waited = time.monotonic() - started
         if hook is None and waited > PATIENCE:
             return
         if hook is not None and waited > job.settings["lock_timeout"]:

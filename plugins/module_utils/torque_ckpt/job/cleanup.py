@@ -50,16 +50,11 @@ def _end_restored_processes(uid: int, job_id: str, session: int, since: int) -> 
         time.sleep(_PAUSE)
 
 
-def _is_alive(hook: "list[int]") -> bool:
-    process = processes.find_marked(hook)
-    return process is not None and process.state not in "ZX"
-
-
 def _watch_hook(reader: int, hook: "list[int]", job_id: str, uid: int) -> None:
     """Wait for a byte from the hook; end what it restored if it ends without one."""
     _pid, since = processes.get_mark()
     while True:
-        is_alive = _is_alive(hook)
+        is_alive = processes.is_alive(hook)
         if select.select([reader], [], [], _PAUSE)[0]:
             if os.read(reader, 1):
                 return

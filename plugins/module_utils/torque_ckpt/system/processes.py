@@ -76,6 +76,12 @@ def find_marked(mark: "list[int]") -> "Process | None":
     return process if process is not None and process.start == mark[1] else None
 
 
+def is_alive(mark: "list[int]") -> bool:
+    """Whether the process that get_mark() names runs, or may run again: one that has ended and was not waited for does not."""
+    process = find_marked(mark)
+    return process is not None and process.state not in "ZX"
+
+
 def list_children(pid: int) -> "list[int]":
     """Return the pids of the children of all threads of pid."""
     children: "list[int]" = []

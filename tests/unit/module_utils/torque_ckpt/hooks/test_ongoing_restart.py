@@ -114,3 +114,13 @@ def test_restart_that_takes_too_long(job, begin):
     assert (caught.value.code, str(caught.value)) == (
         errors.TEMPORARY, "a restart (process %d) is at work on job 12.head; waited 0 seconds; try again when it has ended; nothing was "
         "done" % process.pid)
+
+
+def test_processes_are_searched_once_while_the_hook_lives(job, begin, monkeypatch):
+    begin("4711", "12.head")
+    searches, list_pids = [], processes.list_pids
+    monkeypatch.setattr(processes, "list_pids", lambda: searches.append(1) or list_pids())
+    job.settings["lock_timeout"] = 0.3
+    with pytest.raises(HookError):
+        ongoing_restart.wait_until_back(job)
+    assert len(searches) == 1

@@ -242,3 +242,15 @@ def test_this_process(monkeypatch):
         processes.get_mark()
     assert (caught.value.code, str(caught.value)) == (
         errors.SYSTEM, "this process cannot be read in /proc; mount /proc on this node and try again")
+
+
+def test_alive():
+    process = subprocess.Popen(["sleep", "60"])
+    mark = processes.get_mark(processes.read_process(process.pid))
+    assert processes.is_alive(mark)
+    assert not processes.is_alive([mark[0], mark[1] - 1])
+    process.kill()
+    assert os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not processes.is_alive(mark)  # it has ended, and nobody has waited for it
+    process.wait()
+    assert not processes.is_alive(mark)
