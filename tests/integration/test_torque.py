@@ -1,4 +1,5 @@
 """Real jobs in a real TORQUE, as users and administrators meet them. Needs TORQUE's source; says so where there is none."""
+import contextlib
 import json
 import os
 import re
@@ -522,23 +523,7 @@ def test_hold_that_comes_before_the_job_is_back(qsub, node2):
     job.finish()
 
 
-@pytest.fixture
-def operator(cluster, node2):
-    """Make root on node2 an operator of the server, with TORQUE's commands at work there."""
-    head, trqauthd = cluster.nodes["head"], not cluster.is_older_than(4)
-    head.ask("%s/qmgr -c 'set server operators += root@node2'" % BIN)
-    node2.ask("echo head > /var/spool/torque/server_name")
-    if trqauthd:
-        node2.ask("systemd-run --collect --unit trqauthd --property Type=exec %s/../sbin/trqauthd -F" % BIN)
-    node2.ask("for _ in $(seq 100); do %s/qstat -B > /dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1" % BIN)
-    yield
-    if trqauthd:
-        node2.ask("systemctl stop trqauthd")
-    node2.ask("rm /var/spool/torque/server_name")
-    head.ask("%s/qmgr -c 'set server operators -= root@node2'" % BIN)
-
-
-def test_restart_tells_in_the_comment_of_the_running_job_what_is_not_as_it_was(qsub, node1, node2, operator):
+def test_restart_tells_in_the_comment_of_the_running_job_what_is_not_as_it_was(qsub, node1, node2):
     """The image that the server names is gone, so it was the newest whole one; and a file is not what it was then."""
     job = qsub("cd $PBS_O_WORKDIR; echo 1 > data; exec 3<> data; " + COUNTS, "-c", "enabled,depth=2")
     job.reach("up")
@@ -921,6 +906,18 @@ open("A" * 255, "w").close()
 """
 
 
+@contextlib.contextmanager
+def forgotten_at_once(job):
+    """Have pbs_server forget the job as soon as it has ended, and remove its directory of images there."""
+    keep_completed = job.head.ask("%s/qmgr -c 'print server' | sed -n 's/.* keep_completed = //p'" % BIN)
+    job.root("qmgr -c 'set server keep_completed = 0'")
+    try:
+        yield
+    finally:
+        job.root("qmgr -c 'set server keep_completed = %s'" % keep_completed)
+        job.head.run("rm -rf /var/spool/torque/checkpoint/%s.CK" % job.id)
+
+
 def test_job_directory_on_the_server_is_removed_with_the_rights_of_its_owner(qsub, cluster):
     """Its user fills it as he likes: a path that is longer than paths can be, and root's own stays root's."""
     job = qsub.counts()
@@ -930,9 +927,7 @@ def test_job_directory_on_the_server_is_removed_with_the_rights_of_its_owner(qsu
     assert job.head.ask("stat -c %U " + directory) == "alice"
     job.user("python3 -c %s %s" % (quoted(DEEP), directory))
     job.head.ask("mkdir {0}/roots; touch {0}/roots/kept".format(directory))
-    keep_completed = job.head.ask("%s/qmgr -c 'print server' | sed -n 's/.* keep_completed = //p'" % BIN)
-    job.root("qmgr -c 'set server keep_completed = 0'")
-    try:
+    with forgotten_at_once(job):
         job.root("qdel " + job.id)
         for _attempt in range(100):
             left = job.head.ask("cd %s && find . | sort | cut -c1-80" % directory).split()
@@ -941,9 +936,41 @@ def test_job_directory_on_the_server_is_removed_with_the_rights_of_its_owner(qsu
             time.sleep(0.2)
         assert left == [".", "./roots", "./roots/kept"]
         assert storms.processes(cluster) == before
+
+
+EXCHANGE = """\
+import ctypes, os, sys
+directory, target = sys.argv[1:]
+os.chdir(directory)
+rename, here, exchange = ctypes.CDLL(None).renameat2, -100, 2
+pairs = []
+for number in range(100):
+    pairs.append((b"d%d" % number, b"l%d" % number))
+    os.mkdir(pairs[-1][0])
+    os.symlink(target, pairs[-1][1])
+open("ready", "w").close()
+while pairs:
+    pairs = [pair for pair in pairs if rename(here, pair[0], here, pair[1], exchange) == 0]
+"""
+"""Exchanges directories for links to another one as long as they are there."""
+
+
+def test_links_exchanged_while_the_server_removes_a_job_directory(qsub, cluster):
+    """What pbs_server removes as root, it removes where a link leads, too, if the link came after its look."""
+    job = qsub.counts()
+    job.hold()
+    head, directory, other = job.head, "/var/spool/torque/checkpoint/%s.CK" % job.id, "/srv/other"
+    head.ask("mkdir {0} && cd {0} && touch $(seq 1000)".format(other))
+    try:
+        with forgotten_at_once(job):
+            job.user("(timeout 60 python3 -c %s %s %s || true) > /dev/null 2>&1 &" % (quoted(EXCHANGE), directory, other))
+            head.ask("for _ in $(seq 100); do [ -e %s/ready ] && exit; sleep 0.1; done; exit 1" % directory)
+            job.root("qdel " + job.id)
+            head.ask("for _ in $(seq 100); do [ -e %s/ready ] || exit 0; sleep 0.1; done; exit 1" % directory)
+            head.run("for _ in $(seq 50); do pgrep -u alice python3 > /dev/null || exit 0; sleep 0.1; done; pkill -u alice python3")
+            assert head.ask("ls %s | wc -l" % other) == "1000"
     finally:
-        job.root("qmgr -c 'set server keep_completed = %s'" % keep_completed)
-        job.head.run("rm -rf " + directory)
+        head.run("pkill -u alice python3; rm -r " + other)
 
 
 def test_scheduler_makes_pbs_server_complain_of_nothing(qsub):

@@ -16,7 +16,7 @@ from ..job import cleanup, frozen, identity, lock, retries, supervisor
 from ..job.records import JOB, Records
 from ..store import choice, incarnation, location
 from ..system import environment, private_dir, privilege, processes
-from ..telemetry.report import Report, describe_image, report_restart_failure, withdraw_restart_failure
+from ..telemetry.report import Report, describe_image, report_restart_failure, report_restart_remarks, withdraw_restart_failure
 from ..torque import contract
 from . import failed_restart, preflight
 
@@ -150,6 +150,12 @@ def _restore_job(job: preflight.Job) -> "tuple[dict, processes.Process]":
     return restored, root
 
 
+def _comment_job(job_id: str, remarks: str) -> None:
+    """Put the remarks into the comment of the restarted job."""
+    if not report_restart_remarks(remarks):
+        failed_restart.comment_job(job_id, remarks)
+
+
 def _restart_job(job: preflight.Job, started: float) -> None:
     """As root: restore the job, supervise it, end as it ends. Returns only by an exception; nothing of the job is left then."""
     with contextlib.ExitStack() as undo:
@@ -161,7 +167,7 @@ def _restart_job(job: preflight.Job, started: float) -> None:
         withdraw_restart_failure()
         described, remarks = restored["manifest"], "; ".join(restored["remarks"])
         if remarks:
-            failed_restart.comment_job(job.call.job_id, remarks)
+            _comment_job(job.call.job_id, remarks)
         retries.reset_failures(job.records)
         job.report.log_success(outcome="restarted", engine=job.engine.name, origin=described["node"], image=described["name"],
                                bytes=described["bytes"], seconds=round(time.monotonic() - started, 3),
@@ -214,7 +220,7 @@ def main(argv: "list[str]", config_path: str) -> int:
         started = time.monotonic()
         report_restart_failure(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
         call = contract.parse_restart(argv[1:])
-        environment.isolate_hook(contract.STATUS)
+        environment.isolate_hook(contract.STATUS, contract.COMMENT)
         privilege.avoid_oom_kill()
         try:
             _restart_job(_prepare_job(call, config_path, argv[0], report), started)

@@ -87,7 +87,28 @@ def report_restart_failure(code: int, sentence: str) -> None:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as stream:
                 stream.write(format_verdict(code, sentence) + "\n")
         except OSError as error:
-            syslog.log_event("restart", outcome="not reported", path=path, reason=error.strerror)
+            _log_unreported(path, error)
+
+
+def report_restart_remarks(remarks: str) -> bool:
+    """Report to pbs_mom what the comment of the restarted job is to say; return whether this pbs_mom has the patch that reads it."""
+    path = os.environ.get(contract.COMMENT)
+    if not path:
+        return False
+    from ..system import rootfiles  # few restarts have remarks
+    try:
+        directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            rootfiles.replace_file(directory, os.path.basename(path), remarks + "\n", 0o600)  # pbs_mom may read it at any time
+        finally:
+            os.close(directory)
+    except OSError as error:
+        _log_unreported(path, error)
+    return True
+
+
+def _log_unreported(path: str, error: OSError) -> None:
+    syslog.log_event("restart", outcome="not reported", path=path, reason=error.strerror)
 
 
 def withdraw_restart_failure() -> None:

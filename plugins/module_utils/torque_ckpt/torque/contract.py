@@ -45,6 +45,9 @@ STATUS = "PBS_RESTART_STATUS"
 """Variable of the restart hook: the file in which a pbs_mom with the patch restart-status looks, when the hook has ended,
 for what became of the restart. "Temporary ..." queues the job again, any other line holds it; it becomes the job's comment."""
 
+COMMENT = "PBS_RESTART_COMMENT"
+"""Variable of the restart hook: the file whose line that pbs_mom sends as the comment of the restarted job."""
+
 _ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*\$?")
 _NUMBER = re.compile(r"[0-9]{1,10}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\[\]-]*")

@@ -146,8 +146,8 @@ def test_no_core_is_left(in_child, tmp_path):
 
 def test_environment_and_umask(in_child):
     def work():
-        os.environ.update({"LD_PRELOAD": "x", "PBS_SERVER": "y", contract.STATUS: "/status"})
+        os.environ.update({"LD_PRELOAD": "x", "PBS_SERVER": "y", contract.STATUS: "/status", contract.COMMENT: "/comment"})
         environment.close_descriptors = lambda: None  # the result goes through one
-        environment.isolate_hook(contract.STATUS)
+        environment.isolate_hook(contract.STATUS, contract.COMMENT)
         return dict(os.environ), os.umask(0)
-    assert in_child(work).result == [dict(environment.ENVIRONMENT, PBS_RESTART_STATUS="/status"), 0o077]
+    assert in_child(work).result == [dict(environment.ENVIRONMENT, PBS_RESTART_STATUS="/status", PBS_RESTART_COMMENT="/comment"), 0o077]

@@ -171,9 +171,25 @@ def test_told_through_no_link(monkeypatch, tmp_path, lines):
 
 def test_pbs_mom_without_the_patch(monkeypatch, lines):
     monkeypatch.delenv(contract.STATUS, raising=False)
+    monkeypatch.delenv(contract.COMMENT, raising=False)
     report.report_restart_failure(errors.SYSTEM, "why")
     report.withdraw_restart_failure()
+    assert not report.report_restart_remarks("restarted from another image")
     assert lines == []
+
+
+def test_remarks_are_one_line_that_replaces_the_former(monkeypatch, tmp_path):
+    monkeypatch.setenv(contract.COMMENT, str(tmp_path / "12.head.RC"))
+    for remarks in ("restarted from image a", "restarted from image b"):
+        assert report.report_restart_remarks(remarks)
+    assert [(path.name, path.read_text(), path.stat().st_mode) for path in tmp_path.iterdir()] == [
+        ("12.head.RC", "restarted from image b\n", 0o100600)]
+
+
+def test_remarks_that_cannot_be_written_are_logged(monkeypatch, lines):
+    monkeypatch.setenv(contract.COMMENT, "/nonexistent/12.head.RC")
+    assert report.report_restart_remarks("restarted from image a")
+    assert lines == ["hook=restart outcome=not reported path=/nonexistent/12.head.RC reason=No such file or directory"]
 
 
 # Phases and counting
