@@ -41,15 +41,22 @@ def await_nodes(head):
 class Qjob:
     """A job of alice's, once submit() has returned; its files are in a directory of its own on the shared file system."""
 
+    PATIENCE = 60
+    """How long what is awaited may take (seconds)."""
+
     def __init__(self, cluster):
         self.head, self.nodes = cluster.nodes["head"], cluster.nodes
         self.work = "%s/alice/test%d" % (STORE, next(NUMBERS))
         self.id = None
 
     def submit(self, script, *options, output=True):
-        self.head.ask("install -d -o alice %s && cat > %s/job.sh <<'X'\n%s\nX" % (self.work, self.work, script))
+        self.make_directory()
+        self.user("cat > %s/job.sh <<'X'\n%s\nX" % (self.work, script))
         where = ["-o", self.work + "/out", "-e", self.work + "/err"] if output else []
         self.id = self.user("cd %s && %s/qsub %s job.sh" % (self.work, BIN, " ".join(["-l nodes=node1"] + where + list(options))))
+
+    def make_directory(self):
+        self.head.ask("install -d -o alice " + self.work)
 
     def user(self, script):
         return self.head.ask("runuser -u alice -- sh -c %s" % quoted(script))
@@ -62,8 +69,9 @@ class Qjob:
         text = self.head.run("%s/qstat -f %s" % (BIN, self.id)).out.replace("\n\t", "")
         return dict(re.findall(r"^    (\S+) = (.*)$", text, re.MULTILINE))
 
-    def until(self, reached, what, seconds=60):
+    def until(self, reached, what, seconds=None):
         """Wait until reached(attributes) is true; return the attributes."""
+        seconds = seconds or self.PATIENCE
         deadline = time.monotonic() + seconds
         while True:
             facts = self.facts()
@@ -73,17 +81,17 @@ class Qjob:
                 self.id, what, seconds, facts.get("job_state", "unknown"), facts.get("comment", "none"))
             time.sleep(0.2)
 
-    def wait(self, states, seconds=60):
+    def wait(self, states, seconds=None):
         """Wait for one of the states; return the attributes."""
         return self.until(lambda facts: facts.get("job_state", "C") in states, "did not come to state %s" % states, seconds)
 
-    def comment(self, words, seconds=60):
+    def comment(self, words, seconds=None):
         """Wait until the job's comment has these words; return the attributes."""
         return self.until(lambda facts: words in facts.get("comment", ""), "did not get \"%s\" into its comment" % words, seconds)
 
-    def reach(self, sign, seconds=60):
+    def reach(self, sign, seconds=None):
         """Wait until the job has left this file in its directory."""
-        self.until(lambda _facts: self.head.run("test -e %s/%s" % (self.work, sign)).code == 0, "never came to " + sign, seconds)
+        self.until(lambda _facts: self.user("[ ! -e %s/%s ] || echo there" % (self.work, sign)) != "", "never came to " + sign, seconds)
 
     def sign(self, name):
         self.user("touch %s/%s" % (self.work, name))
@@ -103,7 +111,7 @@ class Qjob:
         facts = self.wait("R")
         assert facts["exec_host"].startswith(node + "/"), facts
 
-    def checkpoint(self, seconds=60):
+    def checkpoint(self, seconds=None):
         """Have an image made while the job runs on; return its name."""
         self.user("%s/qchkpt %s" % (BIN, self.id))
         return self.until(lambda facts: "checkpoint_name" in facts, "got no image", seconds)["checkpoint_name"]
@@ -126,7 +134,7 @@ class Qjob:
         return "%s/%s/%s" % (STORE, self.id + ".CK", facts["checkpoint_name"])
 
     def text(self, name):
-        return self.head.ask("cat %s/%s" % (self.work, name))
+        return self.user("cat %s/%s" % (self.work, name))
 
     def counted(self):
         """How far a job that COUNTS has come by its output, in which no number may be missing or twice."""
@@ -134,7 +142,7 @@ class Qjob:
         assert lines == [str(number) for number in range(1, len(lines) + 1)], "the output of job %s is not whole: %s" % (self.id, lines)
         return len(lines)
 
-    def finish(self, seconds=60):
+    def finish(self, seconds=None):
         """Let a job that COUNTS end, and see that nothing of it was lost."""
         self.sign("go")
         status = self.wait("C", seconds).get("exit_status")
@@ -154,14 +162,15 @@ class Jobs:
     """Submits jobs to node1: jobs(script, option ..., output=True); what they left is removed on leaving the block.
 
     :param elsewhere: where they may restart (str): a pbs_server that knows nothing of migration takes them to their node only
+    :param kind: the class of the jobs
     """
 
-    def __init__(self, cluster, elsewhere="node2"):
-        self.cluster, self.elsewhere = cluster, elsewhere
+    def __init__(self, cluster, elsewhere="node2", kind=Qjob):
+        self.cluster, self.elsewhere, self.kind = cluster, elsewhere, kind
         self.submitted = []
 
     def __call__(self, script, *options, output=True):
-        job = Qjob(self.cluster)
+        job = self.kind(self.cluster)
         self.submitted.append(job)
         job.submit(script, *options, output=output)
         return job

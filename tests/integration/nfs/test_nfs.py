@@ -5,7 +5,7 @@ import time
 
 import pytest
 from cluster import JOB, STORE, Cluster, Job
-from jobs import quoted
+from jobs import Jobs, Qjob, quoted
 from trips import Trip, answer
 
 GROUP = "store_nfs"
@@ -203,6 +203,44 @@ def test_no_image_goes_over_the_head(cluster, job):
     finally:
         head.run("/opt/torque/current/bin/qdel -p %s" % job_id)
         node1.run(as_alice("rm -rf %s/counted %s/%s.CK" % (OWN, OWN, job_id)))
+
+
+class SquashedQjob(Qjob):
+    """A job of alice's in TORQUE, whose files lie where root may do nothing."""
+
+    PATIENCE = 240  # emulated
+
+    def make_directory(self):
+        self.user("mkdir " + self.work)
+
+    def clean(self):
+        super().clean()
+        self.user("rm -rf %s %s/%s.CK" % (self.work, OWN, self.id))
+
+
+@pytest.fixture
+def qsub(cluster):
+    if not cluster.torque:
+        pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
+    with Jobs(cluster, kind=SquashedQjob) as jobs:
+        yield jobs
+
+
+def test_held_job_whose_directory_is_closed_to_all_but_its_owner(cluster, qsub):
+    """Also to him at first: the job is held then, with the reason. pbs_mom, which may not look, ends no restart for that."""
+    job = qsub.counts()
+    job.hold()
+    directory = "%s/%s.CK" % (OWN, job.id)
+    job.user("chmod 0 " + directory)
+    job.send("node2")
+    facts = job.comment("failure of the restart: ")
+    assert "Permission denied" in facts["comment"], facts["comment"]
+    assert job.wait("H")["job_state"] == "H"
+    job.user("chmod 700 " + directory)
+    job.release("node2")
+    lines = job.counted()
+    job.until(lambda _facts: job.counted() > lines, "did not count on")
+    job.finish()
 
 
 def test_server_that_is_stopped_in_the_midst_of_a_checkpoint(cluster, server, job):
