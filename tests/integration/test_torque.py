@@ -939,38 +939,45 @@ def test_job_directory_on_the_server_is_removed_with_the_rights_of_its_owner(qsu
 
 
 EXCHANGE = """\
-import ctypes, os, sys
-directory, target = sys.argv[1:]
-os.chdir(directory)
-rename, here, exchange = ctypes.CDLL(None).renameat2, -100, 2
-pairs = []
-for number in range(100):
-    pairs.append((b"d%d" % number, b"l%d" % number))
-    os.mkdir(pairs[-1][0])
-    os.symlink(target, pairs[-1][1])
-open("ready", "w").close()
-while pairs:
-    pairs = [pair for pair in pairs if rename(here, pair[0], here, pair[1], exchange) == 0]
+cd $1
+for number in $(seq 20); do mkdir d$number; ln -s $2 l$number; done
+touch ready
+while [ -e ready ]; do
+  for number in $(seq 20); do mv --exchange -T d$number l$number; done
+  sleep 0.05
+done
 """
-"""Exchanges directories for links to another one as long as they are there."""
+"""Exchanges directories for links to another one as long as it is let."""
 
 
-def test_links_exchanged_while_the_server_removes_a_job_directory(qsub, cluster):
-    """What pbs_server removes as root, it removes where a link leads, too, if the link came after its look."""
+@pytest.fixture
+def slow_to_open(cluster):
+    """Have pbs_server, and what it starts, wait a tenth of a second before each file or directory that it opens."""
+    head = cluster.nodes["head"]
+    head.ask("apt-get -qq install -y strace > /dev/null 2>&1")
+    head.ask("systemd-run --quiet --collect --unit slow strace -f -q -o /dev/null -e trace=openat -e inject=openat:delay_enter=100000 "
+             "-p $(pgrep -o -x pbs_server) && for _ in $(seq 50); do grep -q 'TracerPid:.*[1-9]' /proc/$(pgrep -o -x pbs_server)/status "
+             "&& exit; sleep 0.1; done; exit 1")
+    yield
+    head.ask("systemctl stop slow")
+
+
+def test_links_exchanged_while_the_server_removes_a_job_directory(qsub, cluster, slow_to_open):
+    """A directory may have become a link between pbs_server's look and its next step: as root it removed what was behind that."""
     job = qsub.counts()
     job.hold()
     head, directory, other = job.head, "/var/spool/torque/checkpoint/%s.CK" % job.id, "/srv/other"
     head.ask("mkdir {0} && cd {0} && touch $(seq 1000)".format(other))
     try:
         with forgotten_at_once(job):
-            job.user("(timeout 60 python3 -c %s %s %s || true) > /dev/null 2>&1 &" % (quoted(EXCHANGE), directory, other))
+            job.user("(timeout 60 sh -c %s - %s %s || true) > /dev/null 2>&1 &" % (quoted(EXCHANGE), directory, other))
             head.ask("for _ in $(seq 100); do [ -e %s/ready ] && exit; sleep 0.1; done; exit 1" % directory)
             job.root("qdel " + job.id)
-            head.ask("for _ in $(seq 100); do [ -e %s/ready ] || exit 0; sleep 0.1; done; exit 1" % directory)
-            head.run("for _ in $(seq 50); do pgrep -u alice python3 > /dev/null || exit 0; sleep 0.1; done; pkill -u alice python3")
+            head.ask("for _ in $(seq 300); do [ -e %s/ready ] || exit 0; sleep 0.1; done; exit 1" % directory)
+            head.run("sleep 5; pkill -u alice timeout")
             assert head.ask("ls %s | wc -l" % other) == "1000"
     finally:
-        head.run("pkill -u alice python3; rm -r " + other)
+        head.run("pkill -u alice timeout; rm -r " + other)
 
 
 def test_scheduler_makes_pbs_server_complain_of_nothing(qsub):
