@@ -91,9 +91,9 @@ bench: tools testing collection ## what the hooks cost beside the bare engine, a
 	@cat report/bench.txt
 
 docs: testing ## write the roles' README.md from their argument_specs, and what tells of torque-ckpt from its command line
+	@$(VENV)/bin/python tools/reference_docs.py --write
 	@$(VENV)/bin/python tools/role_docs.py --write
 	@$(VENV)/bin/python tools/command_docs.py --write
-	@$(VENV)/bin/python tools/reference_docs.py --write
 
 collection: $(COLLECTIONS)/.installed $(COLLECTIONS)/ansible_collections/ansible/posix
 $(COLLECTIONS)/.installed: $(SOURCES) | runtime

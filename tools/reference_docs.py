@@ -1,12 +1,14 @@
-"""The reference pages of the hooks' formats, out of the tables that the hooks check them by.
+"""The reference pages of the hooks' formats, out of the tables that the hooks check them by, and what a role takes of the engines.
 
-  reference_docs.py --write   write docs/reference/{hooks-json,manifest,node-records}.md
+  reference_docs.py --write   write docs/reference/{hooks-json,manifest,node-records}.md and a part of the role checkpoint_hooks
   reference_docs.py --check   fail when one is stale
 """
 import argparse
 import json
 import pathlib
+import re
 import sys
+import textwrap
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 PAGES = TOP / "docs/reference"
@@ -121,7 +123,57 @@ def node_records():
     return "\n".join(lines + table(("field", "type", "present", "meaning"), field_rows(compatibility.RECORD)))
 
 
-WANTED = {PAGES / "hooks-json.md": hooks_json, PAGES / "manifest.md": manifest, PAGES / "node-records.md": node_records}
+# -- the role's options ----------------------------------------------------------------------------------------------
+
+SPECS = TOP / "roles/checkpoint_hooks/meta/argument_specs.yml"
+BEGIN, END = "      # engines: begin, written by `make docs`\n", "      # engines: end\n"
+ENGINE = """\
+      checkpoint_hooks_engine:
+        description: >-
+          The engine that the hooks use. The default is the one that engine_info has chosen (O(checkpoint_hooks_engine_info)); on hosts that
+          are not nodes it is the first of the choices.
+        type: str
+        choices: [%s]
+        default: "%s"
+      checkpoint_hooks_engine_options:
+        description: >-
+          What the hooks' engine is to do otherwise than by default, a dictionary for each engine, so that a group may have nodes of
+          several.
+          The paths have their defaults from the engines' roles.
+        type: dict
+        default: {}
+        options:
+"""
+CHOSEN = "{{ checkpoint_hooks_engine_info.engine | default(lookup('ckpt.torque.engine_options') | first) }}"
+TYPES = {settings.check_texts: "list", settings.check_path: "path"}
+
+
+def spec_lines(entry):
+    """Yield the lines of an engine's part of the argument specs. Defaults are the hooks' to know, so that none stands in two places."""
+    yield "          %s:" % entry.name
+    yield "            description: Options of %s." % entry.title
+    yield "            type: dict"
+    yield "            options:"
+    for row in entry.options:
+        yield "              %s:" % row.name
+        yield "                description: >-"
+        limits = " In %s, %d to %d." % (row.unit, row.least, row.most) if row.most is not None else ""
+        text = re.sub("`([^`]*)`", r"C(\1)", row.help + limits)
+        yield from textwrap.wrap(text, 150, initial_indent=" " * 18, subsequent_indent=" " * 18, break_on_hyphens=False)
+        yield "                type: %s" % TYPES.get(row.check, row.type)
+        if row.check is settings.check_texts:
+            yield "                elements: str"
+
+
+def argument_specs():
+    text = SPECS.read_text()
+    lines = [line + "\n" for entry in registry.ENGINES for line in spec_lines(entry)]
+    before, after = text[:text.index("      # engines: begin")], text[text.index(END):]
+    return before + BEGIN + ENGINE % (", ".join(registry.list_names()), CHOSEN) + "".join(lines) + after
+
+
+WANTED = {SPECS: argument_specs,
+          PAGES / "hooks-json.md": hooks_json, PAGES / "manifest.md": manifest, PAGES / "node-records.md": node_records}
 
 
 def main():
@@ -135,7 +187,7 @@ def main():
             path.write_text(make())
         elif not path.exists() or path.read_text() != make():
             stale.append("%s is stale; run make docs" % path.relative_to(TOP))
-    print("\n".join(stale) or "docs/reference: the pages of the formats agree with their tables")
+    print("\n".join(stale) or "docs/reference, argument_specs: what is generated agrees with its tables")
     return 1 if stale else 0
 
 

@@ -59,10 +59,9 @@ class ActionModule(ActionBase):
         """Unpack the artifact on the host; return the module's answer."""
         if not answer["available"]:
             raise AnsibleActionFail(
-                "there is no %s %s for %s with these patches and options (%s); %s; nothing was changed"
-                % (arguments.get("name", "torque").upper(), arguments["version"], answer["platform"], answer["path"],
-                   "run site.yml with the node that builds it" if arguments.get("name") == "blcr" else
-                   "put a host with that system into the group torque_builder and run site.yml without --limit"))
+                "there is no %s %s for %s with these patches and options (%s); run site.yml without --limit, and for TORQUE with a host of "
+                "that system in the group torque_builder; nothing was changed"
+                % (arguments.get("name", "torque").upper(), arguments["version"], answer["platform"], answer["path"]))
         archive = self._connection._shell.join_path(self._connection._shell.tmpdir or self._make_tmp_path(), "artifact.tar.gz")
         self._transfer_file(answer["path"], archive)
         return self._execute_module(module_args=dict(arguments, archive=archive), task_vars=task_vars)

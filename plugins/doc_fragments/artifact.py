@@ -7,9 +7,8 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   name:
-    description: The product.
+    description: The product, V(torque) or an engine that is built, by the name of its role.
     type: str
-    choices: [torque, blcr]
     default: torque
   version:
     description: Its version.

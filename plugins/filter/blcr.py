@@ -1,7 +1,26 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""What keeps an image of BLCR on some of the nodes."""
+"""What BLCR lacks on a node, and what keeps an image of it on some of the nodes."""
 from __future__ import annotations
+
+from ansible.module_utils.compat.version import LooseVersion
+
+
+def blcr_plan(node: dict) -> dict[str, list[str]]:
+    """Return what plan.yml reports of BLCR on a node: faults and warnings, as sentences.
+
+    :param node: what blcr_info reports of it
+    """
+    faults = []
+    if node["cannot_load"]:
+        faults = [node["cannot_load"]]
+    elif not node["findable"]:
+        faults = ["kernel %s has no modules of BLCR" % node["kernel"]]
+    elif node["outdated"]:
+        faults = ["the loaded modules of BLCR differ from the installed ones"]
+    newer = [kernel for kernel in node["kernels_without"] if LooseVersion(kernel) > LooseVersion(node["kernel"])]
+    later = "cannot after the next boot with kernel %s, which has no modules of BLCR" % " or ".join(newer)
+    return {"faults": faults, "warnings": [later] if newer else []}
 
 
 def blcr_differences(node: dict, peers: dict[str, dict], undo_prelink: bool, name: str) -> list[str]:
@@ -29,4 +48,4 @@ def blcr_differences(node: dict, peers: dict[str, dict], undo_prelink: bool, nam
 class FilterModule:
 
     def filters(self) -> dict:
-        return {"blcr_differences": blcr_differences}
+        return {"blcr_plan": blcr_plan, "blcr_differences": blcr_differences}

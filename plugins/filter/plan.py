@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 import re
 
-from ansible.module_utils.compat.version import LooseVersion
-
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Callable, Mapping
@@ -15,17 +13,16 @@ if MYPY:
 WHO = "^(Task failed|[^ :]+): "
 """What stands before the sentence in the error of a module or role."""
 
-LOST = {"reached": False, "why": ["it was not checked; see the output of ansible-playbook"], "restarts": False, "kernels_without": []}
+LOST = {"reached": False, "why": ["it was not checked; see the output of ansible-playbook"], "restarts": False, "warnings": []}
 
 
 def plan_node(engine: dict, health: "dict | None" = None, hooks: "dict | None" = None, torque: "dict | None" = None,
-              mom: "dict | None" = None, config: "dict | None" = None, daemon: "dict | None" = None, blcr: "dict | None" = None,
+              mom: "dict | None" = None, config: "dict | None" = None, daemon: "dict | None" = None, engine_plan: "dict | None" = None,
               fault: "str | None" = None) -> dict:
     """Return what a node needs before it can checkpoint and restart.
 
-    reached (bool); why (list of str), empty when the node is ready; restarts (bool), whether site.yml restarts pbs_mom; kernels_without
-    (list of str), newer kernels of the node that have no modules of BLCR. The parameters are registered results, of check mode where the
-    task would change something; what was not run is empty.
+    reached (bool); why (list of str), empty when the node is ready; restarts (bool), whether site.yml restarts pbs_mom; warnings (list of
+    str). The parameters are registered results, of check mode where the task would change something; what was not run is empty.
 
     :param engine: of engine_info
     :param health: of the hooks' program health
@@ -34,30 +31,21 @@ def plan_node(engine: dict, health: "dict | None" = None, hooks: "dict | None" =
     :param mom: of the role torque_mom, torque_mom_written
     :param config: of the role torque_mom, torque_mom_config
     :param daemon: of the role torque_mom, torque_mom_daemon
-    :param blcr: of blcr_info
+    :param engine_plan: what the engine's role reports in ENGINE_plan: faults, sentences on what the engine lacks, and warnings
     :param fault: the error with which the roles ended; None when they did not fail
     """
     health, hooks, torque, mom = health or {}, hooks or {}, torque or {}, mom or {}
-    config, daemon, blcr = config or {}, daemon or {}, blcr or {}
+    config, daemon, engine_plan = config or {}, daemon or {}, engine_plan or {}
     if "engine" not in engine:
         why = [re.sub(WHO, "", engine["msg"])]
     else:
         why = [] if fault is None else [re.sub(WHO, "", fault)]
-        why += _blcr_faults(blcr) + _hooks_faults(hooks, health) + _torque_faults(torque) + _mom_faults(mom, config, daemon)
-        why += _health_faults(health, engine)
+        why += engine_plan.get("faults", []) + _hooks_faults(hooks, health) + _torque_faults(torque) + _mom_faults(mom, config, daemon)
+        why += [fault for fault in _health_faults(health) if fault not in why]
     action = daemon.get("action", "")
     restarts = bool(torque.get("current")) and action != "start" and (
         _is_replaced(torque) or bool(mom.get("changed")) or bool(config.get("restart_required")) or action == "restart")
-    newer = [kernel for kernel in blcr.get("kernels_without", []) if LooseVersion(kernel) > LooseVersion(blcr["kernel"])]
-    return {"reached": not engine.get("unreachable", False), "why": why, "restarts": restarts, "kernels_without": newer}
-
-
-def _blcr_faults(blcr: dict) -> "list[str]":
-    if blcr.get("cannot_load"):
-        return [blcr["cannot_load"]]
-    if not blcr.get("findable", True):
-        return ["kernel %s has no modules of BLCR" % blcr["kernel"]]
-    return ["the loaded modules of BLCR differ from the installed ones"] if blcr.get("outdated") else []
+    return {"reached": not engine.get("unreachable", False), "why": why, "restarts": restarts, "warnings": engine_plan.get("warnings", [])}
 
 
 def _hooks_faults(hooks: dict, health: dict) -> "list[str]":
@@ -89,13 +77,9 @@ def _mom_faults(mom: dict, config: dict, daemon: dict) -> "list[str]":
     return faults
 
 
-def _health_faults(health: dict, engine: dict) -> "list[str]":
+def _health_faults(health: dict) -> "list[str]":
     error = re.sub("^ERROR ckpt.torque: ", "", health.get("stdout", ""))
-    if error:
-        return [error]
-    if engine["engine"] == "criu" and not engine["engines"]["criu"]["version"]:
-        return ["criu is not at %s on this node; run the role criu" % engine["engines"]["criu"]["path"]]
-    return []
+    return [error] if error else []
 
 
 def plan_nodes(hostvars: "Mapping[str, Mapping]", hosts: "list[str]") -> "dict[str, dict]":
@@ -125,9 +109,8 @@ def plan_lines(nodes: "dict[str, dict]", serial: "str | int") -> "list[str]":
     """
     lines, summary = [], plan_summary(nodes)
     for name, node in nodes.items():
-        later = ("; cannot after the next boot with kernel %s, which has no modules of BLCR" % " or ".join(node["kernels_without"])
-                 if node["kernels_without"] else "")
-        lines.append("%s: %s%s%s" % (name, "" if node["reached"] else "not reached: ", "; ".join(node["why"]) or "ready", later))
+        sentences = (node["why"] or ["ready"]) + node["warnings"]
+        lines.append("%s: %s%s" % (name, "" if node["reached"] else "not reached: ", "; ".join(sentences)))
     lines.append("needed: %s" % (",".join(summary["needed"]) or "nothing"))
     if summary["restarts"]:
         lines.append("pbs_mom is restarted on %s, %s of them at a time; jobs keep running, and TORQUE reports exit status 0 for those that "

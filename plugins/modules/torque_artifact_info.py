@@ -76,7 +76,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.build import artifact
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "name": {"type": "str", "choices": ["torque", "blcr"], "default": "torque"},
+            "name": {"type": "str", "default": "torque"},
             "version": {"type": "str", "required": True},
             "digest": {"type": "str", "required": True},
             "prefix": {"type": "path", "default": "/opt/torque"},

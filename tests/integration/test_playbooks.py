@@ -188,7 +188,7 @@ def plan(cluster, tmp_path, *arguments, **variables):
 def test_plan_of_nodes_that_are_ready(cluster, tmp_path):
     lines, written, done = plan(cluster, tmp_path)
     assert lines == ["node1: ready", "node2: ready", "needed: nothing"]
-    ready = {"reached": True, "why": [], "restarts": False, "kernels_without": []}
+    ready = {"reached": True, "why": [], "restarts": False, "warnings": []}
     assert written == {"nodes": {"node1": ready, "node2": ready}, "needed": [], "restarts": [], "not_reached": []}
     assert [done.changed(name) for name in NODES] == [0, 0]
 
@@ -203,9 +203,9 @@ def test_plan_names_what_is_missing_and_changes_nothing(cluster, node1, node2, t
     try:
         lines, written, _done = plan(cluster, tmp_path)
         assert lines == ["node1: the hooks are not installed",
-                         "node2: the hooks differ from the collection's (extra.py); " + criu, "needed: node1,node2"]
+                         "node2: " + criu + "; the hooks differ from the collection's (extra.py)", "needed: node1,node2"]
         assert written["needed"] == ["node1", "node2"]
-        assert written["nodes"]["node2"]["why"] == ["the hooks differ from the collection's (extra.py)", criu]
+        assert written["nodes"]["node2"]["why"] == [criu, "the hooks differ from the collection's (extra.py)"]
         assert [node.ask(command) for node in (node1, node2)] == before
     finally:
         node1.ask("mv %s.away %s" % (HOOKS, HOOKS))
@@ -245,18 +245,14 @@ def test_plan_for_a_kernel_that_no_engine_can_run_on(cluster, node1, tmp_path):
         % node1.ask("uname -r"), "needed: node1"]
 
 
-def test_plan_sees_the_next_boot(cluster, tmp_path):
-    """As blcr_info would tell it."""
-    facts = {"kernel": "3.10.0-514", "findable": True, "outdated": False, "kernels_without": ["3.10.0-957", "3.10.0-123"],
-             "cannot_load": ""}
-    lines, written, _done = plan(cluster, tmp_path, "--limit", "node1", __plan_blcr=facts)
-    assert lines == ["node1: ready; cannot after the next boot with kernel 3.10.0-957, which has no modules of BLCR", "needed: nothing"]
-    assert written["nodes"]["node1"] == {"reached": True, "why": [], "restarts": False, "kernels_without": ["3.10.0-957"]}
-    for changed, why in (({"findable": False}, "kernel 3.10.0-514 has no modules of BLCR"),
-                         ({"outdated": True}, "the loaded modules of BLCR differ from the installed ones"),
-                         ({"cannot_load": "it takes signed modules only"}, "it takes signed modules only")):
-        lines = plan(cluster, tmp_path, "--limit", "node1", __plan_blcr=dict(facts, kernels_without=[], **changed))[0]
-        assert lines == ["node1: " + why, "needed: node1"]
+def test_plan_reports_what_the_role_of_the_engine_reports(cluster, tmp_path):
+    later = "cannot after the next boot with kernel 3.10.0-957, which has no modules of BLCR"
+    lines, written, _done = plan(cluster, tmp_path, "--limit", "node1", criu_plan={"faults": [], "warnings": [later]})
+    assert lines == ["node1: ready; " + later, "needed: nothing"]
+    assert written["nodes"]["node1"] == {"reached": True, "why": [], "restarts": False, "warnings": [later]}
+    lacking = "kernel 3.10.0-514 has no modules of BLCR"
+    lines = plan(cluster, tmp_path, "--limit", "node1", criu_plan={"faults": [lacking], "warnings": []})[0]
+    assert lines == ["node1: " + lacking, "needed: node1"]
 
 
 def test_plan_names_nodes_that_are_not_reached(cluster, tmp_path):

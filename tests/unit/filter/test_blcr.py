@@ -1,4 +1,4 @@
-"""In what nodes with the same kernel differ for BLCR."""
+"""What BLCR lacks on a node, and in what nodes with the same kernel differ for it."""
 import pytest
 from ansible_collections.ckpt.torque.plugins.filter import blcr
 
@@ -20,3 +20,19 @@ def report(libc, locale, prelinks=False):
 def test_differences(libc, locale, prelinks, undo_prelink, sentences):
     peers = {"node%d" % number: report(*values) for number, values in enumerate(zip(libc, locale), 1)}
     assert blcr.blcr_differences(dict(peers["node1"], prelinks=prelinks), peers, undo_prelink, "node1") == sentences
+
+
+MODULES = {"kernel": "3.10.0-957", "findable": True, "outdated": False, "kernels_without": [], "cannot_load": ""}
+
+
+@pytest.mark.parametrize("changed, faults, warnings", [
+    ({}, [], []),
+    ({"findable": False}, ["kernel 3.10.0-957 has no modules of BLCR"], []),
+    ({"outdated": True}, ["the loaded modules of BLCR differ from the installed ones"], []),
+    ({"outdated": True, "findable": False, "cannot_load": "signed modules only"}, ["signed modules only"], []),
+    # Compared as versions are: 3.10.0-1160 is newer than 3.10.0-957.
+    ({"kernels_without": ["3.10.0-1160", "3.10.0-123", "3.10.0-957", "3.16"]}, [],
+     ["cannot after the next boot with kernel 3.10.0-1160 or 3.16, which has no modules of BLCR"]),
+])
+def test_plan(changed, faults, warnings):
+    assert blcr.blcr_plan(dict(MODULES, **changed)) == {"faults": faults, "warnings": warnings}

@@ -2,12 +2,11 @@
 import pytest
 from ansible_collections.ckpt.torque.plugins.filter import plan
 
-CRIU = {"engine": "criu", "engines": {"criu": {"path": "/usr/sbin/criu", "version": "4.2"}}}
-BLCR = {"engine": "blcr", "engines": {"criu": {"path": "/usr/sbin/criu", "version": ""}}}
+CHOSEN = {"engine": "criu"}
 IN_USE = {"installed": True, "key": "6.1.3-x", "current": "6.1.3-x"}
 READY = {"health": {"rc": 0, "stdout": ""}, "hooks": {"changed": False, "written": [], "removed": []}, "torque": IN_USE,
          "mom": {"changed": False}, "config": {"changed_directives": [], "restart_required": False}, "daemon": {"action": "", "newer": []}}
-MODULES = {"kernel": "3.10.0-514", "findable": True, "outdated": False, "kernels_without": [], "cannot_load": ""}
+LACKING = {"faults": ["kernel 3.10.0-514 has no modules of BLCR"], "warnings": []}
 
 
 @pytest.mark.parametrize("results, why", [
@@ -27,23 +26,13 @@ MODULES = {"kernel": "3.10.0-514", "findable": True, "outdated": False, "kernels
     ({"daemon": {"action": "start", "newer": ["/a"]}}, ["pbs_mom does not run"]),
     ({"daemon": {"action": "restart", "newer": ["/opt/torque/current", "/x/config"]}}, ["pbs_mom runs with an older current, config"]),
     ({"health": {"rc": 1, "stdout": "ERROR ckpt.torque: the store is not mounted"}}, ["the store is not mounted"]),
-    ({"blcr": dict(MODULES, findable=False)}, ["kernel 3.10.0-514 has no modules of BLCR"]),
-    ({"blcr": dict(MODULES, outdated=True)}, ["the loaded modules of BLCR differ from the installed ones"]),
-    ({"blcr": dict(MODULES, outdated=True, findable=False, cannot_load="signed modules only")}, ["signed modules only"]),
-    ({"mom": {"changed": True}, "daemon": {"action": "start"}, "fault": "x", "blcr": dict(MODULES, outdated=True)},
-     ["x", "the loaded modules of BLCR differ from the installed ones", "the unit of pbs_mom differs", "pbs_mom does not run"]),
+    ({"engine_plan": LACKING}, LACKING["faults"]),
+    ({"engine_plan": LACKING, "health": {"stdout": "ERROR ckpt.torque: " + LACKING["faults"][0]}}, LACKING["faults"]),
+    ({"mom": {"changed": True}, "daemon": {"action": "start"}, "fault": "x", "engine_plan": LACKING},
+     ["x"] + LACKING["faults"] + ["the unit of pbs_mom differs", "pbs_mom does not run"]),
 ])
 def test_why(results, why):
-    assert plan.plan_node(CRIU, **dict(READY, **results))["why"] == why
-
-
-def test_node_without_criu():
-    absent = dict(CRIU, engines={"criu": {"path": "/opt/criu", "version": ""}})
-    assert plan.plan_node(absent, **READY)["why"] == ["criu is not at /opt/criu on this node; run the role criu"]
-    results = dict(READY)
-    results["health"] = {"stdout": "ERROR ckpt.torque: no CRIU"}
-    assert plan.plan_node(absent, **results)["why"] == ["no CRIU"]
-    assert plan.plan_node(BLCR, **READY)["why"] == []
+    assert plan.plan_node(CHOSEN, **dict(READY, **results))["why"] == why
 
 
 @pytest.mark.parametrize("engine, node", [
@@ -51,7 +40,7 @@ def test_node_without_criu():
     ({"msg": "node1: no engine for this kernel", "failed": True}, {"reached": True, "why": ["no engine for this kernel"]}),
 ])
 def test_node_without_an_engine(engine, node):
-    assert plan.plan_node(engine) == dict(node, restarts=False, kernels_without=[])
+    assert plan.plan_node(engine) == dict(node, restarts=False, warnings=[])
 
 
 @pytest.mark.parametrize("results, restarts", [
@@ -65,18 +54,17 @@ def test_node_without_an_engine(engine, node):
     ({"torque": {"installed": False, "key": "6.1.3-z", "current": ""}, "mom": {"changed": True}}, False),
 ])
 def test_restarts(results, restarts):
-    assert plan.plan_node(CRIU, **dict(READY, **results))["restarts"] is restarts
+    assert plan.plan_node(CHOSEN, **dict(READY, **results))["restarts"] is restarts
 
 
-def test_newer_kernels():
-    """Compared as versions are: 3.10.0-1160 is newer than 3.10.0-957."""
-    blcr = dict(MODULES, kernel="3.10.0-957", kernels_without=["3.10.0-1160", "3.10.0-123", "3.10.0-957"])
-    assert plan.plan_node(BLCR, **dict(READY, blcr=blcr))["kernels_without"] == ["3.10.0-1160"]
+def test_warnings_are_no_need():
+    node = plan.plan_node(CHOSEN, **dict(READY, engine_plan={"faults": [], "warnings": ["cannot after the next boot"]}))
+    assert (node["why"], node["warnings"]) == ([], ["cannot after the next boot"])
 
 
-NODES = {"a": {"reached": True, "why": [], "restarts": False, "kernels_without": []},
-         "b": {"reached": True, "why": ["x", "y"], "restarts": True, "kernels_without": ["3.10.0-957", "3.16"]},
-         "c": {"reached": False, "why": ["no route"], "restarts": False, "kernels_without": []}}
+NODES = {"a": {"reached": True, "why": [], "restarts": False, "warnings": []},
+         "b": {"reached": True, "why": ["x", "y"], "restarts": True, "warnings": ["cannot after the next boot"]},
+         "c": {"reached": False, "why": ["no route"], "restarts": False, "warnings": []}}
 
 
 def test_nodes_that_were_not_looked_at():
@@ -90,9 +78,9 @@ def test_summary():
 def test_lines():
     assert plan.plan_lines(NODES, "10%") == [
         "a: ready",
-        "b: x; y; cannot after the next boot with kernel 3.10.0-957 or 3.16, which has no modules of BLCR",
+        "b: x; y; cannot after the next boot",
         "c: not reached: no route",
         "needed: b",
         "pbs_mom is restarted on b, 10% of them at a time; jobs keep running, and TORQUE reports exit status 0 for those that run now",
         "not reached: c"]
-    assert plan.plan_lines({"a": NODES["a"]}, 1) == ["a: ready", "needed: nothing"]
+    assert plan.plan_lines({"a": dict(NODES["a"], warnings=["w"])}, 1) == ["a: ready; w", "needed: nothing"]

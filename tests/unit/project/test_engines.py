@@ -1,8 +1,9 @@
-"""A further engine is a file, an entry in the registry and a role: nothing else in plugins/ names an engine."""
+"""A further engine is a file, an entry in the registry and a role: nothing else in plugins/, playbooks/ and the other roles names one."""
 import ast
 import re
 
 import pytest
+import yaml
 
 from paths import TOP
 from torque_ckpt.engines import registry
@@ -11,11 +12,7 @@ NAMES = re.compile("|".join(registry.list_names()), re.IGNORECASE)
 OWN = {
     "module_utils/engine/blcr_kernel.py": "what BLCR's modules ask of a kernel, for its role",
     "modules/blcr_info.py": "the same",
-    "modules/torque_artifact.py": "BLCR is one of the two products that are built once",
-    "modules/torque_artifact_info.py": "the same",
-    "action/torque_artifact.py": "the same",
     "filter/blcr.py": "sentences of its role",
-    "filter/plan.py": "what blcr_info reports, and the sentence on a node without CRIU",
 }
 """Files beside the room engines that name one, and why."""
 PROSE = {"DOCUMENTATION", "EXAMPLES", "RETURN"}
@@ -49,3 +46,35 @@ def test_file_names_no_engine(name):
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_file_of_the_list_does_name_one(name):
     assert find_engines(name)
+
+
+GENERATED = re.compile("# engines: begin.*# engines: end", re.DOTALL)
+OPTION = "enable-blcr"
+"""TORQUE's own option of that name, which is refused."""
+
+
+def list_files():
+    """Return the files of playbooks and of the roles that are no engine's."""
+    roles = [path for path in (TOP / "roles").iterdir() if path.name not in registry.list_names()]
+    return sorted(path for top in roles + [TOP / "playbooks"] for path in top.rglob("*") if path.suffix in (".yml", ".j2"))
+
+
+def find_yaml_words(data):
+    """Yield every key and text (str) of what a YAML file holds, descriptions apart."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield str(key)
+            if key not in ("description", "short_description", "purpose", "name"):
+                yield from find_yaml_words(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from find_yaml_words(value)
+    else:
+        yield str(data)
+
+
+@pytest.mark.parametrize("path", list_files(), ids=lambda path: str(path.relative_to(TOP)))
+def test_role_or_playbook_names_no_engine(path):
+    text = GENERATED.sub("", path.read_text())
+    words = find_yaml_words(yaml.safe_load(text)) if path.suffix == ".yml" else [text]
+    assert not [word for word in words if NAMES.search(word) and OPTION not in word]

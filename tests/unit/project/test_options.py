@@ -15,7 +15,8 @@ DEFAULTS = {name: value for role in ROLES for path in TOP.glob("roles/%s/default
             for name, value in yaml.safe_load(path.read_text()).items()}
 LAYOUT = {"checkpoint_store_shared_enabled", "checkpoint_store_transfer_directory", "checkpoint_store_transfer_port",
           "checkpoint_store_additional_stores"}
-ONE_CHOICE = {"checkpoint_hooks_engine",  # the other one needs a kernel of its own
+ONE_CHOICE = {"criu_engine_info",  # playbooks pass it
+              "checkpoint_hooks_engine",  # the other one needs a kernel of its own
               "torque_mom_restart_enabled"}  # site.yml sets it itself
 
 

@@ -21,8 +21,8 @@ NO_VARIABLE = {
 }
 """Settings that are not the role's to set, and why."""
 NOT_WRITTEN = {"transfer_ssh_config"}
-COMPUTED = {"stores", "torque_directory"}
-"""Settings whose variables get their defaults from other roles."""
+COMPUTED = {"stores", "torque_directory", "engine"}
+"""Settings whose variables get their defaults from other roles, or from engine_info."""
 ROWS = [row for row in config.SETTINGS if row.name not in NO_VARIABLE]
 
 
@@ -60,24 +60,14 @@ def test_variable_is_as_the_row(row):
         assert (number_of_bytes(DEFAULTS[name]) if row.unit == "bytes" else DEFAULTS[name]) == row.default
 
 
-def test_every_engine_has_its_options():
-    assert list(SPECS["checkpoint_hooks_engine_options"]["options"]) == registry.list_names()
-
-
-@pytest.mark.parametrize("entry", registry.ENGINES, ids=lambda entry: entry.name)
-def test_options_of_an_engine_are_as_its_rows(entry):
-    """What is not set is the hooks' to know, so that no default stands in two places."""
-    specs = SPECS["checkpoint_hooks_engine_options"]["options"][entry.name]["options"]
-    assert list(specs) == [row.name for row in entry.options]
-    for row in entry.options:
-        assert specs[row.name]["type"] in wanted_types(row)
-        assert specs[row.name].get("elements") == ("str" if row.check is settings.check_texts else None)
-        assert "default" not in specs[row.name]
-
-
 @pytest.mark.parametrize("entry", registry.ENGINES, ids=lambda entry: entry.name)
 def test_a_role_of_the_engines_name_installs_it(entry):
-    assert (TOP / "roles" / entry.name / "tasks/main.yml").exists()
+    """And says for plan.yml what a node lacks; its variable decides the engine's path."""
+    role = TOP / "roles" / entry.name
+    assert (role / "tasks/main.yml").exists()
+    assert (role / "tasks/plan.yml").exists()
+    prefix = yaml.safe_load((role / "defaults/main.yml").read_text())[entry.path_variable]
+    assert entry.locate(prefix) == entry.add_defaults({})["path"]
 
 
 @pytest.mark.parametrize("entry", registry.ENGINES, ids=lambda entry: entry.name)

@@ -1,8 +1,10 @@
 """The engines: one entry each. base.py defines what an engine is.
 
 A further engine is a file in this directory, its entry here, and a role that installs it. What chooses, configures and tries engines uses
-the entry; the variables of the role checkpoint_hooks are compared with it by a test, docs/reference/hooks-json.md is generated.
+the entry; what the role checkpoint_hooks takes as its options and docs/reference/hooks-json.md are generated.
 """
+import os
+
 from ..errors import HookError, CONFIG
 from ..settings import Setting, check_path, check_texts, find_faults
 
@@ -22,17 +24,21 @@ class Entry:
     :param load: called when the engine is used; returns its class, whose parameters are the options and "timeout". It imports the class
         itself, in a statement: a hook loads no other engine, and Ansible finds by the statement what a module needs
     :param first, last: the kernels on which it runs, as (major, minor); last is None if there is no end
-    :param options: what a site may set of it, engine_options in hooks.json
+    :param options: what a site may set of it, engine_options in hooks.json; one is its path
+    :param path_variable: the variable of its role that decides the option path
+    :param path_beneath: what of the path lies beneath the value of that variable, or empty
     :param mode: how it runs there, for sentences, if that is why it does not run on older kernels
     :param notes: names of files that it may add to an image when it restores it; it never reads them
     :param socketless_library: what LD_PRELOAD holds in a job that can have no sockets, as the engine restores none, or empty
     """
 
     def __init__(self, name: str, title: str, load: "Callable[[], type[Engine]]", first: "tuple[int, int]", last: "tuple[int, int] | None",
-                 options: "tuple[Setting, ...]", mode: str = "", notes: "tuple[str, ...]" = (), socketless_library: str = "") -> None:
+                 options: "tuple[Setting, ...]", path_variable: str, path_beneath: str = "", mode: str = "",
+                 notes: "tuple[str, ...]" = (), socketless_library: str = "") -> None:
         self.name, self.title, self.load = name, title, load
         self.first, self.last = first, last
         self.options = options
+        self.path_variable, self.path_beneath = path_variable, path_beneath
         self.mode, self.notes, self.socketless_library = mode, notes, socketless_library
 
     def runs_on(self, kernel: "tuple[int, int]") -> bool:
@@ -42,6 +48,13 @@ class Entry:
     def add_defaults(self, options: dict) -> "dict[str, Any]":
         """Return options with the defaults of those that it lacks."""
         return dict({option.name: option.default for option in self.options}, **options)
+
+    def locate(self, prefix: str) -> str:
+        """Return the option path where the engine's role has installed it.
+
+        :param prefix: the value of path_variable
+        """
+        return os.path.join(prefix, self.path_beneath) if self.path_beneath else prefix
 
     def find_fault(self, options: dict) -> str:
         """Return what is wrong with options, as settings.Setting.find_fault does."""
@@ -67,8 +80,10 @@ ENGINES = (
         Setting("path", "/usr/sbin/criu", "CRIU, by absolute path: pbs_mom's PATH has no sbin.", check=check_path),
         Setting("options", [], "Appended to every `criu dump` and `criu restore`.", check=check_texts),
         Setting("stall", 30, "How long CRIU may neither use a processor nor read or write before it is killed: another user of the node "
-                "may have it wait for something that never comes.", least=1, most=60, unit="seconds"),
-    ), mode="as an ordinary user", notes=("stats-restore",)),
+                "may have it wait for something that never comes. A job that was to be checkpointed keeps running then, one that was to be "
+                "restarted is queued again. Where CRIU waits for a disk or a file server, which may be starting again, it has the time of "
+                "engine_timeout.", least=1, most=60, unit="seconds"),
+    ), path_variable="criu_path", mode="as an ordinary user", notes=("stats-restore",)),
     # BLCR 0.8.6_b4 ends at 3.17 (0.8.5 at 3.7). It begins at 2.6, but the hooks need what Linux has since 3.5: child subreapers, and the
     # lists of children in /proc.
     Entry("blcr", "BLCR", _load_blcr, (3, 5), (3, 17), (
@@ -78,7 +93,7 @@ ENGINES = (
         Setting("restore_options", [], "Appended to every `cr_restart`, for instance `--relocate` and `OLD=NEW`. With `--no-restore-pid` a "
                 "job comes back with other process ids, so that none can be in use; programs that know their own ids break.",
                 check=check_texts),
-    ), socketless_library="libcr_run"),
+    ), path_variable="blcr_prefix", path_beneath="current/bin", socketless_library="libcr_run"),
 )
 """In the order in which "auto" prefers them."""
 
