@@ -48,6 +48,8 @@ class Trial:
     """One version on its hosts. Each cell returns what was seen (str) or raises Failed or AssertionError."""
 
     PREFIX = "matrix"
+    GROUP = None
+    """The group of hosts on which all versions are tried, one after the other, or None: each on hosts of its own."""
 
     def __init__(self, version):
         import cluster  # what the integration tests have of hosts, jobs and proofs; not where only the table is wanted
@@ -58,9 +60,9 @@ class Trial:
         self.jobs = lambda elsewhere="node2": jobs.Jobs(self.cluster, elsewhere)
         os.environ["TORQUE_VERSION"] = version
         os.environ["TORQUE_SOURCE"] = str(source(version))
-        self.group = self.PREFIX + re.sub("[^a-z0-9]", "", version)
+        self.group = self.GROUP or self.PREFIX + re.sub("[^a-z0-9]", "", version)
         self.log = open(LOGS / ("%s-%s.log" % (self.PREFIX, version)), "w")
-        if not KEEP:
+        if not KEEP and not self.GROUP:
             self.hosts("down", self.group)
         self.cluster = cluster.Cluster(self.group)
         series = yaml.safe_load((TOP / "roles/torque_build/files/patches/series.yml").read_text())

@@ -3,13 +3,12 @@
   releases.py                                all of them
   TORQUE_RELEASES="4.2.8 5.1.3" releases.py  these
 
-A source is CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz; what is there is taken, whoever made it. Each release is installed on
-three hosts of its own by site.yml; its commands must say that version, and pbs_server must call both nodes free. Rows go into
-docs/reference/patches.md as they are done. A run that was broken off continues: what has passed is in .cache/test/releases.json
-and is not done again until the role torque_build changes. Output goes to .cache/test/release-VERSION.log.
+A source is CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz; what is there is taken, whoever made it. Each release is installed by
+site.yml on the same three hosts, from which the one before was removed; its commands must say that version, and pbs_server must call
+both nodes free. Rows go into docs/reference/patches.md as they are done. A run that was broken off continues: a release whose row says
+that it was built from the same patches by the same steps is not done again. Output goes to .cache/test/release-VERSION.log.
 """
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -21,7 +20,9 @@ import yaml
 from run import COLLECTIONS, LOGS, TOP, environment
 
 BEGIN, END = "<!-- make torque-releases: begin -->", "<!-- make torque-releases: end -->"
-STATE = LOGS / "releases.json"
+ROLE = TOP / "roles/torque_build"
+STEPS = ["tasks/make.yml", "tasks/unpack.yml", "tasks/patch.yml", "tasks/compile.yml", "vars/main.yml", "defaults/main.yml"]
+"""What builds TORQUE, beside its patches."""
 FREE = 180
 """Seconds that nodes may take until the server calls them free."""
 
@@ -50,19 +51,28 @@ def sources():
     return [match.group(1) for match in matches if match]
 
 
-def fingerprint():
-    """Return what the role torque_build is (str): a release that was done with another one is done again."""
+def fingerprint(version, choose):
+    """Return what builds this version (str): a release that was built by anything else is done again."""
+    files = [choose(patch, version)[0] for patch in series()]
     digest = hashlib.sha256()
-    for path in sorted((TOP / "roles/torque_build").rglob("*")):
-        if path.is_file() and path.parts[-2] != "meta" and path.suffix != ".md":
-            digest.update(str(path.relative_to(TOP)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
+    for name in STEPS + ["files/patches/" + name for name in files if name]:
+        digest.update(name.encode() + b"\0" + (ROLE / name).read_bytes())
+    return digest.hexdigest()[:8]
 
 
 class Release(matrix.Trial):
-    """One release on its hosts."""
+    """One release on the hosts of all of them."""
 
-    PREFIX = "release"
+    PREFIX = GROUP = "release"
+
+    def clear(self):
+        """Remove the release before; have the compiler remember what it has compiled, as most files are the same."""
+        for node in self.cluster.nodes.values():
+            node.ask("systemctl stop 'pbs_*' trqauthd 2> /dev/null; rm -rf /opt/torque /var/spool/torque")
+        self.cluster.nodes["head"].ask(
+            "[ -e /usr/local/bin/g++ ] && exit; apt-get -qq install -y ccache > /dev/null 2>&1 && mkdir -m 1777 /var/cache/compiled && "
+            "printf 'cache_dir = /var/cache/compiled\nhash_dir = false\numask = 000\n' > /etc/ccache.conf && "
+            "for name in gcc g++ cc c++; do ln -s /usr/bin/ccache /usr/local/bin/$name; done")
 
     def build(self):
         checksum = hashlib.sha256(matrix.source(self.version).read_bytes()).hexdigest()
@@ -80,32 +90,38 @@ class Release(matrix.Trial):
             time.sleep(2)
 
 
-def merged(text, rows):
-    """Return the document (str) with the rows ({version: (day, built, started)}) put in or replaced."""
+def parsed(text):
+    """Return the lines (str) of the document's table by version."""
     part = text[text.index(BEGIN):text.index(END)]
-    known = {line.split("|")[1].strip(): line for line in part.splitlines() if re.match(r"\| \d", line)}
+    return {line.split("|")[1].strip(): line for line in part.splitlines() if re.match(r"\| \d", line)}
+
+
+def merged(text, rows):
+    """Return the document (str) with the rows ({version: (fingerprint, day, built, started)}) put in or replaced."""
+    known = parsed(text)
     for version, row in rows.items():
         known[version] = "| %s |" % " | ".join([version] + [cell.replace("|", "\\|")[:300] for cell in row])
-    table = ["| release | run on | built | started |", "|---|---|---|---|"] + [known[version] for version in sorted(known, key=key)]
+    table = ["| release | built by | run on | built | started |", "|---|---|---|---|---|"]
+    table += [known[version] for version in sorted(known, key=key)]
     return text[:text.index(BEGIN)] + BEGIN + "\n" + "\n".join(table) + "\n" + text[text.index(END):]
 
 
-def failures(row):
-    """Return whether a cell of the row (list of str) failed (bool)."""
-    return any(cell.startswith(matrix.FAILED) for cell in row)
+def is_done(text, version, mark):
+    """Return whether the document says that this version was built by what the fingerprint (str) names, and was started (bool)."""
+    line = parsed(text).get(version, "")
+    return "| %s |" % mark in line and matrix.FAILED not in line
 
 
 def try_release(version):
     """Return (built, started), a text each; FAILED and why where it is not as it must be."""
-    row, release = [matrix.NOT_RUN, matrix.NOT_RUN], None
+    row = [matrix.NOT_RUN, matrix.NOT_RUN]
     try:
         release = Release(version)
+        release.clear()
         row[0] = release.build()
         row[1] = release.start()
     except (matrix.Failed, AssertionError, subprocess.SubprocessError, OSError) as error:
         row[row.index(matrix.NOT_RUN)] = matrix.FAILED + " ".join(str(error).split())
-    if release and not matrix.KEEP:
-        release.hosts("down", release.group)
     return row
 
 
@@ -120,19 +136,21 @@ def main():
     if absent:
         print("releases.py: there is no source of %s in %s" % (", ".join(absent), matrix.source("0").parent), file=sys.stderr)
         return 2
-    state = json.loads(STATE.read_text()) if STATE.exists() else {}
-    mark, failed = fingerprint(), []
+    text, failed, done = matrix.DOCUMENT.read_text(), [], 0
     for version in wanted:
-        if state.get(version, {}).get("role") != mark or failures(state[version]["row"]):
-            print("==> TORQUE %s; output in .cache/test/release-%s.log" % (version, version), flush=True)
-            built, started = try_release(version)
-            state[version] = {"role": mark, "row": [time.strftime("%Y-%m-%d", time.gmtime()), built, started]}
-            STATE.write_text(json.dumps(state, indent=2))
-        row = state[version]["row"]
-        matrix.DOCUMENT.write_text(merged(matrix.DOCUMENT.read_text(), {version: row}))
-        print("%-10s %s" % (version, "; ".join(row[1:])[:400]), flush=True)
-        failed += [version] * failures(row)
-    print("releases: %d, failed: %s" % (len(wanted), " ".join(failed) or "none"))
+        mark = fingerprint(version, patches.choose)
+        if is_done(text, version, mark):
+            done += 1
+            continue
+        print("==> TORQUE %s; output in .cache/test/release-%s.log" % (version, version), flush=True)
+        row = try_release(version)
+        matrix.DOCUMENT.write_text(merged(matrix.DOCUMENT.read_text(), {version: [mark, time.strftime("%Y-%m-%d", time.gmtime())] + row}))
+        print("%-10s %s" % (version, "; ".join(row)[:400]), flush=True)
+        failed += [version] * any(cell.startswith(matrix.FAILED) for cell in row)
+    print("releases: %d, done before: %d, failed: %s" % (len(wanted), done, " ".join(failed) or "none"))
+    if not matrix.KEEP:
+        import cluster
+        cluster.hosts("down", Release.GROUP)
     return 1 if failed or not wanted else 0
 
 

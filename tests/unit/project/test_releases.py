@@ -1,5 +1,4 @@
 """make torque-releases: which releases it takes, and where it writes what it saw."""
-import json
 import pathlib
 import sys
 
@@ -21,14 +20,31 @@ def test_what_no_patch_is_for_is_not_claimed():
     assert releases.claimed(["6.1.3", "7.0.0", "4.2.8", "1.0"], patches.choose) == ["4.2.8", "6.1.3"]
 
 
+ROWS = {"4.2.10": ("0a1b2c3d", "2026-01-03", "8 s", "both nodes free"), "4.2.8": ("0a1b2c3d", "2026-01-02", "FAILED: a | b", "not run")}
+
+
 def test_rows():
     text = "before\n%s\n%s\nafter\n" % (releases.BEGIN, releases.END)
-    text = releases.merged(text, {"4.2.10": ("2026-01-01", "9 s", "both nodes free")})
-    text = releases.merged(text, {"4.2.8": ("2026-01-02", "FAILED: a | b", "not run")})
-    text = releases.merged(text, {"4.2.10": ("2026-01-03", "8 s", "both nodes free")})
+    text = releases.merged(text, {"4.2.10": ("00000000", "2026-01-01", "9 s", "both nodes free")})
+    for version, row in ROWS.items():
+        text = releases.merged(text, {version: row})
     assert text == "before\n%s\n%s\n%s\nafter\n" % (releases.BEGIN, "\n".join([
-        "| release | run on | built | started |", "|---|---|---|---|",
-        "| 4.2.8 | 2026-01-02 | FAILED: a \\| b | not run |", "| 4.2.10 | 2026-01-03 | 8 s | both nodes free |"]), releases.END)
+        "| release | built by | run on | built | started |", "|---|---|---|---|---|",
+        "| 4.2.8 | 0a1b2c3d | 2026-01-02 | FAILED: a \\| b | not run |",
+        "| 4.2.10 | 0a1b2c3d | 2026-01-03 | 8 s | both nodes free |"]), releases.END)
+
+
+@pytest.mark.parametrize("version, mark, done", [("4.2.10", "0a1b2c3d", True), ("4.2.10", "00000000", False), ("4.2.8", "0a1b2c3d", False),
+                                                 ("4.2.9", "0a1b2c3d", False)])
+def test_what_is_done(version, mark, done):
+    text = releases.merged("%s\n%s\n" % (releases.BEGIN, releases.END), ROWS)
+    assert releases.is_done(text, version, mark) is done
+
+
+def test_fingerprint_is_of_the_patches_for_a_version():
+    marks = {version: releases.fingerprint(version, patches.choose) for version in ("2.5.13", "4.2.8", "4.2.9", "6.1.3")}
+    assert len(set(marks.values())) == 3
+    assert marks["4.2.8"] == marks["4.2.9"]
 
 
 def test_document_of_this_collection_has_its_place():
@@ -38,7 +54,7 @@ def test_document_of_this_collection_has_its_place():
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache with two sources, a document and a state of its own."""
+    """A cache with two sources, and a document."""
     (tmp_path / "sources").mkdir()
     for version in ("4.2.8", "6.1.3"):
         (tmp_path / "sources" / ("torque-%s.tar.gz" % version)).touch()
@@ -46,7 +62,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CKPT_TORQUE_CACHE", str(tmp_path))
     monkeypatch.delenv("TORQUE_RELEASES", raising=False)
     monkeypatch.setattr(releases, "environment", dict)
-    monkeypatch.setattr(releases, "STATE", tmp_path / "state.json")
+    monkeypatch.setattr(matrix, "KEEP", "1")
     monkeypatch.setattr(matrix, "DOCUMENT", tmp_path / "patches.md")
     return tmp_path
 
@@ -65,9 +81,9 @@ def test_broken_run_goes_on(cache, monkeypatch, capsys):
         releases.main()
     assert releases.main() == 0
     assert tried == ["4.2.8", "6.1.3", "6.1.3"]
-    assert capsys.readouterr().out.splitlines()[-1] == "releases: 2, failed: none"
-    assert set(json.loads(releases.STATE.read_text())) == {"4.2.8", "6.1.3"}
-    monkeypatch.setattr(releases, "fingerprint", lambda: "another role")
+    assert capsys.readouterr().out.splitlines()[-1] == "releases: 2, done before: 1, failed: none"
+    assert set(releases.parsed(matrix.DOCUMENT.read_text())) == {"4.2.8", "6.1.3"}
+    monkeypatch.setattr(releases, "fingerprint", lambda version, choose: "00000000")
     assert releases.main() == 0
     assert tried[3:] == ["4.2.8", "6.1.3"]
 
@@ -76,7 +92,7 @@ def test_failure_is_tried_again(cache, monkeypatch, capsys):
     tried = []
     monkeypatch.setattr(releases, "try_release", lambda version: tried.append(version) or [matrix.FAILED + "no g++", matrix.NOT_RUN])
     assert (releases.main(), releases.main(), len(tried)) == (1, 1, 4)
-    assert capsys.readouterr().out.splitlines()[-1] == "releases: 2, failed: 4.2.8 6.1.3"
+    assert capsys.readouterr().out.splitlines()[-1] == "releases: 2, done before: 0, failed: 4.2.8 6.1.3"
 
 
 def test_release_without_a_source(cache, monkeypatch, capsys):
