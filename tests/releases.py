@@ -70,7 +70,8 @@ class Release(matrix.Trial):
         for node in self.cluster.nodes.values():
             node.ask("systemctl stop 'pbs_*' trqauthd 2> /dev/null; rm -rf /opt/torque /var/spool/torque")
         self.cluster.nodes["head"].ask(
-            "[ -e /usr/local/bin/g++ ] && exit; apt-get -qq install -y ccache > /dev/null 2>&1 && mkdir -m 1777 /var/cache/compiled && "
+            "[ -e /usr/local/bin/g++ ] && exit; apt-get -qq update && apt-get -qq install -y ccache > /dev/null 2>&1 && "
+            "mkdir -m 1777 /var/cache/compiled && "
             "printf 'cache_dir = /var/cache/compiled\nhash_dir = false\numask = 000\n' > /etc/ccache.conf && "
             "for name in gcc g++ cc c++; do ln -s /usr/bin/ccache /usr/local/bin/$name; done")
 

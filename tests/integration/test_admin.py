@@ -60,6 +60,35 @@ def test_a_changed_byte_is_found_from_another_host(job, node1, head):
                         .format("%s/%s" % (held.directory, held.name())))
 
 
+BAD = {
+    "another type": "dict(manifest, generation='x')",
+    "a number of 401 digits": "dict(manifest, plain_bytes=10 ** 400)",
+    "200,000 brackets": "'[' * 200000",
+    "a text of 10 MiB": "dict(manifest, node='x' * (10 << 20))",
+}
+WRITE = """\
+import json, sys
+manifest = json.load(open(sys.argv[1]))
+content = %s
+open(sys.argv[2], "w").write(content if isinstance(content, str) else json.dumps(content))
+"""
+
+
+def test_manifests_that_one_user_writes_keep_nobody_from_the_other_images(job, node1, head):
+    """Such an image is listed as damaged, and stays."""
+    other, held = job(node1), job(node1)
+    other.hold()
+    held.hold()
+    path = "%s/%s/manifest.json" % (held.directory, held.name())
+    for name, content in BAD.items():
+        node1.ask("runuser -u alice -- sh -c '[ -e {0}.kept ] || cp {0} {0}.kept; chmod u+w {0}; python3 - {0}.kept {0}' <<'X'\n{1}\nX"
+                  .format(path, WRITE % content))
+        assert {image["job"]: image["state"] for image in ckpt(head, "list")["images"]} == {other.id: "whole", held.id: "damaged"}, name
+        done = head.run("torque-ckpt prune")
+        assert (done.code, done.err) == (0, ""), name
+        assert head.run("test -e " + path).code == 0, name
+
+
 def test_what_a_killed_hook_leaves_is_removed(job, node1, head):
     running = job(node1)
     left = "%s/.ckpt.%s.9@node1:1:1" % (running.directory, running.id)

@@ -420,6 +420,12 @@ def test_blcr_on_this_kernel(cluster, node1):
             checkpoint_engine="blcr")
 
 
+def test_key_that_another_node_lacks_is_to_seal_images(cluster):
+    """A job that was held with it could not restart there."""
+    refused(cluster, "checkpoint_hooks_keys: the key 2026 is to seal images that other nodes could not verify, because node2 ",
+            checkpoint_hooks_keys=[{"id": "2026", "secret": "18" * 32}])
+
+
 def test_unknown_engine(cluster):
     refused(cluster, "value of engine must be one of: auto, criu, blcr, got: dmtcp", checkpoint_engine="dmtcp")
 

@@ -954,7 +954,7 @@ done
 def slow_to_open(cluster):
     """Have pbs_server, and what it starts, wait a tenth of a second before each file or directory that it opens."""
     head = cluster.nodes["head"]
-    head.ask("apt-get -qq install -y strace > /dev/null 2>&1")
+    head.ask("apt-get -qq update && apt-get -qq install -y strace > /dev/null 2>&1")
     head.ask("systemd-run --quiet --collect --unit slow strace -f -q -o /dev/null -e trace=openat -e inject=openat:delay_enter=100000 "
              "-p $(pgrep -o -x pbs_server) && for _ in $(seq 50); do grep -q 'TracerPid:.*[1-9]' /proc/$(pgrep -o -x pbs_server)/status "
              "&& exit; sleep 0.1; done; exit 1")
