@@ -25,7 +25,7 @@ def _load_toy():
 ENGINES += (Entry("toy", "TOY", _load_toy, (2, 6), (9, 9), (
     Setting("path", "/usr/bin/toy", "The engine.", check=check_path),
     Setting("greeting", "", "What is said at a restart."),
-)),)
+), path_variable="toy_path"),)
 '''
 
 COUNTER = """\
