@@ -68,7 +68,7 @@ storm: tools testing collection ## move jobs 500 times, each run by pbs_sched an
 torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/reference/patches.md
 	@$(VENV)/bin/python tests/matrix.py
 
-torque-releases: tools testing collection ## build and start every release whose source is there, for a night; a broken run goes on (TORQUE_RELEASES="4.2.8": these)
+torque-releases: tools testing collection ## build and start every release whose source is there, for a night; a broken run continues (TORQUE_RELEASES="4.2.8": these)
 	@$(VENV)/bin/python tests/releases.py
 
 faults: tools testing collection ## kill, fill, break and attack the hooks a thousand times, on real nodes (FAULTS=short: some times)

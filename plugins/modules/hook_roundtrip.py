@@ -21,7 +21,7 @@ options:
   steps:
     description:
       - What to do on this node, in this order.
-      - V(run) starts the job. V(continue) checkpoints it and lets it go on (signal 0).
+      - V(run) starts the job. V(continue) checkpoints it and lets it continue (signal 0).
         V(hold) checkpoints and ends it (signal 15). V(restart) starts it from the last image.
         V(finish) lets it come to its own end, judges it and removes everything.
       - V(refused), alone, sees the restart hook refuse the last image, because this node is not one that could restart it. The image stays.

@@ -181,7 +181,7 @@ phases:
     - A step that made an image has C(engine_seconds), how long the engine held the job, by the image's manifest.
     - C(hold) has C(walltime), which the server accounts so far (seconds).
     - C(release) has C(running_seconds), from C(qalter) to the first line that the job wrote on the new node (the rest of its time goes to
-      ten further lines), and C(resumed), the counter from which it went on.
+      ten further lines), and C(resumed), the counter from which it continued.
   returned: always
   type: list
   elements: dict

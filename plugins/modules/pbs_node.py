@@ -8,7 +8,7 @@ short_description: Drain a TORQUE node and release it, without touching what oth
 version_added: 0.2.0
 description:
   - Drains a node by setting it offline with a note of our own, C(ckpt-torque:) and the reason. The server starts no more
-    jobs on it; those that run go on. Can wait until they have ended.
+    jobs on it; running jobs continue. Can wait until they have ended.
   - A mark is ours when the whole note is. What others set offline stays offline, with their note; see RV(held_by).
   - A node in use that carries another's note is not drained, as that would overwrite the note.
   - When waiting fails or is interrupted, the mark is taken back if this run set it.

@@ -66,7 +66,7 @@ def test_server_that_does_not_answer(cluster):
      "$checkpoint_interval was meant; correct it; nothing was changed"),
     ({"torque_mom_hooks_directory": "/nowhere"},
      "pbs_mom would not go by this configuration: %s; correct it; nothing was changed" % "; ".join(
-         "$%s /nowhere/%s cannot be used: No such file or directory; pbs_mom would ignore the line and go on without it" % pair
+         "$%s /nowhere/%s cannot be used: No such file or directory; pbs_mom would ignore the line and continue without it" % pair
          for pair in (("checkpoint_run_exe", "run"), ("checkpoint_script", "checkpoint"), ("restart_script", "restart"),
                       ("node_check_script", "health")))),
 ])

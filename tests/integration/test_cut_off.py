@@ -74,7 +74,7 @@ def test_job_of_a_node_that_is_cut_off(qsub, cluster, node1, node2, way):
     finally:
         job.root("qmgr -c 'set server scheduling = true'")
         reset_timer(node1)
-    node1.ask("for _ in $(seq 400); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; echo the older life runs on >&2; exit 1")
+    node1.ask("for _ in $(seq 400); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; echo the older life is running >&2; exit 1")
     job.finish()
     assert job.id not in node1.ask("ls %s/mom_priv/jobs %s/spool" % (MOM, MOM))
     assert head.ask("grep -hc ';E;%s;' %s/server_priv/accounting/*" % (job.id, MOM)) == "1"

@@ -264,8 +264,8 @@ def test_engine_fails(job, node1):
     node1.ask("printf '#!/bin/sh\\necho \"(00.1) Error (criu/x.c:1): no luck today\"; exit 1\\n' > /tmp/criu; chmod 755 /tmp/criu; "
               "sed -i.good 's,\"/usr/sbin/criu\",\"/tmp/criu\",' %s" % CONFIG)
     try:
-        unharmed(running, running.checkpoint(15), 70, "criu dump failed with status 1: no luck today; the job runs on")
-        unharmed(running, running.checkpoint(0), 70, "criu dump failed with status 1: no luck today; the job runs on")
+        unharmed(running, running.checkpoint(15), 70, "criu dump failed with status 1: no luck today; the job keeps running")
+        unharmed(running, running.checkpoint(0), 70, "criu dump failed with status 1: no luck today; the job keeps running")
     finally:
         node1.ask("mv %s.good %s" % (CONFIG, CONFIG))
     assert running.images_digest() == before
@@ -389,7 +389,7 @@ def test_two_hooks_at_once(job, node1):
         done = running.checkpoint(15)
         assert done.code == 75
         assert re.fullmatch(r"a checkpoint \(process %d, since [-0-9T:]+Z\) is at work on job %s; waited 1 seconds; try again when it has "
-                            r"ended; the job runs on\n" % (first, re.escape(running.id)), done.err)
+                            r"ended; the job keeps running\n" % (first, re.escape(running.id)), done.err)
         running.progress()
         node1.ask("while kill -0 %d 2> /dev/null; do sleep 0.1; done" % first)
     assert running.generations() == {"ckpt.%s.%d" % (running.id, number): number for number in (2, 3)}
@@ -437,7 +437,7 @@ def test_store_too_full(job, node1):
         for signal in (0, 15):
             done = running.checkpoint(signal)
             assert done.code == 73
-            assert re.fullmatch(r"the image needs [0-9.]+ MiB, store /small has 4\.0 MiB free, reserve 0 B; the job runs on; "
+            assert re.fullmatch(r"the image needs [0-9.]+ MiB, store /small has 4\.0 MiB free, reserve 0 B; the job keeps running; "
                                 r"free some space or lower checkpoint_hooks_reserve\n", done.err)
             running.progress()
         assert running.images_digest() == before
@@ -450,7 +450,7 @@ def test_reserve(job, node1):
     running = job(node1)
     with small_store(node1, running, "mount -t tmpfs -o mode=755,size=64m none /small", reserve=60 << 20):
         done = running.checkpoint(15)
-        assert re.fullmatch(r"the image needs [0-9.]+ MiB, store /small has 64\.0 MiB free, reserve 60\.0 MiB; the job runs on; "
+        assert re.fullmatch(r"the image needs [0-9.]+ MiB, store /small has 64\.0 MiB free, reserve 60\.0 MiB; the job keeps running; "
                             r"free some space or lower checkpoint_hooks_reserve\n", done.err)
         running.progress()
         assert running.generations() == {}
@@ -472,7 +472,7 @@ def test_limit_of_a_user(job, node1):
                 done = running.checkpoint(signal)
                 assert done.code == 73
                 assert re.fullmatch(r"the image needs [0-9.]+ MiB, images of alice in store /small have %.1f MiB of the %.1f MiB that "
-                                    r"checkpoint_hooks_user_limit allows; the job runs on; remove some, torque-ckpt list shows them\n"
+                                    r"checkpoint_hooks_user_limit allows; the job keeps running; remove some, torque-ckpt list shows them\n"
                                     % (taken / 1048576, taken / 1048576 + 1), done.err), done.err
                 running.progress()
             assert running.images_digest() == before
@@ -486,7 +486,8 @@ def test_store_without_inodes(job, node1):
     running = job(node1)
     with small_store(node1, running, "mount -t tmpfs -o mode=755,size=64m,nr_inodes=20 none /small", reserve=0):
         done = running.checkpoint(15)
-        assert re.fullmatch(r"the image needs \d+ files, store /small has 1\d free inodes; the job runs on; remove files there\n", done.err)
+        assert re.fullmatch(r"the image needs \d+ files, store /small has 1\d free inodes; the job keeps running; remove files "
+                            r"there\n", done.err)
         running.progress()
         assert running.generations() == {}
 

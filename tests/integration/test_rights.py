@@ -68,7 +68,7 @@ def test_core_images_that_the_owner_puts_into_a_draft(attackers, job, node1, sig
     assert answer["stopped"] and answer["wrote"]
     assert done.code == 77
     assert done.err.startswith("somebody else than the engine and the hooks put core-")
-    assert done.err.endswith(".img into the image while it was made; the job runs on\n")
+    assert done.err.endswith(".img into the image while it was made; the job keeps running\n")
     running.progress()
     assert running.images_digest() == before
     assert running.checkpoint(0).code == 0
@@ -111,8 +111,9 @@ def test_node_without_room_for_what_the_engine_writes(job, node1):
     finally:
         node1.ask("umount /run/small && rmdir /run/small")
     assert done.code == 73
-    assert re.fullmatch(r"what the engine writes on this node needs \d+\.\d KiB, /run/small/private has 64\.0 KiB free; the job runs on; "
-                        r"free some space there, or name another disk of this node in checkpoint_hooks_private_directory\n", done.err)
+    assert re.fullmatch(r"what the engine writes on this node needs \d+\.\d KiB, /run/small/private has 64\.0 KiB free; the job keeps "
+                        r"running; free some space there, or name another disk of this node in checkpoint_hooks_private_directory\n",
+                        done.err)
     running.progress()
 
 

@@ -552,7 +552,7 @@ def test_attack_does_nothing_and_says_why(qsub, name):
 # -- a job exists once ---------------------------------------------------------------
 
 def test_job_that_was_started_again_elsewhere(qsub, cluster, node1, node2):
-    """node1's pbs_mom does not answer and its job runs on: the checkpoint that pbs_mom would make writes and removes nothing.
+    """node1's pbs_mom does not answer and its job keeps running: the checkpoint that pbs_mom would make writes and removes nothing.
 
     When that pbs_mom is back, pbs_server ends the older life; 2.x does not, and an administrator has to.
     """
@@ -580,7 +580,7 @@ def test_job_that_was_started_again_elsewhere(qsub, cluster, node1, node2):
         node1.ask("systemctl start pbs_mom")
     if cluster.is_older_than(4):
         node1.ask("pkill -KILL -u alice")
-    node1.ask("for _ in $(seq 300); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; echo the older life runs on >&2; exit 1")
+    node1.ask("for _ in $(seq 300); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; echo the older life is running >&2; exit 1")
     job.finish()
 
 

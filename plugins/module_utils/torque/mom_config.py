@@ -219,7 +219,7 @@ def value_fault(name: str, value: str, read_status: "Callable[[str], os.stat_res
             status = read_status(value)
         except OSError as error:
             return "cannot be used: %s; pbs_mom would %s" % (
-                error.strerror, "not start" if kind == "directory" else "ignore the line and go on without it")
+                error.strerror, "not start" if kind == "directory" else "ignore the line and continue without it")
         if status is None:
             return ""
         if kind == "directory":

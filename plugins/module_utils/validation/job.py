@@ -209,7 +209,7 @@ class JobRoundTrip:
         resumed = self.read_counters()[written] - 1
         self._step_facts["resumed"] = resumed
         if resumed > self.origin:
-            raise RoundTripError("the job goes on from %d, but its image was made at %d: it is not from the image that was named"
+            raise RoundTripError("the job continues from %d, but its image was made at %d: it is not from the image that was named"
                                  % (resumed, self.origin))
 
     def finish_job(self) -> None:

@@ -197,7 +197,7 @@ def test_modules_that_are_not_loaded(guest, steps):
 
 @pytest.mark.parametrize("case, count, seen", [("kill", 8, ["killed"]), ("full", 6, ["refused before", "refused"])])
 def test_faults(guest, case, count, seen):
-    """As with CRIU in the fault suite: the job runs on, and no image is lost."""
+    """As with CRIU in the fault suite: the job keeps running, and no image is lost."""
     with installed(guest.node, "e2fsprogs"):
         counts = lost_nothing(guest.node, case, limit=SECONDS, ballast=8, count=count)["seen"]
     assert set(seen) <= set(counts), counts

@@ -112,7 +112,7 @@ class Qjob:
         assert facts["exec_host"].startswith(node + "/"), facts
 
     def checkpoint(self, seconds=None):
-        """Have an image made while the job runs on; return its name."""
+        """Have an image made while the job keeps running; return its name."""
         self.user("%s/qchkpt %s" % (BIN, self.id))
         return self.until(lambda facts: "checkpoint_name" in facts, "got no image", seconds)["checkpoint_name"]
 

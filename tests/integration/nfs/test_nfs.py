@@ -275,7 +275,7 @@ def test_export_that_runs_full_in_the_midst_of_a_checkpoint(cluster, server, job
         words, status = hook_result(held)
         assert status not in (0, 124), words
         print(words)
-        assert "No space left on device" in words or "the job runs on" in words
+        assert "No space left on device" in words or "the job keeps running" in words
         held.progress()
         assert held.published() == []
     finally:
@@ -295,7 +295,7 @@ def test_quota_that_is_too_small(cluster, server, job):
         words, status = hook_result(held)
         print(words, status)
         assert status != 0
-        assert "uota" in words and "the job runs on" in words
+        assert "uota" in words and "the job keeps running" in words
         held.progress()
         assert held.published() == []
     finally:

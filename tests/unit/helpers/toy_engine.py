@@ -75,7 +75,7 @@ class Toy(Engine):
 
     def _run_action_script(self, action_script):
         if action_script and run([action_script], self.timeout)[0] != 0:
-            raise HookError(ENGINE, "%s failed; the job runs on" % action_script)
+            raise HookError(ENGINE, "%s failed; the job keeps running" % action_script)
 
     def list_process_ids(self, directory):
         """See Engine."""

@@ -145,7 +145,7 @@ def test_dump_that_fails(trip, place, program, nobody):
     """Done as the user, in the directory that is the user's, with the tree stopped."""
     path = engine(program, place / "criu", dump="touch \"$5/probe\" && echo \"Error (criu/cr-dump.c:1): uid $(id -u) $6\"; exit 3")
     answer = trip(path)
-    assert record(answer) == failure("criu dump failed with status 3: uid %d --leave-stopped; the job runs on" % nobody.pw_uid,
+    assert record(answer) == failure("criu dump failed with status 3: uid %d --leave-stopped; the job keeps running" % nobody.pw_uid,
                                      engine={"name": "criu", "version": "9.9"})
     assert steps(answer) == ["start"]
     assert "counter_before" not in answer

@@ -429,7 +429,7 @@ def test_depth(stage):
     ("periodic", {"qsub": GOOD["qsub"] + "(sleep 1; end) >/dev/null 2>&1 &\n"},
      r"node1: periodic: there is no image without a command \(state C, waited 61 seconds at most\): no comment"),
     ("older_image", {},
-     r"node2: release: the job goes on from \d+, but its image was made at \d+: it is not from the image that was named"),
+     r"node2: release: the job continues from \d+, but its image was made at \d+: it is not from the image that was named"),
     ("older_image", {"qalter": ":\n"}, r"node1: older_image: the server still names the image ckpt\.12\.head\.2 after "
      r"qalter -W checkpoint_name=ckpt\.12\.head\.1"),
     ("failed_hold", {"qhold": "kill -s STOP -- \"-$(cat session)\"\nput comment elsewhere\nput job_state H\n"},

@@ -213,7 +213,7 @@ def test_option_without_a_value_may_be_a_directive(mom):
 
 
 def test_missing_hook(mom, tmp_path):
-    """A plan cannot know whether an earlier task would have installed it; pbs_mom would go on without it."""
+    """A plan cannot know whether an earlier task would have installed it; pbs_mom would continue without it."""
     missing = str(tmp_path / "missing")
     planned = mom(check=True, checkpoint_script=missing)
     assert planned["changed"] is True
@@ -221,7 +221,7 @@ def test_missing_hook(mom, tmp_path):
     answer = mom(checkpoint_script=missing)
     assert answer["failed"] is True
     assert answer["msg"] == GO_BY % (
-        "$checkpoint_script %s cannot be used: No such file or directory; pbs_mom would ignore the line and go on without it" % missing)
+        "$checkpoint_script %s cannot be used: No such file or directory; pbs_mom would ignore the line and continue without it" % missing)
     assert not mom.path.exists()
 
 
@@ -280,7 +280,7 @@ def test_malformed(mom):
         assert mom.ask(check=check)["faults"] == [
             "line 2: usecp lacks its $",
             "line 4: $bogus is no directive of pbs_mom, which ignores the line",
-            "line 5: $checkpoint_script /nonexistent cannot be used: No such file or directory; pbs_mom would ignore the line and go on "
+            "line 5: $checkpoint_script /nonexistent cannot be used: No such file or directory; pbs_mom would ignore the line and continue "
             "without it"]
     assert everything(mom.path.parent) == before
 

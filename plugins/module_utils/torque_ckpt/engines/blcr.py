@@ -135,7 +135,7 @@ def _create_file(directory: str, name: str) -> int:
 
 
 def _make_write_error(name: str, error: OSError) -> HookError:
-    return HookError(CANNOT_WRITE, "cannot write %s of the image: %s; the job runs on" % (name, error.strerror))
+    return HookError(CANNOT_WRITE, "cannot write %s of the image: %s; the job keeps running" % (name, error.strerror))
 
 
 class Blcr(Engine):
@@ -211,7 +211,7 @@ class Blcr(Engine):
             _wait_until_stopped(root)
             pids = processes.list_tree(root)
             if action_script:
-                self._run_action_script(action_script, "the job runs on")
+                self._run_action_script(action_script, "the job keeps running")
         except BaseException:
             _resume(root, suspended)
             raise
@@ -237,21 +237,21 @@ class Blcr(Engine):
         finally:
             os.close(context)
         if status != 0:
-            self._check_access("the job runs on")
+            self._check_access("the job keeps running")
         # If the store gets full meanwhile, its modules report that, but the status may differ (22).
         errno_match = re.search(r"returned -(\d+)", output)
         number = int(errno_match.group(1)) if status != 0 and errno_match else status
         if number in _NO_ROOM:
-            raise HookError(CANNOT_WRITE, "there is no space for the image: %s (cr_checkpoint: %s); the job runs on; free some space in "
-                            "the store" % (os.strerror(number), find_reason(output)))
+            raise HookError(CANNOT_WRITE, "there is no space for the image: %s (cr_checkpoint: %s); the job keeps running; free some "
+                            "space in the store" % (os.strerror(number), find_reason(output)))
         if status == _NOT_UNDER_CR_RUN:
             raise HookError(ENGINE, "a process of the job was not started under cr_run, or is linked statically, so that BLCR cannot "
-                            "checkpoint it (cr_checkpoint: %s); the job runs on" % find_reason(output))
+                            "checkpoint it (cr_checkpoint: %s); the job keeps running" % find_reason(output))
         if status == _NOT_LOADED or "cr_init" in output:
-            raise HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (cr_checkpoint: %s); the job runs on; "
+            raise HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (cr_checkpoint: %s); the job keeps running; "
                             "run the role blcr" % find_reason(output))
         if status != 0:
-            raise HookError(ENGINE, "cr_checkpoint failed with status %d: %s; the job runs on" % (status, find_reason(output)))
+            raise HookError(ENGINE, "cr_checkpoint failed with status %d: %s; the job keeps running" % (status, find_reason(output)))
 
     @staticmethod
     def _check_access(consequence: str) -> None:

@@ -160,13 +160,13 @@ class Criu(Engine):
                 for name in links:
                     os.symlink(os.path.join(memory, name), os.path.join(directory, name))
             except OSError as error:
-                raise HookError(CANNOT_WRITE, "cannot write to the private directory of this node: %s; the job runs on; free some "
+                raise HookError(CANNOT_WRITE, "cannot write to the private directory of this node: %s; the job keeps running; free some "
                                 "space there" % error.strerror)
         status, output = self._run_criu(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
-                                        action_script, meanwhile, "the job runs on; try again")
+                                        action_script, meanwhile, "the job keeps running; try again")
         if status != 0:
             raise HookError(TEMPORARY if _DISTURBED.match(find_reason(output)) else ENGINE,
-                            "criu dump failed with status %d: %s; the job runs on" % (status, find_reason(output)))
+                            "criu dump failed with status %d: %s; the job keeps running" % (status, find_reason(output)))
         for name in links:
             os.unlink(os.path.join(directory, name))
 

@@ -112,9 +112,9 @@ def _copy_file(image: int, source: int, name: str, size: int, path: str) -> None
             os.close(target)
             os.close(source)
     except OSError as error:
-        raise HookError(CANNOT_WRITE, "cannot copy %s into the image: %s; the job runs on" % (quote_name(path), error.strerror))
+        raise HookError(CANNOT_WRITE, "cannot copy %s into the image: %s; the job keeps running" % (quote_name(path), error.strerror))
     if done != size:
-        raise HookError(CANNOT_WRITE, "%s became shorter while it was copied into the image (%d bytes, had %d); the job runs on"
+        raise HookError(CANNOT_WRITE, "%s became shorter while it was copied into the image (%d bytes, had %d); the job keeps running"
                         % (quote_name(path), done, size))
 
 

@@ -93,7 +93,7 @@ def flush_files(files: "list[dict]") -> None:
         try:
             os.fsync(descriptor)
         except OSError as error:
-            raise HookError(CANNOT_WRITE, "what the job wrote to %s could not be flushed: %s; the job runs on; see to that file "
+            raise HookError(CANNOT_WRITE, "what the job wrote to %s could not be flushed: %s; the job keeps running; see to that file "
                             "system" % (quote_name(entry["path"]), error.strerror))
         finally:
             os.close(descriptor)

@@ -170,7 +170,7 @@ def find_open_files(root: int, directories: "list[str]") -> OpenFiles:
         except OSError as error:
             process = processes.read_process(pid)
             if process is not None and _has_memory(pid):
-                raise HookError(SYSTEM, "cannot see what process %d (%s) of the job has open: %s; the job runs on"
+                raise HookError(SYSTEM, "cannot see what process %d (%s) of the job has open: %s; the job keeps running"
                                 % (pid, quote_name(process.name), error.strerror))
         if sockets:
             _add_socket_directories(open_files, pid, sockets)

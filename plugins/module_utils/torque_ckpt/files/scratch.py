@@ -76,7 +76,7 @@ def save_directory(image: int, name: str, path: str) -> dict:
                 archive.members = []  # type: ignore[attr-defined]  # undocumented; one for each file would stay in memory
         status = os.lstat(path)
     except (OSError, tarfile.TarError) as error:
-        raise HookError(CANNOT_WRITE, "cannot copy the directory %s into the image: %s; the job runs on"
+        raise HookError(CANNOT_WRITE, "cannot copy the directory %s into the image: %s; the job keeps running"
                         % (quote_name(path), getattr(error, "strerror", None) or error))
     return {"mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "state": hash_directory(path)}
 

@@ -25,7 +25,7 @@ if MYPY:
     from typing import Any, Callable
     from ..system.private_dir import PrivateDirectory
 
-_CONSEQUENCE = "the job runs on"
+_CONSEQUENCE = "the job keeps running"
 """The end of the sentence when something fails before the job is touched."""
 
 Target = namedtuple("Target", "root spooled left incarnation needed")
@@ -127,7 +127,7 @@ def _check_rights(job: preflight.Job, staging: "PrivateDirectory") -> None:
     excess = job.engine.find_excess(staging.descriptor)
     if excess:
         raise HookError(REFUSED, "the image would give a process of the job more than %s has (%s); checkpoint the job when that "
-                        "process has ended; the job runs on" % (job.user.name, excess))
+                        "process has ended; the job keeps running" % (job.user.name, excess))
 
 
 def _prune_images(job: preflight.Job, directory: int, life: dict) -> None:

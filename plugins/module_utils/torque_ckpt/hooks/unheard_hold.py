@@ -45,7 +45,7 @@ def find_commands() -> "Commands | None":
     To be asked when the hold begins: the server that sent it is there, so what does not work then is the commands (no trqauthd, say).
     """
     directory = None if contract.REPEATED in os.environ else caller.find_commands()
-    commands = Commands(directory, "the job runs on") if directory else None
+    commands = Commands(directory, "the job keeps running") if directory else None
     return commands if commands and _ask_server(commands) is None else None
 
 
@@ -58,7 +58,7 @@ def check_server(commands: "Commands | None") -> None:
     fault = _wait_for_answer(commands, PATIENCE) if commands else None
     if fault is not None:
         raise Unheard(NO_SERVER, "pbs_server does not answer (%s), and this pbs_mom would tell it only once that the job is held; the "
-                      "image is kept; the job runs on; hold it again when pbs_server answers" % fault)
+                      "image is kept; the job keeps running; hold it again when pbs_server answers" % fault)
 
 
 def wait_for_server(commands: "Commands | None", seconds: int) -> None:

@@ -73,7 +73,7 @@ def _compress_file(image: int, name: str, program: str, level: int, timeout: int
 
 
 def _uncompressed(name: str, reason: "str | None") -> HookError:
-    return HookError(CANNOT_WRITE, "cannot compress %s of the image: %s; the job runs on; free some space in the store, or set "
+    return HookError(CANNOT_WRITE, "cannot compress %s of the image: %s; the job keeps running; free some space in the store, or set "
                      "checkpoint_hooks_compression to none" % (name, reason))
 
 

@@ -43,8 +43,8 @@ def _collect_files(private: int, directory: int, expected: "Callable[[str], bool
     present, files = list_directory(directory), []
     strange = sorted(name for name in present if not expected(name))
     if strange:
-        raise HookError(REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job runs on"
-                        % quote_name(strange[0]))
+        raise HookError(REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job keeps "
+                        "running" % quote_name(strange[0]))
     for name in list_directory(private):
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
         try:

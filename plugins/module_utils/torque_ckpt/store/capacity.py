@@ -103,19 +103,19 @@ def check_store(directory: int, needed: "list[int]", store: str, reserve: int, u
     status = os.fstatvfs(directory)
     free = status.f_bavail * status.f_frsize
     if status.f_blocks and size > free - reserve:  # a file system that does not know its size reports 0
-        raise HookError(CANNOT_WRITE, "the image needs %s, store %s has %s free, reserve %s; the job runs on; free some space or lower "
-                        "checkpoint_hooks_reserve" % (format_bytes(size), store, format_bytes(free), format_bytes(reserve)))
+        raise HookError(CANNOT_WRITE, "the image needs %s, store %s has %s free, reserve %s; the job keeps running; free some space or "
+                        "lower checkpoint_hooks_reserve" % (format_bytes(size), store, format_bytes(free), format_bytes(reserve)))
     if status.f_files and files > status.f_favail:  # as one without a fixed number of inodes does
-        raise HookError(CANNOT_WRITE, "the image needs %d files, store %s has %d free inodes; the job runs on; remove files there"
+        raise HookError(CANNOT_WRITE, "the image needs %d files, store %s has %d free inodes; the job keeps running; remove files there"
                         % (files, store, status.f_favail))
     try:
         _try_allocation(directory, size)
     except OSError as error:
         if error.errno == errno.EDQUOT:
-            raise HookError(CANNOT_WRITE, "the image needs %s, the quota of %s on store %s does not allow that much more; the job runs on; "
-                            "remove files of %s there or raise the quota" % (format_bytes(size), user, store, user))
+            raise HookError(CANNOT_WRITE, "the image needs %s, the quota of %s on store %s does not allow that much more; the job keeps "
+                            "running; remove files of %s there or raise the quota" % (format_bytes(size), user, store, user))
         if error.errno not in _CANNOT_TRY:
-            raise HookError(CANNOT_WRITE, "the image needs %s, store %s does not give it: %s; the job runs on; free some space there"
+            raise HookError(CANNOT_WRITE, "the image needs %s, store %s does not give it: %s; the job keeps running; free some space there"
                             % (format_bytes(size), store, error.strerror))
 
 
@@ -127,8 +127,8 @@ def check_private(private: "PrivateDirectory", files: int) -> None:
     """
     size, available = files * _PER_FILE, private.get_free_space()
     if available is not None and size > available:
-        raise HookError(CANNOT_WRITE, "what the engine writes on this node needs %s, %s has %s free; the job runs on; free some space "
-                        "there, or name another disk of this node in checkpoint_hooks_private_directory"
+        raise HookError(CANNOT_WRITE, "what the engine writes on this node needs %s, %s has %s free; the job keeps running; free some "
+                        "space there, or name another disk of this node in checkpoint_hooks_private_directory"
                         % (format_bytes(size), private.path, format_bytes(available)))
 
 
@@ -144,5 +144,5 @@ def check_limit(size: int, used: int, limit: int, store: str, user: str) -> None
     """
     if used + size > limit:
         raise HookError(CANNOT_WRITE, "the image needs %s, images of %s in store %s have %s of the %s that checkpoint_hooks_user_limit "
-                        "allows; the job runs on; remove some, torque-ckpt list shows them"
+                        "allows; the job keeps running; remove some, torque-ckpt list shows them"
                         % (format_bytes(size), user, store, format_bytes(used), format_bytes(limit)))

@@ -188,7 +188,7 @@ def count_used_bytes(store: "dict[str, str]", user: str) -> int:
     used = sum(size for _user, size in map_job_directories(store, lambda _path, directory: measure_size(directory), problems))
     if problems:
         raise HookError(CANNOT_WRITE, "what the images of %s take in store %s cannot be counted (checkpoint_hooks_user_limit): %s; the "
-                        "job runs on; remove what is in the way" % (user, store["path"], problems[0]))
+                        "job keeps running; remove what is in the way" % (user, store["path"], problems[0]))
     return used
 
 

@@ -91,7 +91,7 @@ def _killed_once(tally, job, victim, number, delay):
 
 
 def _runs_on_or_comes_back(tally, job, may_end):
-    """Prove that the job runs on; or, where it may have ended, that its newest image brings it back.
+    """Prove that the job keeps running; or, where it may have ended, that its newest image brings it back.
 
     CRIU has code of its own in the processes while it works: killed at that moment it takes them with it, whoever called it.
     """
@@ -668,7 +668,7 @@ def full(count, **options):
 
 
 def hanging(seconds):
-    """The store hangs while a checkpoint is made: the hook ends within its time limits, and the job runs on when the store is back."""
+    """The store hangs during a checkpoint: the hook ends within its time limits, and the job keeps running when the store is back."""
     store = FaultyStore("hanging")
     lab, tally = Lab("hanging", store.path, engine_timeout=seconds), Tally()
     job = lab.job()

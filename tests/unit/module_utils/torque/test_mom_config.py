@@ -99,7 +99,7 @@ def test_entries(line, entries):
 TEXT = (HERE / "by_hand.config").read_text()
 
 EXPECTED = [
-    (4, "$checkpoint_script /nonexistent/checkpoint cannot be used: No such file or directory; pbs_mom would ignore the line and go on "
+    (4, "$checkpoint_script /nonexistent/checkpoint cannot be used: No such file or directory; pbs_mom would ignore the line and continue "
         "without it"),
     (5, "$restart_script /etc/passwd cannot be executed by root, and pbs_mom would not use it"),
     (7, "$bogus is no directive of pbs_mom, which ignores the line"),
@@ -124,12 +124,13 @@ EXPECTED = [
     (27, "$logevent all is not a number"),
     (28, "$job_oom_score_adjust 5000 is not a number from -1000 to 1000"),
     (29, "$varattr 60 is not seconds and a command"),
-    (30, "$node_check_script /nonexistent/check cannot be used: No such file or directory; pbs_mom would ignore the line and go on "
+    (30, "$node_check_script /nonexistent/check cannot be used: No such file or directory; pbs_mom would ignore the line and continue "
          "without it"),
     (31, "$node_check_on_job_start maybe is not true or false"),
     (32, "$max_physical_memory much is not a size such as 64gb"),
     (33, "$presetup_prologue prologue is not an absolute path"),
-    (34, "$job_starter /nonexistent/starter cannot be used: No such file or directory; pbs_mom would ignore the line and go on without it"),
+    (34, "$job_starter /nonexistent/starter cannot be used: No such file or directory; pbs_mom would ignore the line and continue "
+         "without it"),
     (35, "$pbsclient has no value"),
     (39, "$loglevel 6 stands in line 2 already, and pbs_mom takes the last one"),
 ]

@@ -147,36 +147,37 @@ def test_witness_sees_the_job_stand_still(engine, image, job, program, tmp_path,
 
 def test_witness_that_fails(engine, image, job, program, wait_until):
     path = program("echo no >&2\nexit 3\n")
-    assert failure(engine.dump, job.pid, str(image), True, path) == (errors.ENGINE, "%s failed with status 3: no; the job runs on" % path)
+    assert failure(engine.dump, job.pid, str(image), True, path) == (
+        errors.ENGINE, "%s failed with status 3: no; the job keeps running" % path)
     wait_until(lambda: states(job) == ["S"] * 3)
 
 
 @pytest.mark.parametrize("status, text, code, sentence", [
     (38, "Checkpoint failed: support missing from kernel\n", errors.CONFIG,
-     "BLCR's kernel modules are not loaded on this node (cr_checkpoint: Checkpoint failed: support missing from kernel); the job runs on; "
-     "run the role blcr"),
+     "BLCR's kernel modules are not loaded on this node (cr_checkpoint: Checkpoint failed: support missing from kernel); the job keeps "
+     "running; run the role blcr"),
     (255, "Failed cr_init(): -1\n", errors.CONFIG,
-     "BLCR's kernel modules are not loaded on this node (cr_checkpoint: Failed cr_init(): -1); the job runs on; run the role blcr"),
+     "BLCR's kernel modules are not loaded on this node (cr_checkpoint: Failed cr_init(): -1); the job keeps running; run the role blcr"),
     (52, "Checkpoint failed: support missing from application\n", errors.ENGINE,
      "a process of the job was not started under cr_run, or is linked statically, so that BLCR cannot checkpoint it (cr_checkpoint: "
-     "Checkpoint failed: support missing from application); the job runs on"),
+     "Checkpoint failed: support missing from application); the job keeps running"),
     (3, "Checkpoint failed: no processes checkpointed\n", errors.ENGINE,
-     "cr_checkpoint failed with status 3: Checkpoint failed: no processes checkpointed; the job runs on"),
+     "cr_checkpoint failed with status 3: Checkpoint failed: no processes checkpointed; the job keeps running"),
     (28, "- vfs_write returned -28\nCheckpoint failed: No space left on device\n", errors.CANNOT_WRITE,
-     "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free some space "
-     "in the store"),
+     "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job keeps running; free some "
+     "space in the store"),
     (22, "- vfs_write returned -28\nCheckpoint failed: Invalid argument\n", errors.CANNOT_WRITE,
-     "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job runs on; free some space "
-     "in the store"),
+     "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the job keeps running; free some "
+     "space in the store"),
     (122, "- vfs_write returned -122\nCheckpoint failed: Disk quota exceeded\n", errors.CANNOT_WRITE,
-     "there is no space for the image: Disk quota exceeded (cr_checkpoint: vfs_write returned -122); the job runs on; free some space "
-     "in the store"),
+     "there is no space for the image: Disk quota exceeded (cr_checkpoint: vfs_write returned -122); the job keeps running; free some "
+     "space in the store"),
     (1, "Checkpoint failed: Operation not permitted\n", errors.ENGINE,
-     "cr_checkpoint failed with status 1: Checkpoint failed: Operation not permitted; the job runs on"),
+     "cr_checkpoint failed with status 1: Checkpoint failed: Operation not permitted; the job keeps running"),
     (31, "- Too many links\nCheckpoint failed: Too many links\n", errors.ENGINE,
-     "cr_checkpoint failed with status 31: Too many links; the job runs on"),
+     "cr_checkpoint failed with status 31: Too many links; the job keeps running"),
     (22, "- invalid file descriptor\nCheckpoint failed: Invalid argument\n", errors.ENGINE,
-     "cr_checkpoint failed with status 22: invalid file descriptor; the job runs on"),
+     "cr_checkpoint failed with status 22: invalid file descriptor; the job keeps running"),
 ])
 def test_checkpoint_that_fails(engine, image, job, fails, wait_until, status, text, code, sentence):
     fails("cr_checkpoint", status, text)
@@ -197,7 +198,7 @@ def forbidden(monkeypatch, tmp_path):
 
 def test_user_who_may_not_checkpoint(engine, image, job, fails, forbidden, wait_until):
     fails("cr_checkpoint", 52, "Checkpoint failed: support missing from application\n")
-    assert failure(engine.dump, job.pid, str(image), True) == (errors.REFUSED, forbidden + "the job runs on")
+    assert failure(engine.dump, job.pid, str(image), True) == (errors.REFUSED, forbidden + "the job keeps running")
     wait_until(lambda: states(job) == ["S"] * 3)
 
 
@@ -213,7 +214,7 @@ def test_checkpoint_that_takes_too_long(commands, image, job, wait_until):
 def test_image_that_cannot_be_written(engine, image, job, wait_until, name):
     (image / name).symlink_to("/dev/full")
     assert failure(engine.dump, job.pid, str(image), False) == (
-        errors.CANNOT_WRITE, "cannot write %s of the image: File exists; the job runs on" % name)
+        errors.CANNOT_WRITE, "cannot write %s of the image: File exists; the job keeps running" % name)
     wait_until(lambda: states(job) == ["S"] * 3)
 
 
@@ -222,7 +223,8 @@ def test_checkpoint_as_it_is_called(commands, image, job):
     engine = blcr.Blcr(str(commands), ["--save-private", "--save-exe"])
     arguments = failure(engine.dump, job.pid, str(image), False)[1].split("1: ")[1].split()
     assert arguments.pop(arguments.index("-F") + 1).isdigit()
-    assert arguments == ["--tree", str(job.pid), "--stop", "--nosync", "-F", "--save-private", "--save-exe;", "the", "job", "runs", "on"]
+    assert arguments == ["--tree", str(job.pid), "--stop", "--nosync", "-F", "--save-private", "--save-exe;", "the", "job", "keeps",
+                         "running"]
 
 
 LOSER = """
@@ -428,7 +430,7 @@ def test_checkpoint_that_fails_after_it_has_stopped_the_job(hook, blcr_site, sta
         stream.write("#!/bin/sh\nkill -STOP %d\necho '- vfs_write returned -28' >&2\nexit 28\n" % job)
     assert checkpoint(hook, blcr_site, leader, signal_number) == (
         errors.CANNOT_WRITE, "", "there is no space for the image: No space left on device (cr_checkpoint: vfs_write returned -28); the "
-        "job runs on; free some space in the store\n")
+        "job keeps running; free some space in the store\n")
     wait_until(lambda: state_of(job) == "S")
     assert blcr_site.content() == {}
     assert record(blcr_site) is None

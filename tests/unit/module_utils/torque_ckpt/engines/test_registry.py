@@ -95,7 +95,8 @@ def test_failed_dump_and_its_command_line(program, stop, option):
     path = program('echo "$@"; exit 1\n')
     with pytest.raises(HookError) as caught:
         criu.Criu(path, ["--tcp-close"]).dump(4711, "/proc/self/fd/9", stop)
-    assert str(caught.value) == "criu dump failed with status 1: dump -t 4711 -D /proc/self/fd/9 %s %s; the job runs on" % (option, COMMON)
+    assert str(caught.value) == "criu dump failed with status 1: dump -t 4711 -D /proc/self/fd/9 %s %s; the job keeps running" % (
+        option, COMMON)
     assert caught.value.code == errors.ENGINE
 
 
@@ -140,7 +141,7 @@ def restore(engine):
 
 
 @pytest.mark.parametrize("work, sentence", [
-    (dump, "criu dump failed with status %s; the job runs on"), (restore, "criu restore failed with status %s; the image is kept")])
+    (dump, "criu dump failed with status %s; the job keeps running"), (restore, "criu restore failed with status %s; the image is kept")])
 @pytest.mark.parametrize("text, status", [
     ("echo '(00.1) Error (criu/cr.c:1): first'; echo 'Error (criu/cr.c:2): second'; exit 3", "3: first"),
     ("exit 1", "1: it printed nothing"), ("exit 127", "127: it printed nothing"), ("kill -9 $$", "-9: it printed nothing"),
@@ -230,7 +231,7 @@ def test_restore_that_fails_for_another_reason_first_is_not_disturbed(program):
 def test_dump_that_somebody_disturbs_is_temporary(program, words):
     with pytest.raises(HookError) as caught:
         criu.Criu(program("echo 'Error (compel/src/lib/infect-rpc.c:1): %s'\nexit 1\n" % words)).dump(1, "/nonexistent", False)
-    assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, "criu dump failed with status 1: %s; the job runs on" % words)
+    assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, "criu dump failed with status 1: %s; the job keeps running" % words)
 
 
 STOOD_STILL = ("%s did nothing for 0 seconds and was killed; another process of this node may have interfered with it, or the store does "
@@ -238,7 +239,7 @@ STOOD_STILL = ("%s did nothing for 0 seconds and was killed; another process of 
 
 
 @pytest.mark.parametrize("work, otherwise", [
-    (dump, "the job runs on; try again"), (restore, "try again later or on another node; image kept")])
+    (dump, "the job keeps running; try again"), (restore, "try again later or on another node; image kept")])
 def test_criu_that_waits_for_what_never_comes(program, hurried, work, otherwise):
     path, before = program("sleep 60\n"), processes.list_children(os.getpid())
     with pytest.raises(HookError) as caught:
@@ -296,7 +297,7 @@ def test_process_id_in_use_is_no_matter_of_a_dump(program):
     engine = criu.Criu(program("echo \"Error (criu/cr.c:1): Can't fork for 7: File exists\"\nexit 1\n"))
     with pytest.raises(HookError) as caught:
         engine.dump(1, "/nonexistent", False)
-    assert str(caught.value) == "criu dump failed with status 1: Can't fork for 7: File exists; the job runs on"
+    assert str(caught.value) == "criu dump failed with status 1: Can't fork for 7: File exists; the job keeps running"
     assert caught.value.code == errors.ENGINE
 
 

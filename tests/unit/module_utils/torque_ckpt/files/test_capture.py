@@ -221,7 +221,8 @@ def test_becoming_shorter_fails(trip):
     trip.write("log")
     assert raised(lambda: trip.save(lambda: os.open(trip.path("log"), os.O_WRONLY | os.O_APPEND),
                                     lambda: os.truncate(trip.path("log"), 1))) == (
-        errors.CANNOT_WRITE, "%s became shorter while it was copied into the image (1 bytes, had 5); the job runs on" % trip.path("log"))
+        errors.CANNOT_WRITE, "%s became shorter while it was copied into the image (1 bytes, had 5); the job keeps running" % (
+            trip.path("log")))
 
 
 def test_store_that_takes_no_more(trip):
@@ -229,7 +230,7 @@ def test_store_that_takes_no_more(trip):
     with open(os.path.join(trip.image_path, "carried-1"), "w"):
         pass
     assert raised(lambda: trip.save(lambda: os.open(trip.path("data"), os.O_RDWR))) == (
-        errors.CANNOT_WRITE, "cannot copy %s into the image: File exists; the job runs on" % trip.path("data"))
+        errors.CANNOT_WRITE, "cannot copy %s into the image: File exists; the job keeps running" % trip.path("data"))
 
 
 def test_other_owners_and_output_are_left(trip):

@@ -203,7 +203,8 @@ def test_what_cannot_be_flushed(entry, monkeypatch):
     with pytest.raises(HookError) as caught:
         consistency.flush_files([entry])
     assert (caught.value.code, str(caught.value)) == (errors.CANNOT_WRITE, (
-        "what the job wrote to %s could not be flushed: No space left on device; the job runs on; see to that file system" % entry["path"]))
+        "what the job wrote to %s could not be flushed: No space left on device; the job keeps running; see to that file system" % (
+            entry["path"])))
 
 
 # The same size

@@ -129,7 +129,7 @@ def test_failed_dump(hook, site, start_job, state_of, signal_number):
     site.publish("ckpt.12.head.1", 7, [7])
     before = site.content()
     assert checkpoint(hook, site, job.leader, signal_number) == (
-        errors.ENGINE, "", "criu dump failed with status 1: it would not; the job runs on\n")
+        errors.ENGINE, "", "criu dump failed with status 1: it would not; the job keeps running\n")
     assert state_of(job.pids[0]) == "S"
     assert site.content() == before
 
@@ -273,7 +273,7 @@ def test_limit_of_the_user(hook, site, program, start_job, state_of, signal_numb
     done = checkpoint(hook, site, job.leader, signal_number)
     assert done.code == errors.CANNOT_WRITE
     assert re.fullmatch(r"the image needs \d\.\d MiB, images of %s in store %s have (%d bytes|%.1f KiB) of the 1\.0 MiB that "
-                        r"checkpoint_hooks_user_limit allows; the job runs on; remove some, torque-ckpt list shows them\n"
+                        r"checkpoint_hooks_user_limit allows; the job keeps running; remove some, torque-ckpt list shows them\n"
                         % (site.user.name, site.store, taken, taken / 1024), done.stderr), done.stderr
     assert state_of(job.pids[0]) == "S"
     assert site.content() == before
@@ -289,7 +289,7 @@ def test_store_without_room(hook, site, program, start_job, state_of, signal_num
     site.configure(reserve=1 << 50)
     done = checkpoint(hook, site, job.leader, signal_number)
     assert done.code == errors.CANNOT_WRITE
-    assert re.fullmatch(r"the image needs \d\.\d MiB, store %s has \d+\.\d [GT]iB free, reserve 1024\.0 TiB; the job runs on; "
+    assert re.fullmatch(r"the image needs \d\.\d MiB, store %s has \d+\.\d [GT]iB free, reserve 1024\.0 TiB; the job keeps running; "
                         r"free some space or lower checkpoint_hooks_reserve\n" % site.store, done.stderr)
     assert state_of(job.pids[0]) == "S"
     assert site.content() == before
@@ -404,7 +404,7 @@ def test_another_hook_is_at_work(hook, site, start_job, state_of):
         done = checkpoint(hook, site, job.leader)
     assert done.code == errors.TEMPORARY
     assert re.fullmatch(r"a restart \(process %d, since [-0-9T:]+Z\) is at work on job 12\.head; waited 1 seconds; try again when it has "
-                        r"ended; the job runs on\n" % os.getpid(), done.stderr)
+                        r"ended; the job keeps running\n" % os.getpid(), done.stderr)
     assert state_of(job.pids[0]) == "S"
     assert site.content() == {}
 

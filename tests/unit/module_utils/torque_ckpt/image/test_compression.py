@@ -179,7 +179,7 @@ def test_program_that_fails(image, instead):
     image.put(pages_1=TEXT)
     assert failure(image.compress) == (
         errors.CANNOT_WRITE, "cannot compress pages-1.img of the image: zstd failed with status 11: zstd: error 11 : Allocation error : "
-        "not enough memory; the job runs on; free some space in the store, or set checkpoint_hooks_compression to none")
+        "not enough memory; the job keeps running; free some space in the store, or set checkpoint_hooks_compression to none")
     assert path == compressors.find_program("zstd")
 
 
@@ -189,21 +189,22 @@ def test_store_that_becomes_full(image, instead):
     code, sentence = failure(image.compress)
     assert code == errors.CANNOT_WRITE
     assert sentence.startswith("cannot compress pages-1.img of the image: zstd failed with status ")
-    assert sentence.endswith("No space left on device; the job runs on; free some space in the store, or set checkpoint_hooks_compression "
-                             "to none")
+    assert sentence.endswith("No space left on device; the job keeps running; free some space in the store, or set "
+                             "checkpoint_hooks_compression to none")
 
 
 def test_program_that_says_nothing(image, instead):
     instead("exit 3\n")
     image.put(pages_1=TEXT)
     assert failure(image.compress)[1].startswith(
-        "cannot compress pages-1.img of the image: zstd failed with status 3: it printed nothing; the job runs on; ")
+        "cannot compress pages-1.img of the image: zstd failed with status 3: it printed nothing; the job keeps running; ")
 
 
 def test_program_that_is_killed(image, instead):
     instead("kill -KILL $$\n")
     image.put(pages_1=TEXT)
-    assert failure(image.compress)[1].startswith("cannot compress pages-1.img of the image: zstd was killed by signal 9; the job runs on; ")
+    assert failure(image.compress)[1].startswith(
+        "cannot compress pages-1.img of the image: zstd was killed by signal 9; the job keeps running; ")
 
 
 def test_program_that_takes_too_long(image, instead):
@@ -216,7 +217,7 @@ def test_name_that_is_taken(image):
     image.put(pages_1=TEXT)
     (image.path / "pages-1.img.zst").write_bytes(b"")
     assert failure(image.compress)[1] == (
-        "cannot compress pages-1.img of the image: File exists; the job runs on; free some space in the store, or set "
+        "cannot compress pages-1.img of the image: File exists; the job keeps running; free some space in the store, or set "
         "checkpoint_hooks_compression to none")
 
 
@@ -584,7 +585,7 @@ def test_program_that_fails_leaves_job_and_older_image_as_they_were(hook, criu_s
     criu_site.configure(compression="auto")
     done = checkpoint(hook, criu_site, job, signal_number, stand_in(text + "\n"))
     assert (done.code, done.stdout) == (errors.CANNOT_WRITE, "")
-    assert re.fullmatch(r"cannot compress pages-1\.img of the image: %s; the job runs on; free some space in the store, or set "
+    assert re.fullmatch(r"cannot compress pages-1\.img of the image: %s; the job keeps running; free some space in the store, or set "
                         r"checkpoint_hooks_compression to none\n" % why, done.stderr)
     wait_until(lambda: state_of(job.pids[0]) == "S")
     assert criu_site.content() == files

@@ -177,7 +177,7 @@ def test_file_that_somebody_else_put_there(draft, name):
     with pytest.raises(HookError) as caught:
         collect(draft)
     assert (caught.value.code, str(caught.value)) == (
-        errors.REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job runs on"
+        errors.REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job keeps running"
         % name.replace("\n", "\\n"))
     assert schema.FILE not in os.listdir(draft.path)
 
@@ -302,7 +302,7 @@ def test_fields_of_newer_hooks_are_left_alone(image):
 
 @pytest.mark.parametrize("threads, fits", [(90000, True), (200000, False)])
 def test_manifest_of_many_threads(image, threads, fits):
-    """What could not be read is not written: the job runs on, instead of being held by an image of no use."""
+    """What could not be read is not written: the job keeps running, instead of being held by an image of no use."""
     files = [{"name": "core-%d.img" % (number + 10 ** 6), "size": 1234, "sha256_tree": "a" * 64} for number in range(threads)]
     body = dict(FACTS, format=3, files=files, pids=list(range(10 ** 6, 10 ** 6 + threads)))
     if fits:

@@ -19,7 +19,7 @@ ME = privilege.User("me", os.getuid(), os.getgid(), "/")
 
 def make(run_directory):
     hook = os.path.join(os.path.dirname(ACTION_SCRIPT), "checkpoint")
-    return frozen.open_channel(hook, Records(run_directory, "12.head"), ME, "the job runs on")
+    return frozen.open_channel(hook, Records(run_directory, "12.head"), ME, "the job keeps running")
 
 
 class Work:
@@ -76,7 +76,7 @@ def test_rest_of_the_work_is_done_when_the_engine_has_gone_on(channel, tmp_path)
 
 
 @pytest.mark.parametrize("error, code, sentence", [
-    (HookError(errors.CANNOT_WRITE, "no room; the job runs on"), errors.CANNOT_WRITE, "no room; the job runs on"),
+    (HookError(errors.CANNOT_WRITE, "no room; the job keeps running"), errors.CANNOT_WRITE, "no room; the job keeps running"),
     (KeyError("x"), errors.SYSTEM, "KeyError: 'x'"),
 ])
 def test_work_that_fails_while_the_job_stands_still(channel, error, code, sentence):
@@ -88,11 +88,11 @@ def test_work_that_fails_while_the_job_stands_still(channel, error, code, senten
 
 
 def test_work_that_fails_afterwards(channel):
-    worker = frozen.Worker(Work(after_thaw=fails(HookError(errors.CANNOT_WRITE, "no room; the job runs on"))), channel)
+    worker = frozen.Worker(Work(after_thaw=fails(HookError(errors.CANNOT_WRITE, "no room; the job keeps running"))), channel)
     assert call(channel) == 0
     with pytest.raises(HookError) as caught:
         worker.read_result()
-    assert str(caught.value) == "no room; the job runs on"
+    assert str(caught.value) == "no room; the job keeps running"
 
 
 def test_engine_that_fails_by_itself(channel):
@@ -117,7 +117,7 @@ def test_no_pipes(run_directory):
     with pytest.raises(HookError) as caught, make(run_directory):
         raise AssertionError
     assert (caught.value.code, str(caught.value)) == (
-        errors.SYSTEM, "cannot create the named pipe %s/jobs/12.head.answer: File exists; the job runs on" % run_directory)
+        errors.SYSTEM, "cannot create the named pipe %s/jobs/12.head.answer: File exists; the job keeps running" % run_directory)
 
 
 def test_result_is_plain_json(channel):
@@ -127,7 +127,7 @@ def test_result_is_plain_json(channel):
 
 
 def test_hook_that_was_killed(channel, in_child, wait_until):
-    """Nothing of it stays, and the engine does not wait for it: the job runs on."""
+    """Nothing of it stays, and the engine does not wait for it: the job keeps running."""
     ended = in_child(lambda: frozen.Worker(Work(), channel)._pid)
     wait_until(lambda: processes.read_process(ended.result) is None or processes.read_process(ended.result).state == "Z")
     assert call(channel) == 1
@@ -135,7 +135,7 @@ def test_hook_that_was_killed(channel, in_child, wait_until):
 
 @pytest.mark.parametrize("at_work", [False, True])
 def test_child_alone_that_was_killed(channel, at_work):
-    """The engine does not wait for it: the job runs on, and the reason is said."""
+    """The engine does not wait for it: the job keeps running, and the reason is said."""
     worker = frozen.Worker(Work(lambda: os.kill(os.getpid(), signal.SIGKILL)), channel)
     if not at_work:
         os.kill(worker._pid, signal.SIGKILL)

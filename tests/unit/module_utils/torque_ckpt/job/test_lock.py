@@ -13,7 +13,7 @@ from torque_ckpt.job.records import Records
 from torque_ckpt.system import privilege
 
 SENTENCE = (r"a checkpoint \(process %d, since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\) is at work on job 12\.head; waited %d seconds; "
-            r"try again when it has ended; the job runs on")
+            r"try again when it has ended; the job keeps running")
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def path(run_directory):
 
 
 def hold(run_directory, timeout=0, what="checkpoint", job_id="12.head"):
-    return lock.hold_lock(Records(run_directory, job_id), what, timeout, "the job runs on")
+    return lock.hold_lock(Records(run_directory, job_id), what, timeout, "the job keeps running")
 
 
 def descriptors():
@@ -78,7 +78,8 @@ def test_holder_that_has_not_said_who_it_is(run_directory, holder):
     open(path(run_directory), "w").close()
     with pytest.raises(HookError) as caught, hold(run_directory):
         raise AssertionError("it has the lock")
-    assert str(caught.value) == ("another hook is at work on job 12.head; waited 0 seconds; try again when it has ended; the job runs on")
+    assert str(caught.value) == (
+        "another hook is at work on job 12.head; waited 0 seconds; try again when it has ended; the job keeps running")
 
 
 def test_second_hook_waits(run_directory, holder):
@@ -178,6 +179,6 @@ def test_link_in_the_place_of_the_lock(run_directory, tmp_path):
     os.symlink(str(tmp_path / "precious"), path(run_directory))
     with pytest.raises(HookError) as caught, hold(run_directory):
         raise AssertionError("it has the lock")
-    assert str(caught.value) == "cannot lock %s: Too many levels of symbolic links; the job runs on" % path(run_directory)
+    assert str(caught.value) == "cannot lock %s: Too many levels of symbolic links; the job keeps running" % path(run_directory)
     assert caught.value.code == errors.SYSTEM
     assert not (tmp_path / "precious").exists()

@@ -169,14 +169,14 @@ def test_room_enough(mounted):
 def test_store_too_full(mounted):
     directory = tmpfs(mounted)
     assert refusal(directory, 65 * MIB) == (
-        "the image needs 65.0 MiB, store /shared/ckpt has 64.0 MiB free, reserve 0 B; the job runs on; "
+        "the image needs 65.0 MiB, store /shared/ckpt has 64.0 MiB free, reserve 0 B; the job keeps running; "
         "free some space or lower checkpoint_hooks_reserve")
 
 
 def test_reserve_is_left_free(mounted):
     directory = tmpfs(mounted)
     assert refusal(directory, 40 * MIB, reserve=30 * MIB) == (
-        "the image needs 40.0 MiB, store /shared/ckpt has 64.0 MiB free, reserve 30.0 MiB; the job runs on; "
+        "the image needs 40.0 MiB, store /shared/ckpt has 64.0 MiB free, reserve 30.0 MiB; the job keeps running; "
         "free some space or lower checkpoint_hooks_reserve")
 
 
@@ -185,7 +185,7 @@ def test_files_too_many(mounted):
     free = os.fstatvfs(directory).f_favail
     check(directory, MIB, files=free)
     assert refusal(directory, MIB, files=free + 1) == (
-        "the image needs %d files, store /shared/ckpt has %d free inodes; the job runs on; remove files there" % (free + 1, free))
+        "the image needs %d files, store /shared/ckpt has %d free inodes; the job keeps running; remove files there" % (free + 1, free))
 
 
 def test_file_system_that_knows_neither_its_size_nor_allocation(mounted):
@@ -195,10 +195,11 @@ def test_file_system_that_knows_neither_its_size_nor_allocation(mounted):
 
 
 @pytest.mark.parametrize("number, sentence", [
-    (122, "the image needs 1.0 MiB, the quota of alice on store /shared/ckpt does not allow that much more; the job runs on; "
+    (122, "the image needs 1.0 MiB, the quota of alice on store /shared/ckpt does not allow that much more; the job keeps running; "
           "remove files of alice there or raise the quota"),
-    (28, "the image needs 1.0 MiB, store /shared/ckpt does not give it: No space left on device; the job runs on; free some space there"),
-    (5, "the image needs 1.0 MiB, store /shared/ckpt does not give it: Input/output error; the job runs on; free some space there"),
+    (28, "the image needs 1.0 MiB, store /shared/ckpt does not give it: No space left on device; the job keeps running; free some space "
+         "there"),
+    (5, "the image needs 1.0 MiB, store /shared/ckpt does not give it: Input/output error; the job keeps running; free some space there"),
 ])
 def test_what_only_the_attempt_shows(tmp_path, monkeypatch, number, sentence):
     """Real quotas are in the integration tests."""
@@ -223,8 +224,8 @@ def test_private_directory_without_room(open_directory, somebody, monkeypatch):
     with pytest.raises(HookError) as caught:
         capacity.check_private(directory, 33)
     assert (caught.value.code, str(caught.value)) == (
-        errors.CANNOT_WRITE, "what the engine writes on this node needs 264.0 KiB, %s/run/private has 256.0 KiB free; the job runs on; "
-        "free some space there, or name another disk of this node in checkpoint_hooks_private_directory" % open_directory)
+        errors.CANNOT_WRITE, "what the engine writes on this node needs 264.0 KiB, %s/run/private has 256.0 KiB free; the job keeps "
+        "running; free some space there, or name another disk of this node in checkpoint_hooks_private_directory" % open_directory)
     monkeypatch.setattr(directory, "get_free_space", lambda: None)  # of a file system that does not know its size
     capacity.check_private(directory, 33)
     directory.remove()
@@ -237,5 +238,5 @@ def test_directory_of_another_user(open_directory, somebody):
     with pytest.raises(HookError) as caught:
         privilege.as_user(somebody, lambda: check(directory, MIB))
     os.close(directory)
-    assert str(caught.value) == ("the image needs 1.0 MiB, store /shared/ckpt does not give it: Permission denied; the job runs on; "
+    assert str(caught.value) == ("the image needs 1.0 MiB, store /shared/ckpt does not give it: Permission denied; the job keeps running; "
                                  "free some space there")

@@ -29,7 +29,7 @@ def test_limit_where_it_cannot_be_counted_what_there_is(in_child, open_directory
     try:
         assert tuple(in_child(work).result) == (
             errors.CANNOT_WRITE, "what the images of alice take in store {0} cannot be counted (checkpoint_hooks_user_limit): "
-            "{0}/12.head.CK cannot be read: its directories are nested too deep; the job runs on; remove what is in the way"
+            "{0}/12.head.CK cannot be read: its directories are nested too deep; the job keeps running; remove what is in the way"
             .format(open_directory))
     finally:
         subprocess.run(["rm", "-rf", deep], check=True)
