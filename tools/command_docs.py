@@ -59,7 +59,7 @@ def roff(text):
 
 
 def manual():
-    lines = [".\\\" made from torque_ckpt/cli/parser.py by make docs; edit that file",
+    lines = [".\\\" generated from torque_ckpt/cli/parser.py by make docs; edit that file",
              '.TH TORQUE\\-CKPT 1 "" "ckpt.torque" "User Commands"', ".SH NAME",
              "torque\\-ckpt \\- look at the images of checkpointed TORQUE jobs, and keep house among them", ".SH SYNOPSIS"]
     for name, _brief, _more, names, _keys in parser.COMMANDS:
@@ -89,7 +89,7 @@ def manual():
 # -- completion ----------------------------------------------------------------------------------------------------------
 
 COMPLETION = """\
-# bash completion of torque-ckpt; made from torque_ckpt/cli/parser.py by make docs
+# bash completion of torque-ckpt; generated from torque_ckpt/cli/parser.py by make docs
 _torque_ckpt()
 {
     local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}
@@ -139,7 +139,7 @@ def rows(heading, pairs):
 
 
 def page():
-    lines = ["<!-- made from torque_ckpt/cli/parser.py by `make docs`; edit that file -->", "", "# torque-ckpt", "", ABOUT, "",
+    lines = ["<!-- generated from torque_ckpt/cli/parser.py by `make docs`; edit that file -->", "", "# torque-ckpt", "", ABOUT, "",
              "The same is in the manual page `torque-ckpt(1)`, which the role installs with a completion for bash.", ""]
     for name, brief, more, names, keys in parser.COMMANDS:
         lines += ["## %s" % name, "", "`%s`" % synopsis(name, names), "", "%s. %s" % (brief[0].upper() + brief[1:], more), ""]

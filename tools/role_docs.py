@@ -51,7 +51,7 @@ def rows(options, prefix=""):
 
 
 def readme(role, specs):
-    lines = ["<!-- made from meta/argument_specs.yml by `make docs`; edit that file -->", "", "# ckpt.torque.%s" % role, ""]
+    lines = ["<!-- generated from meta/argument_specs.yml by `make docs`; edit that file -->", "", "# ckpt.torque.%s" % role, ""]
     printed = None
     for entry, spec in specs.items():
         if len(specs) > 1:

@@ -83,7 +83,7 @@ findable:
   returned: success
   type: bool
 outdated:
-  description: Whether other modules are loaded than those that modprobe finds; V(null) where that cannot be told.
+  description: Whether other modules are loaded than those that modprobe finds; V(null) if that is not known.
   returned: success
   type: bool
 kernels_without:

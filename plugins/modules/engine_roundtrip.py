@@ -30,7 +30,7 @@ options:
     type: str
     default: nobody
   directory:
-    description: Where a temporary directory for the image is made; it is removed in the end.
+    description: Where a temporary directory for the image is created; it is removed in the end.
     type: path
     default: /var/tmp
   timeout:

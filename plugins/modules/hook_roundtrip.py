@@ -23,7 +23,7 @@ options:
       - What to do on this node, in this order.
       - V(run) starts the job. V(continue) checkpoints it and lets it continue (signal 0).
         V(hold) checkpoints and ends it (signal 15). V(restart) starts it from the last image.
-        V(finish) lets it come to its own end, judges it and removes everything.
+        V(finish) lets it come to its own end, checks its output and removes everything.
       - V(refused), alone, sees the restart hook refuse the last image, because this node is not one that could restart it. The image stays.
         Where the node has another store, it is pbs_mom that finds no image.
       - A call must end with V(hold), V(refused) or V(finish), because the job cannot outlive it.
@@ -46,7 +46,7 @@ options:
     required: true
   images_path:
     description:
-      - Where in the store that directory is made, as the queue's C(checkpoint_dir) says it.
+      - Where in the store that directory is created, as in the queue's C(checkpoint_dir).
       - The default is O(store_path) itself.
     type: path
   work_path:

@@ -8,10 +8,10 @@ short_description: Prove that a real job submitted with qsub survives qhold, qrl
 version_added: 0.2.0
 description:
   - Run on a host where root may use C(qalter) and C(qdel), usually the server. Submits a job as an ordinary user, waits until it
-    makes progress, holds it, releases it on the next node of the path, and so on; lets it end and judges it.
+    makes progress, holds it, releases it on the next node of the path, and so on; lets it end and checks its output.
   - The proof is the job's own output as TORQUE delivers it, a counter without gap or repeat, its stderr, its exit status, and a walltime
     that no restart has set back.
-  - Every wait is bounded. What the round trip made is removed, the job included.
+  - Every wait is bounded. What the round trip created is removed, the job included.
   - A round trip that fails is a result, not a failure of the module; look at RV(passed) and RV(cause).
 author:
   - ckpt.torque contributors (@ckpt-torque)
@@ -178,7 +178,7 @@ walltime:
 phases:
   description:
     - All steps with node, time taken (seconds) and counter.
-    - A step that made an image has C(engine_seconds), how long the engine held the job, by the image's manifest.
+    - A step that wrote an image has C(engine_seconds), how long the engine held the job, by the image's manifest.
     - C(hold) has C(walltime), which the server accounts so far (seconds).
     - C(release) has C(running_seconds), from C(qalter) to the first line that the job wrote on the new node (the rest of its time goes to
       ten further lines), and C(resumed), the counter from which it continued.

@@ -126,7 +126,7 @@ options:
     elements: str
     default: []
   allowed:
-    description: Directives that a changed C(pbs_mom) knows and stock TORQUE does not; their values are not judged.
+    description: Directives that a changed C(pbs_mom) knows and stock TORQUE does not; their values are not checked.
     type: list
     elements: str
     default: []

@@ -20,7 +20,7 @@ attributes:
     support: none
   idempotent:
     support: none
-    details: A report holds the time it was made.
+    details: A report holds the time at which it was written.
 options:
   results:
     description: What M(ckpt.torque.engine_roundtrip) and M(ckpt.torque.hook_roundtrip) returned.
@@ -28,7 +28,7 @@ options:
     elements: dict
     required: true
   directory:
-    description: Where the files go; made when it is missing.
+    description: Where the files go; created when it is missing.
     type: path
     required: true
   name:

@@ -157,5 +157,5 @@ PATCH = """\
 def test_patch_that_does_not_fit(build, tmp_path):
     (tmp_path / "ours.patch").write_text(PATCH)
     build("patch ours (%s/ours.patch) does not fit this TORQUE 6.1.3: hunk 1 of src/resmom/mom_main.c fails at line 1; unpack the source "
-          "afresh, or name a variant made for this version; nothing was changed" % tmp_path, torque_build_packages=["patch"],
+          "afresh, or name a variant for this version; nothing was changed" % tmp_path, torque_build_packages=["patch"],
           torque_build_site_patches=[{"name": "ours", "variants": [{"from": "6.1", "below": "6.2", "file": "%s/ours.patch" % tmp_path}]}])

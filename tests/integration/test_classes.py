@@ -32,7 +32,7 @@ def test_job_of_another_engine_is_refused_and_goes_on_at_home(cluster, blcr_node
     refused = roundtrip(cluster, "node2", ["refused"], held["state"])
     assert refused["passed"], refused["cause"]
     image = "%s/%s" % (held["state"]["directory"], held["state"]["name"])
-    assert refused["refusals"] == ["node2: image %s was made by criu, this node has blcr; restart it on a node like node1; "
+    assert refused["refusals"] == ["node2: image %s was written by criu, this node has blcr; restart it on a node like node1; "
                                    "image kept" % image]
     ended = roundtrip(cluster, "node1", ["restart", "finish"], refused["state"])
     assert (ended["passed"], ended["case"], ended["nodes"]) == (True, "refused", ["node1", "node2", "node1"]), ended["cause"]

@@ -115,7 +115,7 @@ def changed(running, name, node, how="written to"):
     entry = next(entry for entry in manifest(running)["open_files"] if entry["path"] == path)
     stamp = "%d.%09d" % divmod(entry["mtime_ns"], 10**9)
     now, then = (node.ask("TZ=UTC date -d @%s +%%Y-%%m-%%dT%%H:%%M:%%SZ" % when) for when in ("$(stat -c %%Y %s)" % path, stamp))
-    return ("file %s, which the job has open, was %s after the image was made (its time is %s, was %s); if it is as the job needs it, "
+    return ("file %s, which the job has open, was %s after the image was written (its time is %s, was %s); if it is as the job needs it, "
             "give it its time back with \"touch -d @%s %s\", or restart the job from another image" % (path, how, now, then, stamp, path))
 
 
@@ -194,7 +194,7 @@ def test_more_than_the_limit_binds_the_image_to_its_node(writer, node1, node2, p
         entry["path"] for entry in described["open_files"]}
     done = writer.restart(node2)
     assert done.code == 77
-    assert done.err == "image %s/%s restarts on node1 only: when it was made, %s; restart the job there; image kept\n" % (
+    assert done.err == "image %s/%s restarts on node1 only: when it was written, %s; restart the job there; image kept\n" % (
         writer.directory, writer.name(), described["bound_reason"])
     assert "above the limit of 20 B (checkpoint_hooks_node_local_bytes)" in described["bound_reason"]
     writer.move(node1)
@@ -230,7 +230,7 @@ def logger(job, node1):
     return running
 
 
-GROWN = ("file {0}/log, which the job has open, has grown since the image was made ({1} bytes, had {2}); cut it back with "
+GROWN = ("file {0}/log, which the job has open, has grown since the image was written ({1} bytes, had {2}); cut it back with "
          "\"truncate -s {2} {0}/log\"{3} or restart the job from another image")
 
 
@@ -358,7 +358,7 @@ def test_file_that_is_another_now(logger, node2):
 
 def test_file_that_has_become_shorter(logger, node2):
     node2.ask("truncate -s 2 %s/log" % logger.work)
-    refused(logger, node2, "file %s/log, which the job has open, has become shorter since the image was made (2 bytes, had %d); "
+    refused(logger, node2, "file %s/log, which the job has open, has become shorter since the image was written (2 bytes, had %d); "
             "restart the job from another image" % (logger.work, logger.size))
 
 

@@ -77,7 +77,7 @@ def test_compressed_image_moves(job, node1, node2):
     assert (manifest["format"], manifest["compression"]) == (4, "gzip")
     assert manifest["bytes"] < manifest["plain_bytes"]
     assert [entry["plain"]["name"] for entry in manifest["files"] if "plain" in entry]
-    assert node2.ask("torque-ckpt verify %s" % moved.id).endswith(": whole, and made by root's hooks of this site")
+    assert node2.ask("torque-ckpt verify %s" % moved.id).endswith(": whole, and sealed by root's hooks of this site")
     moved.move(node2)
     assert moved.counter() > before
     assert node2.ask("ls /var/lib/ckpt-torque/private") == ""

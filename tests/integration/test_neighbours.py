@@ -24,7 +24,7 @@ def attacker(node, program, user="bob"):
         node.run("kill -KILL $(cat {0}.pid); rm -f {0}.*".format(path))
 
 
-KEPT = "was kept from the job by a process of uid 1501 and was killed; tell the administrator of it"
+KEPT = "was kept from the job by a process of uid 1501 and was killed; report it to the administrator"
 STALLED = ("did nothing for %d seconds and was killed; another process of this node may have interfered with it, or the store does not "
            "answer" % STALL)
 

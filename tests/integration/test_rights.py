@@ -68,7 +68,7 @@ def test_core_images_that_the_owner_puts_into_a_draft(attackers, job, node1, sig
     assert answer["stopped"] and answer["wrote"]
     assert done.code == 77
     assert done.err.startswith("somebody else than the engine and the hooks put core-")
-    assert done.err.endswith(".img into the image while it was made; the job keeps running\n")
+    assert done.err.endswith(".img into the image while it was written; the job keeps running\n")
     running.progress()
     assert running.images_digest() == before
     assert running.checkpoint(0).code == 0
@@ -123,7 +123,7 @@ def test_sealed_image_that_gives_rights(attackers, job, node1, node2):
     held.hold()
     shown = "%s/%s" % (held.directory, held.name())
     node1.ask("cp -a {0} {1}/genuine && python3 /tmp/rights/owner.py seal {0}".format(shown, held.work))
-    assert node1.ask("torque-ckpt verify %s" % held.id).splitlines()[0].endswith("whole, and made by root's hooks of this site")
+    assert node1.ask("torque-ckpt verify %s" % held.id).splitlines()[0].endswith("whole, and sealed by root's hooks of this site")
     done = held.restart(node2)
     assert done.code == 65
     assert done.err.startswith("image %s is damaged: it would give a process more than alice has (core-" % shown)

@@ -237,7 +237,7 @@ def plan(tree: str, version: str, directory: str, series: "list[dict]",
         try:
             after = put(patch, after, applier)
         except Rejected as error:
-            raise PatchError("patch %s (%s) does not fit this TORQUE %s: %s; unpack the source afresh, or name a variant made for "
+            raise PatchError("patch %s (%s) does not fit this TORQUE %s: %s; unpack the source afresh, or name a variant for "
                              "this version" % (patch.name, patch.file, version, error))
     for row in result:
         row["state"] = row["state"] or (BEFORE if row["name"] in present else APPLIED)

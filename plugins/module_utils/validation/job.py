@@ -209,7 +209,7 @@ class JobRoundTrip:
         resumed = self.read_counters()[written] - 1
         self._step_facts["resumed"] = resumed
         if resumed > self.origin:
-            raise RoundTripError("the job continues from %d, but its image was made at %d: it is not from the image that was named"
+            raise RoundTripError("the job continues from %d, but its image was written at %d: it is not from the image that was named"
                                  % (resumed, self.origin))
 
     def finish_job(self) -> None:
@@ -266,7 +266,7 @@ class JobRoundTrip:
         names = sorted(name for name in self.as_user(lambda: os.listdir(self.directory)) if not name.startswith("."))
         newest = {os.path.basename(path) for path in self.images[-self.depth:]}
         if len(names) > self.depth or not newest <= set(names):
-            raise RoundTripError("the job was submitted with depth %d and has made %d images, but these are kept: %s"
+            raise RoundTripError("the job was submitted with depth %d and has written %d images, but these are kept: %s"
                                  % (self.depth, len(self.images), ", ".join(names)))
 
     def _get_directory(self, job: "dict[str, str]") -> str:

@@ -1,4 +1,4 @@
-# bash completion of torque-ckpt; made from torque_ckpt/cli/parser.py by make docs
+# bash completion of torque-ckpt; generated from torque_ckpt/cli/parser.py by make docs
 _torque_ckpt()
 {
     local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}

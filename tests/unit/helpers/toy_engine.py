@@ -36,7 +36,7 @@ class Toy(Engine):
     @staticmethod
     def find_difference(manifest, node):
         """See Engine."""
-        return "was made on %s, and a toy stays at home" % manifest["node"] if manifest["node"] != node["node"] else ""
+        return "was written on %s, and a toy stays at home" % manifest["node"] if manifest["node"] != node["node"] else ""
 
     @classmethod
     def probe(cls, options):

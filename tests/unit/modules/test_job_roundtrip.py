@@ -429,7 +429,7 @@ def test_depth(stage):
     ("periodic", {"qsub": GOOD["qsub"] + "(sleep 1; end) >/dev/null 2>&1 &\n"},
      r"node1: periodic: there is no image without a command \(state C, waited 61 seconds at most\): no comment"),
     ("older_image", {},
-     r"node2: release: the job continues from \d+, but its image was made at \d+: it is not from the image that was named"),
+     r"node2: release: the job continues from \d+, but its image was written at \d+: it is not from the image that was named"),
     ("older_image", {"qalter": ":\n"}, r"node1: older_image: the server still names the image ckpt\.12\.head\.2 after "
      r"qalter -W checkpoint_name=ckpt\.12\.head\.1"),
     ("failed_hold", {"qhold": "kill -s STOP -- \"-$(cat session)\"\nput comment elsewhere\nput job_state H\n"},
@@ -462,15 +462,15 @@ def test_case_that_fails(stage, case, parts, cause):
 
 
 def test_depth_that_is_not_heeded(stage):
-    assert judged(stage("node1", "node2", depth=1)) == (False, "node1: hold: the job was submitted with depth 1 and has made 2 images, but "
-                                                        "these are kept: ckpt.12.head.1, ckpt.12.head.2")
+    assert judged(stage("node1", "node2", depth=1)) == (False, "node1: hold: the job was submitted with depth 1 and has written 2 images, "
+                                                        "but these are kept: ckpt.12.head.1, ckpt.12.head.2")
     assert stage.left() == []
 
 
 def test_depth_that_takes_too_much(stage):
     stage.use(qhold=GOOD["qhold"] + "rm -r {images}/*.1\n")
-    assert judged(stage("node1", "node2", depth=2)) == (False, "node1: hold: the job was submitted with depth 2 and has made 2 images, but "
-                                                        "these are kept: ckpt.12.head.2")
+    assert judged(stage("node1", "node2", depth=2)) == (False, "node1: hold: the job was submitted with depth 2 and has written 2 images, "
+                                                        "but these are kept: ckpt.12.head.2")
 
 
 @pytest.mark.parametrize("depth", ["null", "2", '"3"'])
@@ -586,7 +586,7 @@ def test_progress_of_another_does_not_prove_the_restart(stage):
     stage.use(deliver="sed '4,$d' OU > \"$1\"; echo 'end 3' >> \"$1\"; cp ER \"$2\"\n")
     answer = stage("node1", "node2", timeout=5)
     assert answer["passed"] is False
-    assert re.fullmatch(r"node2: finish: the job ended at 3, but its last image was made at \d+: it is not from that image",
+    assert re.fullmatch(r"node2: finish: the job ended at 3, but its last image was written at \d+: it is not from that image",
                         answer["cause"])
 
 

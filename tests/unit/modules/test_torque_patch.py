@@ -124,7 +124,7 @@ def test_patch_that_does_not_fit_changes_nothing(source):
         assert answer["failed"] is True
         assert answer["msg"] == (
             "patch site (/controller/site.patch) does not fit this TORQUE 6.1.3: hunk 1 of src/a.c fails at line 1; unpack the source "
-            "afresh, or name a variant made for this version; nothing was changed")
+            "afresh, or name a variant for this version; nothing was changed")
     assert everything(source.tree) == before
 
 

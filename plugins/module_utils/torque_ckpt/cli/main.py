@@ -157,15 +157,15 @@ def _list_images(stores: Stores, _arguments: "Namespace", _config_path: str) -> 
 
 def describe_manifest(image: dict, manifest: dict) -> "list[list[str]]":
     """Return the content of a manifest for people: rows of label and text."""
-    origin = {True: "made by root's hooks of this site", False: "NOT made by root's hooks of this site",
-              None: "cannot be told: " + ("only root may read the key" if os.geteuid() else "no key")}
+    origin = {True: "sealed by root's hooks of this site", False: "NOT sealed by root's hooks of this site",
+              None: "unknown: " + ("only root may read the key" if os.geteuid() else "no key")}
     carried = [str(part.get("path", part) if isinstance(part, dict) else part) for part in manifest.get("carried", [])]
     return [
         ["authentic", origin[image["authentic"]]],
         ["generation", str(image["generation"] or "-")],
         ["created", image["created"]],
-        ["made on", "%s, kernel %s, %s, %s" % (manifest["node"], manifest["kernel"], manifest["arch"],
-                                               manifest.get("libc") or "libc unknown")],
+        ["node", "%s, kernel %s, %s, %s" % (manifest["node"], manifest["kernel"], manifest["arch"],
+                                            manifest.get("libc") or "libc unknown")],
         ["engine", "%s %s" % (image["engine"], image["engine_version"] or "")],
         ["frozen", "%.3f s" % manifest["frozen_seconds"]],
         ["processes", "%d processes and threads" % len(manifest["pids"])],
@@ -208,9 +208,9 @@ def _verify_images(stores: Stores, arguments: "Namespace", _config_path: str) ->
     lines, code = [], 0
     for image, entry in pairs:
         if image["state"] == catalog.WHOLE:
-            verdict = "whole, and made by root's hooks of this site"
+            verdict = "whole, and sealed by root's hooks of this site"
             if not image["authentic"]:
-                verdict = "whole; who made it %s" % ("can be told by root only" if os.geteuid() else "cannot be told without the key")
+                verdict = "whole; %s" % ("only root can verify its seal" if os.geteuid() else "its seal cannot be verified without the key")
                 code = code if os.geteuid() else max(code, CONFIG)
             lines.append("%s: %s" % (_escape(image["path"]), verdict))
         else:

@@ -49,7 +49,7 @@ def find_obstacle(manifest: dict, record: "dict | None", store_id: str) -> str:
     if store_id not in record["stores"]:
         return "it does not have the store %s" % store_id
     if record["engine"].get("name") != manifest["engine"]["name"]:
-        return "its engine is %s, the image was made by %s" % (record["engine"].get("name"), manifest["engine"]["name"])
+        return "its engine is %s, the image was written by %s" % (record["engine"].get("name"), manifest["engine"]["name"])
     program = manifest.get("compression")
     if program and program not in record.get("compressors", [program]):
         return "it does not have the program %s, by which the image is compressed" % program

@@ -35,9 +35,9 @@ IMAGE_KEYS = (
     ("problem", "why it is not whole, or empty"),
     ("generation", "its number among the job's images, or null"), ("created", "when, in UTC"), ("bytes", "its size in the store"),
     ("compression", "name of the program that compressed it, or null"), ("plain_bytes", "its size decompressed, or null"),
-    ("engine", "name of the engine that made it, or null"), ("engine_version", "the engine's version, or null"),
-    ("node", "where it was made, or null"), ("bound", "whether it restarts on that node only"),
-    ("authentic", "whether root's hooks of this site made it; null if that is not known, as for users, who may not read the key"),
+    ("engine", "name of the engine that wrote it, or null"), ("engine_version", "the engine's version, or null"),
+    ("node", "where it was written, or null"), ("bound", "whether it restarts on that node only"),
+    ("authentic", "whether root's hooks of this site sealed it; null if that is not known, as for users, who may not read the key"),
 )
 """Keys of an image in what --json prints."""
 
@@ -45,7 +45,7 @@ COMMANDS = (
     ("list", "list the images in the stores of this host",
      "Reads no image, so that it is quick: the state goes by the manifests and the sizes of the files.",
      (), "images: list of images; problems: list of sentences"),
-    ("show", "say what is in an image and on which nodes it can be restarted",
+    ("show", "show what is in an image and on which nodes it can be restarted",
      "Of a job the newest whole image is shown. The nodes are those of the inventory, as the role checkpoint_hooks has noted them.",
      ("image",), "image: the image; manifest: its manifest; nodes: list of {node, fits, why}; problems"),
     ("verify", "read every byte of an image, or of all images of a job, and compare it with the manifest",
@@ -60,7 +60,7 @@ COMMANDS = (
      "program, which a timer starts each minute, and when its image is whole. Needs root, and asks the server first; nothing is done "
      "without its answer, nor while more than node_down_share percent of the nodes are down.",
      ("dry_run",), "jobs: list of {job, node, seconds, image, action}; problems"),
-    ("status", "say how this node is set up, which jobs were restarted on it and what failed last",
+    ("status", "show how this node is set up, which jobs were restarted on it and what failed last",
      "The last failures and the key are shown to root only.",
      (), "node, versions, engine, stores, key, jobs, failures, problems"),
     ("selftest", "freeze and revive a small process tree as an ordinary user",
@@ -73,9 +73,9 @@ ARGUMENTS: "dict[str, tuple[tuple[str, ...], dict[str, Any]]]" = {
     "image": (("image",), {"metavar": "JOB|IMAGE", "help": "a job's id (12.head, or 12 where that is clear), an image's name or its path"}),
     "orphans": (("--orphans",), {"action": "store_true", "help": "remove the images of jobs, too, that the server has not known for longer "
                                  "than the grace time; needs root, and asks the server first"}),
-    "dry_run": (("--dry-run",), {"action": "store_true", "help": "say what would be done, and do nothing"}),
+    "dry_run": (("--dry-run",), {"action": "store_true", "help": "show what would be done, and do nothing"}),
     "user": (("--user",), {"default": "nobody", "help": "whom to be (default: nobody)"}),
-    "directory": (("--directory",), {"default": "/var/tmp", "help": "where the image is made (default: /var/tmp)"}),
+    "directory": (("--directory",), {"default": "/var/tmp", "help": "where the image is written (default: /var/tmp)"}),
     "timeout": (("--timeout",), {"type": int, "default": 30, "metavar": "SECONDS", "help": "for each step (default: 30)"}),
 }
 

@@ -175,7 +175,7 @@ class Blcr(Engine):
     def find_difference(manifest: dict, node: dict) -> str:
         """See Engine. Addresses of one build of the kernel are in the image, with which it would crash another."""
         build, own = [(side["kernel"], side["kernel_version"]) for side in (manifest, node)]
-        return "was made by BLCR on kernel %s (%s), this node has %s (%s)" % (build + own) if build != own else ""
+        return "was written by BLCR on kernel %s (%s), this node has %s (%s)" % (build + own) if build != own else ""
 
     @classmethod
     def probe(cls, options: dict) -> "dict[str, Any]":
@@ -334,6 +334,6 @@ class Blcr(Engine):
             return
         for path, recorded in sorted(mapped.items()):
             if _describe_file(path) != recorded:
-                raise HookError(REFUSED, "%s, which the job has mapped, is not on this node as it was where the image was made; give "
+                raise HookError(REFUSED, "%s, which the job has mapped, is not on this node as it was where the image was written; give "
                                 "the nodes the same programs and libraries (no prelink), or restart the job elsewhere; image kept"
                                 % quote_name(path))

@@ -188,7 +188,7 @@ class Criu(Engine):
             if error.code != TEMPORARY:
                 raise
             raise HookError(TEMPORARY, "%s; %s; %s" % (
-                error.sentence, "tell the administrator of it" if strangers else
+                error.sentence, "report it to the administrator" if strangers else
                 "another process of this node may have interfered with it, or the store does not answer", consequence))
 
     def list_process_ids(self, directory: int) -> "list[int]":

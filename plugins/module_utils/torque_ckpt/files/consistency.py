@@ -1,4 +1,4 @@
-"""Files that the job has open and that do not travel: are they still as they were when the image was made?
+"""Files that the job has open and that do not travel: are they still as they were when the image was written?
 
 Files open for writing are compared, and files open for reading that are not root's. What is mapped only
 (programs, libraries) and root's the engine checks itself. It does not check files that are open for appending only,
@@ -149,7 +149,7 @@ def _describe_change(entry: dict, status: os.stat_result, table: "dict[str, moun
     same = status.st_ino == entry["inode"]
     if entry["append"] and same or _identify_file_system(entry["path"], os.path.realpath(entry["path"]), table) != entry["filesystem"]:
         return ""
-    return "file %s, which the job has open, was %s after the image was made (its time is %s, was %s)" % (
+    return "file %s, which the job has open, was %s after the image was written (its time is %s, was %s)" % (
         quote_name(entry["path"]), "written to" if same else "replaced", _format_time(status.st_mtime_ns), _format_time(entry["mtime_ns"]))
 
 
@@ -172,13 +172,13 @@ def check_files(files: "list[dict]", allowed: bool, rewritten: str = REFUSE) -> 
             raise HookError(REFUSED, "file %s, which the job has open, cannot be found on this node (%s); make it available here or "
                             "restart the job on another node; image kept" % (name, error.strerror))
         if status.st_size < size:
-            raise HookError(REFUSED, "file %s, which the job has open, has become shorter since the image was made (%d bytes, had %d); "
+            raise HookError(REFUSED, "file %s, which the job has open, has become shorter since the image was written (%d bytes, had %d); "
                             "restart the job from another image; image kept" % (name, status.st_size, size))
         if status.st_size > size:
             appended = entry["append"] and status.st_ino == entry["inode"]
             touch = "" if appended or not _format_touch(entry) else " && " + _format_touch(entry)
             if not (appended and allowed):
-                raise HookError(REFUSED, "file %s, which the job has open, has grown since the image was made (%d bytes, had %d); "
+                raise HookError(REFUSED, "file %s, which the job has open, has grown since the image was written (%d bytes, had %d); "
                                 "cut it back with \"truncate -s %d %s%s\"%s or restart the job from another image; image kept"
                                 % (name, status.st_size, size, size, _quote(entry["path"]), touch,
                                    ", set checkpoint_hooks_truncate_append_only_enabled" if appended else ""))

@@ -119,7 +119,7 @@ def _open_target(path: str, uid: int) -> int:
 
 
 def restore_output_files(image: int, saved: "list[dict]", uid: int) -> None:
-    """Give the job's output files the content and mode they had when the image was made.
+    """Give the job's output files the content and mode they had when the image was written.
 
     :param image: descriptor of the image
     :param saved: from save_output_files

@@ -30,7 +30,7 @@ def check_node(manifest: dict, image_path: str) -> None:
     :raises HookError: REFUSED
     """
     if manifest["bound"] and manifest["node"] != os.uname().nodename:
-        raise HookError(REFUSED, "image %s restarts on %s only: when it was made, %s; restart the job there; image kept"
+        raise HookError(REFUSED, "image %s restarts on %s only: when it was written, %s; restart the job there; image kept"
                         % (image_path, manifest["node"], manifest["bound_reason"]))
 
 

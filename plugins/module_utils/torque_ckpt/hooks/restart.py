@@ -62,7 +62,7 @@ def _restore_image(job: preflight.Job, staging: private_dir.PrivateDirectory, ch
         image = location.open_image(directory, call.name, image_path)
         described = manifest.verify_manifest(image, call, user, image_path, seal.ask_to_verify)
         if described["engine"]["name"] != job.engine.name:
-            raise HookError(ENGINE, "image %s was made by %s, this node has %s; restart it on a node like %s; image kept"
+            raise HookError(ENGINE, "image %s was written by %s, this node has %s; restart it on a node like %s; image kept"
                             % (image_path, described["engine"]["name"], job.engine.name, described["node"]))
         restore.check_node(described, image_path)
         if job.engine.keeps_ids:

@@ -57,7 +57,7 @@ def check_server(commands: "Commands | None") -> None:
     """
     fault = _wait_for_answer(commands, PATIENCE) if commands else None
     if fault is not None:
-        raise Unheard(NO_SERVER, "pbs_server does not answer (%s), and this pbs_mom would tell it only once that the job is held; the "
+        raise Unheard(NO_SERVER, "pbs_server does not answer (%s), and this pbs_mom would report it only once that the job is held; the "
                       "image is kept; the job keeps running; hold it again when pbs_server answers" % fault)
 
 

@@ -70,7 +70,7 @@ def find_incompatibility(manifest: dict, node: dict) -> str:
         return "is for %s, this node is %s" % (manifest["arch"], node["arch"])
     missing = sorted(set(manifest["cpu"]) - set(node["cpu"]))
     if missing:
-        return "was made on a CPU with %s, which this node's CPU lacks" % " ".join(missing)
+        return "was written on a CPU with %s, which this node's CPU lacks" % " ".join(missing)
     engine = registry.find_entry(manifest["engine"]["name"])  # None for an engine that these hooks do not know, which is refused elsewhere
     return engine.load().find_difference(manifest, node) if engine else ""
 

@@ -110,7 +110,7 @@ def check_decompressible(described: dict, image_path: str, private_directory: "P
     """
     for name in sorted({entry["plain"]["program"] for entry in _list_compressed(described)}):
         if name not in compressors.PROGRAMS:
-            raise HookError(REFUSED, "image %s was compressed by %s, which these hooks do not know; restart it on a node whose hooks made "
+            raise HookError(REFUSED, "image %s was compressed by %s, which these hooks do not know; restart it on a node whose hooks wrote "
                             "it; image kept" % (image_path, ascii(name)))
         if compressors.find_program(name) is None:
             raise HookError(REFUSED, "image %s was compressed by %s, which is not in %s on this node; install the package %s here or "

@@ -43,7 +43,7 @@ def _collect_files(private: int, directory: int, expected: "Callable[[str], bool
     present, files = list_directory(directory), []
     strange = sorted(name for name in present if not expected(name))
     if strange:
-        raise HookError(REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job keeps "
+        raise HookError(REFUSED, "somebody else than the engine and the hooks put %s into the image while it was written; the job keeps "
                         "running" % quote_name(strange[0]))
     for name in list_directory(private):
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
@@ -148,7 +148,7 @@ def read_manifest(directory: int, image_path: str) -> dict:
     except (ValueError, TypeError, AttributeError) as error:
         raise _not_ours(image_path, "a field is of another kind (%s)" % ascii(str(error))[1:-1][:100])
     if version not in schema.READ:
-        raise HookError(REFUSED, "image %s has manifest format %s, these hooks read %s; restart it on a node whose hooks made it; "
+        raise HookError(REFUSED, "image %s has manifest format %s, these hooks read %s; restart it on a node whose hooks wrote it; "
                         "image kept" % (image_path, ascii(version)[:100], " and ".join(map(str, schema.READ))))
     return manifest
 
@@ -167,7 +167,7 @@ def check_identity(manifest: dict, job_id: str, user: "User", name: str, image_p
         raise HookError(REFUSED, "image %s belongs to job %s of %s, not to job %s of %s; image kept"
                         % (image_path, manifest["job_id"], manifest["user"], job_id, user.name))
     if manifest["name"] != name:
-        raise HookError(REFUSED, "image %s was made as %s and has been given another's name since; restart it under its own; image kept"
+        raise HookError(REFUSED, "image %s was written as %s and has been given another's name since; restart it under its own; image kept"
                         % (image_path, manifest["name"]))
 
 

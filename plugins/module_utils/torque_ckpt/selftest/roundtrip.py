@@ -61,7 +61,7 @@ def check_evidence(evidence: Evidence, status: int, subject: str = "the job", ou
     if not evidence.ended:
         raise RoundTripError("%s has no end; its last counter is %d" % (output, evidence.counter))
     if evidence.counter < least:  # the progress was that of an older process, which a hold had not ended
-        raise RoundTripError("%s ended at %d, but its last image was made at %d: it is not from that image"
+        raise RoundTripError("%s ended at %d, but its last image was written at %d: it is not from that image"
                              % (subject, evidence.counter, least))
     if status != STATUS:
         raise RoundTripError("%s's exit status is %d, expected %d" % (subject, status, STATUS))

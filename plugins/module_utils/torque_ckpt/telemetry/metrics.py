@@ -33,7 +33,7 @@ METRICS = {
     "ckpt_torque_failures_total": (COUNTER, ("hook", "cause"), "Failures by cause."),
     "ckpt_torque_written_bytes_total": (COUNTER, ("engine",), "Bytes of the images written."),
     "ckpt_torque_restored_bytes_total": (COUNTER, ("engine",), "Bytes of the images restored."),
-    "ckpt_torque_checkpoint_seconds_total": (COUNTER, ("engine",), "Time spent in checkpoints that were made."),
+    "ckpt_torque_checkpoint_seconds_total": (COUNTER, ("engine",), "Time spent in checkpoints that wrote an image."),
     "ckpt_torque_restart_seconds_total": (COUNTER, ("engine",), "Time spent in restarts until the job ran."),
     "ckpt_torque_frozen_seconds_total": (COUNTER, ("engine",), "Time for which the engine held jobs."),
     "ckpt_torque_frozen_seconds_last": (GAUGE, ("engine",), "Time for which the engine held the job of the last checkpoint."),

@@ -325,7 +325,7 @@ def test_half_of_a_patch_is_not_already_applied(site):
     with pytest.raises(PatchError) as caught:
         site.plan("one")
     assert str(caught.value) == ("patch one (/elsewhere/one.patch) does not fit this TORQUE 6.1.3: hunk 1 of b.c fails at line 1; "
-                                 "unpack the source afresh, or name a variant made for this version")
+                                 "unpack the source afresh, or name a variant for this version")
 
 
 @needs_patch
@@ -346,10 +346,10 @@ def test_digest_is_of_what_is_in_the_tree(site):
 @pytest.mark.parametrize("texts, message", [
     ([diff(changed(14), changed(14, 15))],
      "patch one (/elsewhere/one.patch) does not fit this TORQUE 6.1.3: hunk 1 of a.c fails at line 12; unpack the source afresh, "
-     "or name a variant made for this version"),
+     "or name a variant for this version"),
     ([diff("x\n", "y\n", "c.c")],
      "patch one (/elsewhere/one.patch) does not fit this TORQUE 6.1.3: c.c is missing; unpack the source afresh, or name a variant "
-     "made for this version"),
+     "for this version"),
     ([diff("x\n", "y\n", "../c.c")], "patch one (/elsewhere/one.patch): line 1 names no file in the tree: --- a/../c.c; correct the file"),
     ([diff("x\n", "y\n", "link.c")],
      "patch one (/elsewhere/one.patch) would change what is not the tree's own: link.c is a link or no regular file"),

@@ -31,7 +31,7 @@ def test_judge():
 @pytest.mark.parametrize("status, errors, least, words", [
     (7, ["job 5 starts"], 0, "the job's stderr is ['job 5 starts'], expected ['job 5 starts', 'job 5 ends with 7']"),
     (0, [], 0, "the job's exit status is 0, expected 7"),
-    (7, [], 2, "the job ended at 1, but its last image was made at 2: it is not from that image"),
+    (7, [], 2, "the job ended at 1, but its last image was written at 2: it is not from that image"),
 ])
 def test_judge_of_what_is_not_as_it_should_be(status, errors, least, words):
     with pytest.raises(RoundTripError) as caught:

@@ -480,7 +480,7 @@ def test_image_that_root_did_not_make(fleet):
 
 @pytest.mark.parametrize("other, name, sentence", [
     ("13.head", "ckpt.12.head.1001", "image {0} belongs to job 12.head of nobody, not to job 13.head of nobody; image kept"),
-    ("12.head", "ckpt.12.head.7", "image {0} was made as ckpt.12.head.1001 and has been given another's name since; "
+    ("12.head", "ckpt.12.head.7", "image {0} was written as ckpt.12.head.1001 and has been given another's name since; "
                                   "restart it under its own; image kept"),
 ])
 def test_image_that_was_put_elsewhere(fleet, other, name, sentence):
@@ -570,12 +570,12 @@ def test_show_says_where_an_image_can_be_restarted(fleet):
     assert answer["nodes"] == [
         {"node": "node1", "fits": True, "why": ""},
         {"node": "node2", "fits": False, "why": "the image " + reason},
-        {"node": "node3", "fits": False, "why": "its engine is blcr, the image was made by criu"},
+        {"node": "node3", "fits": False, "why": "its engine is blcr, the image was written by criu"},
         {"node": "node4", "fits": False, "why": "it does not have the store main"},
         {"node": "node5", "fits": False, "why": "nothing is known of it; run site.yml on it"}]
     text = fleet.call("show", "12").stdout
-    assert "authentic   made by root's hooks of this site\n" in text
-    assert "  node1 yes\n" in text and "  node3 no: its engine is blcr, the image was made by criu\n" in text
+    assert "authentic   sealed by root's hooks of this site\n" in text
+    assert "  node1 yes\n" in text and "  node3 no: its engine is blcr, the image was written by criu\n" in text
 
 
 def test_show_says_where_the_program_is_missing(fleet):
@@ -642,7 +642,7 @@ def test_number_of_two_jobs(fleet):
 def test_verify_reads_everything(fleet):
     good, bad = fleet.image(generation=1), fleet.image(generation=2)
     done = fleet.call("verify", good)
-    assert (done.returncode, done.stdout) == (0, "%s: whole, and made by root's hooks of this site\n" % good)
+    assert (done.returncode, done.stdout) == (0, "%s: whole, and sealed by root's hooks of this site\n" % good)
     with open(os.path.join(bad, "pages-1.img"), "r+b") as stream:
         stream.write(b"M")  # of the same size
     assert [image["state"] for image in fleet.ask("list")["images"]] == ["whole", "whole"]
@@ -655,14 +655,14 @@ def test_verify_reads_everything(fleet):
 def test_user_is_told_what_he_cannot_verify(fleet):
     path = fleet.image()
     done = fleet.call("verify", "12.head", user="nobody")
-    assert (done.returncode, done.stdout) == (0, "%s: whole; who made it can be told by root only\n" % path)
+    assert (done.returncode, done.stdout) == (0, "%s: whole; only root can verify its seal\n" % path)
 
 
 def test_root_without_a_key_cannot_verify(fleet):
     path = fleet.image()
     os.unlink(fleet.settings["key_path"])
     done = fleet.call("verify", "12.head")
-    assert (done.returncode, done.stdout) == (errors.CONFIG, "%s: whole; who made it cannot be told without the key\n" % path)
+    assert (done.returncode, done.stdout) == (errors.CONFIG, "%s: whole; its seal cannot be verified without the key\n" % path)
 
 
 def test_verify_of_an_image_sealed_elsewhere(fleet):

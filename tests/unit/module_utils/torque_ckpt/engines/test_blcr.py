@@ -361,7 +361,7 @@ def test_library_that_is_another_here(engine, dumped_image, tmp_path):
     (dumped_image / "context.json").write_text(json.dumps(about))
     engine._check_mapped(about["mapped"])
     library.write_bytes(library.read_bytes()[:-1] + b"x")
-    sentence = ("%s, which the job has mapped, is not on this node as it was where the image was made; give the nodes the same programs "
+    sentence = ("%s, which the job has mapped, is not on this node as it was where the image was written; give the nodes the same programs "
                 "and libraries (no prelink), or restart the job elsewhere; image kept" % library)
     assert failure(engine.restore, str(dumped_image)) == (errors.REFUSED, sentence)
     library.unlink()

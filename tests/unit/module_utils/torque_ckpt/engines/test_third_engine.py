@@ -181,7 +181,7 @@ def test_nodes_are_compared_by_the_engine(hook, toy_site, counter, installed):
             "    print(compatibility.find_incompatibility(manifest, dict(manifest, node=node)))" % installed)
     differences = subprocess.run([sys.executable, "-IS", "-c", code], input=toy_site.content()["ckpt.12.head.2/manifest.json"],
                                  stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
-    assert differences == ["", "was made on %s, and a toy stays at home" % os.uname().nodename]
+    assert differences == ["", "was written on %s, and a toy stays at home" % os.uname().nodename]
 
 
 @pytest.mark.root

@@ -289,7 +289,7 @@ def test_file_that_cannot_be_read(trip):
 def test_bound_image_elsewhere():
     manifest = {"bound": True, "bound_reason": "3.0 GiB lie there", "node": "elsewhere"}
     assert raised(lambda: restore.check_node(manifest, "/store/ckpt.1")) == (
-        errors.REFUSED, "image /store/ckpt.1 restarts on elsewhere only: when it was made, 3.0 GiB lie there; restart the job there; "
+        errors.REFUSED, "image /store/ckpt.1 restarts on elsewhere only: when it was written, 3.0 GiB lie there; restart the job there; "
         "image kept")
     restore.check_node(dict(manifest, node=NODE), "/store/ckpt.1")
     restore.check_node(dict(manifest, bound=False), "/store/ckpt.1")

@@ -99,12 +99,12 @@ def test_missing(entry):
 
 def test_shorter(entry):
     os.truncate(entry["path"], 3)
-    assert refused(entry) == ("file %s, which the job has open, has become shorter since the image was made (3 bytes, had 5); "
+    assert refused(entry) == ("file %s, which the job has open, has become shorter since the image was written (3 bytes, had 5); "
                               "restart the job from another image; image kept" % entry["path"])
 
 
-GROWN = ("file %s, which the job has open, has grown since the image was made (9 bytes, had 5); cut it back with \"truncate -s 5 '%s'%s\""
-         "%s or restart the job from another image; image kept")
+GROWN = ("file %s, which the job has open, has grown since the image was written (9 bytes, had 5); cut it back with "
+         "\"truncate -s 5 '%s'%s\"%s or restart the job from another image; image kept")
 BY_SETTING = ", set checkpoint_hooks_truncate_append_only_enabled"
 
 
@@ -234,7 +234,7 @@ def shown(nanoseconds):
 def test_rewritten(entry, change, append, how):
     change(entry["path"])
     entry["append"] = append
-    sentence = "file %s, which the job has open, was %s after the image was made (its time is 1970-01-01T00:00:07Z, was %s)" % (
+    sentence = "file %s, which the job has open, was %s after the image was written (its time is 1970-01-01T00:00:07Z, was %s)" % (
         entry["path"], how, shown(entry["mtime_ns"]))
     assert refused(entry) == ("%s; if it is as the job needs it, give it its time back with \"%s\", or restart the job from another image; "
                               "image kept" % (sentence, touch_of(entry)))

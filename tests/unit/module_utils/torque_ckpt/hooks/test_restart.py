@@ -212,7 +212,7 @@ def test_engine_reads_a_private_copy(hook, site, program, free_pid, open_directo
 def test_image_of_another_engine(hook, site):
     site.publish("ckpt.12.head.1", 7, [], engine="blcr")
     refused(hook, site, errors.ENGINE,
-            "image %s/ckpt.12.head.1 was made by blcr, this node has criu; restart it on a node like %s; image kept"
+            "image %s/ckpt.12.head.1 was written by blcr, this node has criu; restart it on a node like %s; image kept"
             % (site.directory, os.uname().nodename))
 
 

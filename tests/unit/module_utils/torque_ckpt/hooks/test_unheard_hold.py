@@ -14,7 +14,7 @@ pytestmark = pytest.mark.root
 CHECKPOINT = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt.hooks import checkpoint, unheard_hold; " \
     "unheard_hold.PATIENCE = 0.2; unheard_hold.PAUSE = 0.05; sys.exit(checkpoint.main(sys.argv, sys.argv.pop(1)))"
 SENTENCE = "pbs_server does not answer (qstat: cannot connect to server head (errno=111) Connection refused), and this pbs_mom " \
-    "would tell it only once that the job is held; the image is kept; the job keeps running; hold it again when pbs_server answers\n"
+    "would report it only once that the job is held; the image is kept; the job keeps running; hold it again when pbs_server answers\n"
 
 IMAGE = "ckpt.12.head.2/manifest.json"
 

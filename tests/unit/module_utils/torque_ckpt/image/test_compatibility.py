@@ -40,10 +40,10 @@ def test_this_node():
 @pytest.mark.parametrize("change, why", [
     ({}, ""), ({"cpu": []}, ""), ({"cpu": ["sse2"]}, ""), ({"libc": "glibc 2.17"}, ""),
     ({"kernel": "3.10.0"}, ""), ({"kernel_version": "#5 SMP"}, ""), (BLCR, ""),
-    (dict(BLCR, kernel="3.10.0-514.el7"), "was made by BLCR on kernel 3.10.0-514.el7 (#4 SMP), this node has 3.10.108 (#4 SMP)"),
-    (dict(BLCR, kernel_version="#5 SMP"), "was made by BLCR on kernel 3.10.108 (#5 SMP), this node has 3.10.108 (#4 SMP)"),
+    (dict(BLCR, kernel="3.10.0-514.el7"), "was written by BLCR on kernel 3.10.0-514.el7 (#4 SMP), this node has 3.10.108 (#4 SMP)"),
+    (dict(BLCR, kernel_version="#5 SMP"), "was written by BLCR on kernel 3.10.108 (#5 SMP), this node has 3.10.108 (#4 SMP)"),
     ({"arch": "aarch64"}, "is for aarch64, this node is x86_64"),
-    ({"cpu": ["avx", "avx512f", "amx_tile"]}, "was made on a CPU with amx_tile avx512f, which this node's CPU lacks"),
+    ({"cpu": ["avx", "avx512f", "amx_tile"]}, "was written on a CPU with amx_tile avx512f, which this node's CPU lacks"),
 ])
 def test_image_of_another_node(change, why):
     assert compatibility.find_incompatibility(dict(HERE, **dict(CRIU, **change)), HERE) == why

@@ -347,7 +347,7 @@ def test_program_that_is_not_known(image):
     image.compress()
     image.edit(program="xz\n")
     assert failure(image.decompress) == (
-        errors.REFUSED, "image %s was compressed by 'xz\\n', which these hooks do not know; restart it on a node whose hooks made it; "
+        errors.REFUSED, "image %s was compressed by 'xz\\n', which these hooks do not know; restart it on a node whose hooks wrote it; "
         "image kept" % SHOWN)
 
 

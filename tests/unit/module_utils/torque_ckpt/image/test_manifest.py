@@ -177,7 +177,7 @@ def test_file_that_somebody_else_put_there(draft, name):
     with pytest.raises(HookError) as caught:
         collect(draft)
     assert (caught.value.code, str(caught.value)) == (
-        errors.REFUSED, "somebody else than the engine and the hooks put %s into the image while it was made; the job keeps running"
+        errors.REFUSED, "somebody else than the engine and the hooks put %s into the image while it was written; the job keeps running"
         % name.replace("\n", "\\n"))
     assert schema.FILE not in os.listdir(draft.path)
 
@@ -321,7 +321,7 @@ def test_manifest_of_many_threads(image, threads, fits):
 def test_manifest_of_another_format(image, number):
     image.put(schema.FILE, json.dumps({"format": number}).encode())
     assert image.refusal() == (
-        errors.REFUSED, "image %s has manifest format %r, these hooks read 3 and 4; restart it on a node whose hooks made it; "
+        errors.REFUSED, "image %s has manifest format %r, these hooks read 3 and 4; restart it on a node whose hooks wrote it; "
         "image kept"
         % (SHOWN, number))
 
@@ -352,8 +352,8 @@ def test_manifest_laid_out_anew_is_the_same(image):
 def test_image_under_the_name_of_another(image):
     image.write()
     assert image.refusal(name="ckpt.12.head.2") == (
-        errors.REFUSED, "image %s was made as ckpt.12.head.1 and has been given another's name since; restart it under its own; image kept"
-        % SHOWN)
+        errors.REFUSED, "image %s was written as ckpt.12.head.1 and has been given another's name since; restart it under its own; image "
+        "kept" % SHOWN)
 
 
 def test_output_is_named_in_the_manifest(image):
@@ -402,7 +402,7 @@ def test_image_of_another_cpu(image):
     image.write()
     image.edit(cpu=compatibility.read_cpu_features() + ["xyz1", "avx1024"], node="node7")
     assert image.refusal() == (
-        errors.REFUSED, "image %s was made on a CPU with avx1024 xyz1, which this node's CPU lacks; restart it on a node like node7; "
+        errors.REFUSED, "image %s was written on a CPU with avx1024 xyz1, which this node's CPU lacks; restart it on a node like node7; "
         "image kept" % SHOWN)
     image.edit(cpu=compatibility.read_cpu_features()[1:])
     image.verify()

@@ -86,7 +86,7 @@ def test_judge_of_what_is_as_it_should_be():
     ("1 1 1 aa\n3 3 3 aa\nend 3\n", 1, 9, "the tree's output is not whole: counter 3 follows 1 (gap)"),
     ("1 1 1 aa\n", 1, 9, "the tree's output has no end; its last counter is 1"),
     ("", 7, 0, "the tree's output has no end; its last counter is 0"),
-    (WHOLE, 1, 3, "the tree ended at 2, but its last image was made at 3: it is not from that image"),
+    (WHOLE, 1, 3, "the tree ended at 2, but its last image was written at 3: it is not from that image"),
     (WHOLE, 1, 2, "the tree's exit status is 1, expected 7"),
     (WHOLE, 0, 0, "the tree's exit status is 0, expected 7"),
 ], ids=["gap", "no end", "nothing", "older image", "status", "zero"])
