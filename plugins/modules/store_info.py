@@ -4,11 +4,11 @@
 
 DOCUMENTATION = r"""
 module: store_info
-short_description: Tell what a store of images really is on a node, by trying it
+short_description: Report what a store of images really is on a node, by trying it
 version_added: 0.3.0
 description:
-  - Finds on which mount the store lies, whether root is squashed there, whether the user can make, rename and flush what an image needs,
-    what is free, and how far the store's clock is from the node's. What it makes for that it removes again.
+  - Finds on which mount the store lies, whether root is squashed there, whether the user can create, rename and flush what an image needs,
+    what is free, and how far the store's clock is from the node's. What it creates for that it removes again.
   - Whether nodes have the same storage is for M(ckpt.torque.store_token) and M(ckpt.torque.store_token_info) to prove.
   - What makes the store unfit is a result, not a failure of the module; look at RV(faults).
 author:
@@ -18,7 +18,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Says what can be seen without making anything; RV(root) and RV(user) are empty, RV(would) tells what would be tried.
+    details: Reports what can be seen without creating anything; RV(root) and RV(user) are empty, RV(would) lists what would be tried.
   diff_mode:
     support: N/A
     details: It leaves nothing behind that could differ.
@@ -34,10 +34,10 @@ options:
     description: An ordinary user, whose directory in the store is tried. Without one RV(user) is empty.
     type: str
   directory:
-    description: Where that user's images are made. The default is the directory of O(user) in O(path).
+    description: Where that user's images are written. The default is the directory of O(user) in O(path).
     type: path
-  made:
-    description: Whether the store should be there already. If not, only the place is judged in which it would be made.
+  exists:
+    description: Whether the store should exist already. If not, only the path is checked where it would be created.
     type: bool
     default: true
   shared:
@@ -112,8 +112,8 @@ mount:
   returned: success
   type: dict
   sample: {point: /shared, source: "head:/export", type: nfs4, options: [hard, rw, "vers=4.2"]}
-room:
-  description: What is free of how much, in bytes and files; V(null) where the file system does not say.
+free_space:
+  description: What is free of how much, in bytes and files; V(null) if the file system does not report it.
   returned: success
   type: dict
   sample: {bytes: 70866960384, total_bytes: 270582939648, files: 15728640, total_files: 16777216}
@@ -125,13 +125,13 @@ quota:
   type: dict
   sample: {bytes: 4096, bytes_limit: 107374182400, files: 1, files_limit: null}
 root:
-  description: Why root cannot make a directory in the store (C(refusal), empty when it can), and whether root is squashed, V(null) where
-    that cannot be told.
+  description: Why root cannot create a directory in the store (C(refusal), empty when it can), and whether root is squashed, V(null) if
+    that is not known.
   returned: success
   type: dict
   sample: {refusal: "", squashed: true}
 user:
-  description: Why the user cannot make a directory (C(refusal)); else whose it is (C(uid)), which of an image's steps fail and why
+  description: Why the user cannot create a directory (C(refusal)); else whose it is (C(uid)), which of an image's steps fail and why
     (C(renames)), what flushing a file and a name costs (C(seconds)), by how many seconds the store's clock is ahead (C(skew)).
   returned: success
   type: dict
@@ -142,7 +142,7 @@ uid:
   type: int
 copies:
   description: How many bytes went to the server and came back (C(bytes)), and how long that took (C(seconds)), or why not (C(refusal)).
-  returned: with O(copies), where the user can make images
+  returned: with O(copies), if the user can create images
   type: dict
   sample: {refusal: "", bytes: 131072, seconds: 0.41}
 would:
@@ -176,7 +176,7 @@ def main() -> None:
             "path": {"type": "path", "required": True},
             "user": {"type": "str"},
             "directory": {"type": "path"},
-            "made": {"type": "bool", "default": True},
+            "exists": {"type": "bool", "default": True},
             "shared": {"type": "bool", "default": True},
             "copies": {"type": "dict", "options": {
                 "server": {"type": "str", "required": True}, "directory": {"type": "str", "default": ""},
@@ -192,7 +192,7 @@ def main() -> None:
     try:
         user = privilege.find_user(params["user"]) if params["user"] else None
         directory = (params["directory"] or os.path.join(path, user.name)) if user else None
-        result = probe.inspect_store(path, directory, user, params["made"])
+        result = probe.inspect_store(path, directory, user, params["exists"])
         more = {}
         if module.check_mode:
             tried = ["as root, a directory in %s" % path]
@@ -212,7 +212,7 @@ def main() -> None:
     except (HookError, OSError) as error:
         module.fail_json(msg="%s: store_info: %s" % (node, error))
     result.update(more)
-    module.exit_json(changed=False, faults=probe.list_faults(result, params["user"], params["shared"], params["made"]), **result)
+    module.exit_json(changed=False, faults=probe.list_faults(result, params["user"], params["shared"], params["exists"]), **result)
 
 
 if __name__ == "__main__":

@@ -254,11 +254,11 @@ def _describe_mount(path: str, table: "dict[str, mounts.Mount]") -> dict:
 def inspect_store(path: str, directory: "str | None", user: "privilege.User | None", must_exist: bool) -> dict:
     """Return what can be seen without creating anything; must_exist as in list_faults."""
     real, table = os.path.realpath(path), mounts.read_mounts()
-    result: dict = {"store": path, "real_path": real, "id": "", "directory": directory, "mode": "", "exposed": "", "mount": {}, "room": {},
-                    "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
+    result: dict = {"store": path, "real_path": real, "id": "", "directory": directory, "mode": "", "exposed": "", "mount": {},
+                    "free_space": {}, "quota": None, "root": {}, "user": {}, "uid": user.uid if user else None}
     if os.path.isdir(real):
         result.update(id=read_store_name(real), mode="%04o" % (os.stat(real).st_mode & 0o7777), exposed=find_exposed_part(real),
-                      mount=_describe_mount(real, table), room=measure_free_space(real))
+                      mount=_describe_mount(real, table), free_space=measure_free_space(real))
         if user and directory and os.geteuid() == 0:
             nearest = os.path.realpath(find_nearest_directory(directory))
             mount = mounts.find_mount(nearest, table)

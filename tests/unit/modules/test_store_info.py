@@ -44,7 +44,7 @@ def test_store_that_is_fit(ask, store, nobody):
     assert set(user["seconds"]) == {"file", "name"} and all(value > 0 for value in user["seconds"].values())
     assert abs(user["skew"]) < 1
     free = os.statvfs(str(store))
-    assert answer["room"]["total_bytes"] == free.f_blocks * free.f_frsize
+    assert answer["free_space"]["total_bytes"] == free.f_blocks * free.f_frsize
     assert everything(store) == ["nobody"] and everything(store / "nobody") == []
 
 
@@ -119,29 +119,29 @@ def test_store_that_is_not_there(ask, place, name):
     path = place / name
     answer = ask(path)
     assert answer["faults"] == ["store %s is not a directory on this node; mount it or create it (role checkpoint_store)" % path]
-    assert [answer[key] for key in ("id", "mode", "mount", "room", "root", "user")] == ["", "", {}, {}, {}, {}]
+    assert [answer[key] for key in ("id", "mode", "mount", "free_space", "root", "user")] == ["", "", {}, {}, {}, {}]
 
 
 @pytest.mark.root
 def test_path_of_a_store_that_is_to_be_made(ask, store, nobody):
     path = store.parent / "deep" / "er"
-    answer = ask(path, user=None, made=False)
+    answer = ask(path, user=None, exists=False)
     assert (answer["faults"], answer["exposed"], answer["mode"]) == ([], "", "")
     assert not path.parent.exists()
     assert answer["mount"] == ask(store)["mount"]
     os.chown(str(store.parent), nobody.pw_uid, -1)
-    assert ask(path, user=None, made=False)["faults"] == [
+    assert ask(path, user=None, exists=False)["faults"] == [
         "{0} is writable by users other than root, who could replace {1} with another store; remove that write permission".format(
             store.parent, path)]
     os.chown(str(store.parent), 0, -1)
     (store.parent / "link").symlink_to(store)
     link = store.parent / "link/er"
-    assert ask(link, user=None, made=False)["faults"] == [
+    assert ask(link, user=None, exists=False)["faults"] == [
         "store %s is a link or lies behind one; name %s, the directory itself, on all nodes" % (link, store / "er")]
-    assert ask("/dev/shm/none/er", user=None, made=False)["faults"] == [
+    assert ask("/dev/shm/none/er", user=None, exists=False)["faults"] == [
         "store /dev/shm/none/er is on tmpfs, so its images are lost on a reboot; put it on a disk or a shared file system"]
     os.chmod(str(store), 0o1777)  # the role closes it
-    assert ask(store, user=None, made=False)["faults"] == []
+    assert ask(store, user=None, exists=False)["faults"] == []
 
 
 @pytest.mark.root

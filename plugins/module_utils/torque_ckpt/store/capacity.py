@@ -77,7 +77,7 @@ def _try_allocation(directory: int, size: int) -> None:
     :raises OSError: as fallocate(2) failed
     """
     import ctypes  # only here: it costs a few milliseconds
-    name = "room"
+    name = "reservation"
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
     try:
         os.unlink(name, dir_fd=directory)  # at once: a hook that is killed leaves nothing
