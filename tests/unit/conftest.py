@@ -149,7 +149,7 @@ def everyones_python(nobody, python_path):
 
 
 @pytest.fixture
-def place(processes_naming):
+def public_directory(processes_naming):
     """A directory (pathlib.Path) that every user can enter, unlike tmp_path."""
     path = pathlib.Path(tempfile.mkdtemp(prefix="ckpt-torque-test-"))
     path.chmod(0o755)

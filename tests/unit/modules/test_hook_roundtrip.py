@@ -63,14 +63,14 @@ class Stage:
 
 
 @pytest.fixture
-def stage(module, program, everyones_python, place, nobody, processes_naming):
+def stage(module, program, everyones_python, public_directory, nobody, processes_naming):
     """A Stage; in the end no process of its jobs may be left."""
     top = os.path.dirname(hooks.MOM_HOME)
     before = os.path.exists(top)
-    new_stage = Stage(module, program, everyones_python, place, nobody)
+    new_stage = Stage(module, program, everyones_python, public_directory, nobody)
 
     def left():
-        return [pid for text in [place] + new_stage.jobs for pid in processes_naming(text)]
+        return [pid for text in [public_directory] + new_stage.jobs for pid in processes_naming(text)]
 
     yield new_stage
     try:

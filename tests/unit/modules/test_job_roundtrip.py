@@ -147,13 +147,13 @@ class Stage:
 
 
 @pytest.fixture
-def stage(module, program, everyones_python, place, nobody, processes_naming):
+def stage(module, program, everyones_python, public_directory, nobody, processes_naming):
     """A Stage; in the end no process of its job may be left."""
-    yield Stage(module, program, everyones_python, place, nobody)
+    yield Stage(module, program, everyones_python, public_directory, nobody)
     try:
-        assert wait_until(lambda: not processes_naming(place), 5), "processes of the job are left"
+        assert wait_until(lambda: not processes_naming(public_directory), 5), "processes of the job are left"
     finally:
-        for pid in processes_naming(place):
+        for pid in processes_naming(public_directory):
             os.kill(pid, signal.SIGKILL)
 
 

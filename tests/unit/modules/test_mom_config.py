@@ -253,11 +253,12 @@ def test_path_that_is_a_directory(mom):
     assert answer["msg"] == "cannot read %s: Is a directory; correct path and become root; nothing was changed" % mom.path
 
 
-def test_ordinary_user(module, place, nobody, everyones_python):
-    answer = module("mom_config", {"path": str(place / "config")}, python=everyones_python, user=nobody)
+def test_ordinary_user(module, public_directory, nobody, everyones_python):
+    path = public_directory / "config"
+    answer = module("mom_config", {"path": str(path)}, python=everyones_python, user=nobody)
     assert answer["failed"] is True
-    assert answer["msg"] == "cannot write %s: Permission denied; become root, or free some space; nothing was changed" % (place / "config")
-    assert os.listdir(str(place)) == []
+    assert answer["msg"] == "cannot write %s: Permission denied; become root, or free some space; nothing was changed" % path
+    assert os.listdir(str(public_directory)) == []
 
 
 # a file by hand

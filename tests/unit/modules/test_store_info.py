@@ -11,9 +11,9 @@ NODE = os.uname().nodename
 
 
 @pytest.fixture
-def store(place, nobody):
+def store(public_directory, nobody):
     """A store (pathlib.Path) with a directory for nobody."""
-    path = place / "ckpt"
+    path = public_directory / "ckpt"
     (path / "nobody").mkdir(parents=True)
     os.chmod(str(path), 0o755)
     os.chown(str(path / "nobody"), nobody.pw_uid, nobody.pw_gid)
@@ -114,9 +114,9 @@ def test_store_in_memory(ask, nobody):
 
 
 @pytest.mark.parametrize("name", ["none", "file"])
-def test_store_that_is_not_there(ask, place, name):
-    (place / "file").touch()
-    path = place / name
+def test_store_that_is_not_there(ask, public_directory, name):
+    (public_directory / "file").touch()
+    path = public_directory / name
     answer = ask(path)
     assert answer["faults"] == ["store %s is not a directory on this node; mount it or create it (role checkpoint_store)" % path]
     assert [answer[key] for key in ("id", "mode", "mount", "free_space", "root", "user")] == ["", "", {}, {}, {}, {}]
@@ -171,9 +171,10 @@ def test_check_mode_makes_nothing(ask, store):
     ("{0}", {"user": None, "directory": "/x"}, "directory and copies are tried as a user; name one"),
     ("{0}", {"user": None, "copies": {"server": "head", "job": "x"}}, "directory and copies are tried as a user; name one"),
 ])
-def test_bad_input(ask, place, path, options, sentence):
-    (place / "file").touch()
-    assert ask(path.format(place), **options)["msg"] == "%s: store_info: %s; nothing was done" % (NODE, sentence.format(place))
+def test_bad_input(ask, public_directory, path, options, sentence):
+    (public_directory / "file").touch()
+    assert ask(path.format(public_directory), **options)["msg"] == "%s: store_info: %s; nothing was done" % (
+        NODE, sentence.format(public_directory))
 
 
 def test_unknown_user(module, store):

@@ -9,9 +9,9 @@ pytestmark = pytest.mark.root
 
 
 @pytest.fixture
-def store(place, nobody):
+def store(public_directory, nobody):
     """A store (pathlib.Path) with a directory for nobody."""
-    path = place / "ckpt"
+    path = public_directory / "ckpt"
     (path / "nobody").mkdir(parents=True)
     os.chown(str(path / "nobody"), nobody.pw_uid, nobody.pw_gid)
     return path

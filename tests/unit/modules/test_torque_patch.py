@@ -180,13 +180,14 @@ def test_no_version(source):
 
 
 @pytest.mark.root
-def test_tree_of_somebody_else(source, module, place, nobody, everyones_python):
-    shutil.copytree(str(source.tree), str(place / "tree"))
-    shutil.copytree(str(source.patches), str(place / "patches"))
-    arguments = {"path": str(place / "tree"), "version": "6.1.3", "directory": str(place / "patches"), "series": SERIES}
+def test_tree_of_somebody_else(source, module, public_directory, nobody, everyones_python):
+    tree, patches = public_directory / "tree", public_directory / "patches"
+    shutil.copytree(str(source.tree), str(tree))
+    shutil.copytree(str(source.patches), str(patches))
+    arguments = {"path": str(tree), "version": "6.1.3", "directory": str(patches), "series": SERIES}
     answer = module("torque_patch", arguments, python=everyones_python, user=nobody)
     assert answer["failed"] is True
-    assert answer["msg"].startswith("cannot patch %s: %s/.ckpt-torque-" % (place / "tree", place / "tree"))
+    assert answer["msg"].startswith("cannot patch %s: %s/.ckpt-torque-" % (tree, tree))
     assert answer["msg"].endswith(": Permission denied; become a user who can write there, or free some space; nothing was changed")
 
 

@@ -12,12 +12,12 @@ FILES = {"configure.ac": "AC_INIT([torque], [6.1.2], [torqueusers@supercluster.o
 
 
 @pytest.fixture
-def tree(place):
+def tree(public_directory):
     """An unpacked source (pathlib.Path) that every user can read."""
     for name, text in FILES.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(text)
-    return place
+        (public_directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (public_directory / name).write_text(text)
+    return public_directory
 
 
 @pytest.mark.parametrize("check", [False, True], ids=["run", "check"])

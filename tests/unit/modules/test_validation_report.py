@@ -117,11 +117,11 @@ def test_directory_that_cannot_be_made(module, tmp_path):
 
 
 @pytest.mark.root
-def test_directory_that_cannot_be_written(module, place, nobody, everyones_python):
-    answer = module("validation_report", {"results": RESULTS, "directory": str(place)}, python=everyones_python, user=nobody)
+def test_directory_that_cannot_be_written(module, public_directory, nobody, everyones_python):
+    answer = module("validation_report", {"results": RESULTS, "directory": str(public_directory)}, python=everyones_python, user=nobody)
     assert answer["failed"] is True
-    assert answer["msg"] == "cannot write the report to %s: Permission denied; name another directory" % place
-    assert os.listdir(place) == []
+    assert answer["msg"] == "cannot write the report to %s: Permission denied; name another directory" % public_directory
+    assert os.listdir(public_directory) == []
 
 
 def test_report_that_cannot_be_whole_is_not_written_in_part(module, tmp_path):

@@ -219,18 +219,18 @@ def report(path):
 
 
 @pytest.fixture
-def job(place, nobody, program):
+def job(public_directory, nobody, program):
     """A Job (with .top, a pathlib.Path) of nobody's; its hooks say nothing and exit 0 unless replaced."""
     for name in ("hooks", "store", "home", "work"):
-        (place / name).mkdir()
-    os.chown(place / "work", nobody.pw_uid, nobody.pw_gid)
-    (place / "hooks").chmod(0o777)  # so that the run hook, as the user, can leave its report
+        (public_directory / name).mkdir()
+    os.chown(public_directory / "work", nobody.pw_uid, nobody.pw_gid)
+    (public_directory / "hooks").chmod(0o777)  # so that the run hook, as the user, can leave its report
     for name in ("run", "checkpoint", "restart"):
-        program(place / "hooks" / name, "#!/bin/sh\n")
+        program(public_directory / "hooks" / name, "#!/bin/sh\n")
     user = privilege.find_user("nobody")
-    fake_job = fake_mom.Job(str(place / "home"), str(place / "hooks"), user, grp.getgrgid(user.gid).gr_name, "77.ckpt-test",
-                            str(place / "store" / "77.ckpt-test.CK"), 4711)
-    fake_job.top = place
+    fake_job = fake_mom.Job(str(public_directory / "home"), str(public_directory / "hooks"), user, grp.getgrgid(user.gid).gr_name,
+                            "77.ckpt-test", str(public_directory / "store" / "77.ckpt-test.CK"), 4711)
+    fake_job.top = public_directory
     yield fake_job
     fake_job.kill()
 
