@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils"))
 
 from torque_ckpt import config, errors  # noqa: E402
-from torque_ckpt.cli import main, node_records  # noqa: E402
+from torque_ckpt.cli import main, node_records, stores  # noqa: E402
 from torque_ckpt.errors import HookError  # noqa: E402
 from torque_ckpt.image import compatibility, manifest, schema, seal  # noqa: E402
 from torque_ckpt.store import catalog, generations, location  # noqa: E402
@@ -158,7 +158,7 @@ def test_images_are_listed_and_shown_whatever_their_manifests_say(directory, con
         os.close(descriptor)
     assert entry["state"] in (catalog.DAMAGED, catalog.REFUSED_HERE)  # its hash is wrong, or it is another user's
     assert "Error: " not in entry["problem"] and len(entry["problem"]) < 3000
-    described = main.describe_image({"id": "main"}, ALICE, "12.head", entry)
+    described = stores.describe_image({"id": "main"}, ALICE, "12.head", entry)
     lines = main.align_rows([main.format_row(described)])
     if "manifest" in entry:
         lines += ["%s %s" % (label, value) for label, value in main.describe_manifest(described, entry["manifest"])]

@@ -21,6 +21,7 @@ from ..torque.commands import Commands
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Callable
+    from .stores import Stores
 
 STATE = "node_down.json"
 
@@ -140,7 +141,7 @@ def find_down_since(remembered: "tuple[float, float] | None", now: float) -> "tu
     return remembered[0], now
 
 
-def _find_image(stores: "Any", job_id: str, job: "dict[str, str]") -> "str | None":
+def _find_image(stores: "Stores", job_id: str, job: "dict[str, str]") -> "str | None":
     """Return the path of the image that the server names for a job, None where there is none that is whole and sealed."""
     name, owner = job.get("checkpoint_name", ""), job.get("Job_Owner", "").partition("@")[0]
     directory = get_directory_name(job_id)
@@ -150,10 +151,10 @@ def _find_image(stores: "Any", job_id: str, job: "dict[str, str]") -> "str | Non
     return None
 
 
-def handle_down_nodes(stores: "Any", dry_run: bool, report: "Callable[[dict, bool], None]", now: "Callable[[], float]" = time.time) -> None:
+def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, bool], None]",
+                      now: "Callable[[], float]" = time.time) -> None:
     """Report the jobs on nodes that are down, or have pbs_server queue them again, as the settings decide.
 
-    :param stores: main.Stores
     :param dry_run: report what would be done, and write no state
     :param report: called with a fact (job, node, seconds, image, action) for each job, and with whether it is new; action is
         one of "queued again", "would be queued again", "reported", "waits until ...", "left alone: ..." and "not queued again: ..."

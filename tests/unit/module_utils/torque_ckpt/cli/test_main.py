@@ -1,5 +1,4 @@
 """torque-ckpt, called as the program it is, by root and by users, on real stores."""
-import ctypes  # noqa: F401 pylint: disable=unused-import; loaded by root: users may not be able to read this interpreter
 import json
 import os
 import subprocess
@@ -7,146 +6,18 @@ import sys
 import time
 
 import pytest
+from fleet import KEYS
 from paths import MODULE_UTILS
 from waiting import LIMIT
 
 from torque_ckpt import errors
 from torque_ckpt.job.records import Records
 from torque_ckpt.cli import parser
-from torque_ckpt.image import compatibility, compression, manifest, schema, seal
+from torque_ckpt.image import compatibility, schema, seal
 from torque_ckpt.store import location
-from torque_ckpt.store.draft import Draft
-from torque_ckpt.system import privilege, strict_json
-from torque_ckpt.torque import contract
+from torque_ckpt.system import strict_json
 
 pytestmark = pytest.mark.root
-
-KEYS = [("first", b"k" * 32)]
-
-
-class Fleet:
-    """A host with a store, a key, node records and TORQUE's commands as told.
-
-    top       str: where all of it is; users can reach it
-    settings  dict: what is in the configuration
-    """
-
-    def __init__(self, top, program):
-        self.top, self.program = top, program
-        self.config = os.path.join(top, "etc", "hooks.json")
-        self.store = os.path.join(top, "store")
-        self.settings = {
-            "stores": [{"path": self.store, "id": "main"}], "engine_options": {"path": os.path.join(top, "criu")}, "engine_timeout": LIMIT,
-            "run_directory": os.path.join(top, "run"), "key_path": os.path.join(top, "key"),
-            "state_directory": os.path.join(top, "state"), "torque_directory": os.path.join(top, "bin"), "depth": 2}
-        for name in ("etc", "etc/nodes", "store", "bin"):
-            os.mkdir(os.path.join(top, name))
-        with open(os.path.join(self.store, location.MARKER), "w") as stream:
-            stream.write("main\n")
-        self.seal(KEYS)
-        self.configure()
-        program("echo 'Version: 9.9'\n")
-
-    def configure(self, **changed):
-        self.settings.update(changed)
-        with open(self.config, "w") as stream:
-            json.dump(self.settings, stream)
-        os.chmod(self.config, 0o644)
-
-    def seal(self, keys):
-        """Write the key file."""
-        with open(self.settings["key_path"], "w") as stream:
-            json.dump({"keys": [{"id": name, "secret": secret.hex()} for name, secret in keys]}, stream)
-        os.chmod(self.settings["key_path"], 0o600)
-
-    def record(self, name, **facts):
-        """Note a node as the role does; facts change the record from this machine's."""
-        listed = os.path.join(self.top, "etc", "nodes.json")
-        names = json.load(open(listed))["nodes"] if os.path.exists(listed) else []
-        with open(listed, "w") as stream:
-            json.dump({"nodes": names + [name]}, stream)
-        if facts.get("node", "") is not None:
-            recorded = dict(compatibility.describe_node(), node=name, engine={"name": "criu", "version": "9.9"}, stores=["main"])
-            with open(os.path.join(self.top, "etc", "nodes", name + ".json"), "w") as stream:
-                json.dump(dict(recorded, **facts), stream)
-
-    def users_directory(self, user):
-        """Give a user a directory of his own in the store; return its name."""
-        path = os.path.join(self.store, user)
-        if not os.path.isdir(path):
-            os.mkdir(path)
-            os.chmod(path, 0o711)
-            account = privilege.find_user(user)
-            os.chown(path, account.uid, account.gid)
-        return user
-
-    def image(self, job="12.head", name=None, user="nobody", inside="", content=b"memory", generation=1, publish=True, compress=None,
-              **facts):
-        """Make an image as the hooks do; return its path."""
-        account, name = privilege.find_user(user), name or "ckpt.%s.%d" % (job, 1000 + generation)
-        store, directory = {"path": self.store, "id": "main"}, os.path.join(self.store, inside, job + ".CK")
-        location.give_job_directory(store, directory, account)
-        call = contract.parse_restart(["-", job, user, "-", directory, name])
-
-        def work():
-            draft = Draft(location.open_job_directory(store, directory, create=True), name)
-            with open(os.path.join(draft.path(), "pages-1.img"), "wb") as stream:
-                stream.write(content)
-            all_facts = dict({"engine": {"name": "criu", "version": "9.9"}, "root": 4711, "pids": [4711, 4712], "frozen_seconds": 0.25,
-                              "spool": [], "generation": generation}, **facts)
-            plain = compression.compress_files(draft.descriptor, lambda name: True, compress, 0, LIMIT) if compress else {}
-            manifest.write_manifest(draft.descriptor, call, account, all_facts, seal.ask_to_seal, plain)
-            if publish:
-                draft.publish()
-            return draft.hidden
-        hidden = privilege.as_user(account, work, answer=seal.build_answer(KEYS, call, account))
-        return os.path.join(directory, name if publish else hidden)
-
-    def server(self, name="head", known=(), broken=None):
-        """Write TORQUE's commands for a server of this name that knows these jobs; broken is what qstat says on stderr."""
-        jobs = "\n".join("    %s) exit 0;;" % job for job in known)
-        texts = {"qselect": "".join("echo %s\n" % job for job in known) + "exit 0\n",
-                 "qstat": 'case $2 in\n    -f) echo "Server: %s"; exit 0;;\n%s\nesac\necho "qstat: Unknown Job Id Error $2" >&2\nexit 153\n'
-                          % (name, jobs)}
-        if broken:
-            texts = dict.fromkeys(texts, "echo '%s' >&2\nexit 111\n" % broken)
-        for command, text in texts.items():
-            self.program(text, "bin/" + command)
-
-    def call(self, *arguments, user=None, before="pass", options=(), locale="C.UTF-8", variables=()):
-        """Run torque-ckpt as root or another user, who may not be able to read this interpreter; return the finished process.
-
-        :param before: code (str); options: of the interpreter (list of str); variables: of the environment (dict)
-        """
-        # What is imported late is imported before.
-        become = "pass"
-        if user:
-            become = ("main.parser.build_parser().format_help(); main.digest.load_modules(); "
-                      "privilege.become_user(privilege.find_user(%r))" % user)
-        code = ("import resource, sys; sys.path.insert(0, %r)\nfrom torque_ckpt.cli import main\nfrom torque_ckpt.system import privilege\n"
-                "from torque_ckpt.engines import criu\n%s\n%s\nsys.exit(main.main(sys.argv, %r))"
-                % (str(MODULE_UTILS), before, become, self.config))
-        environment = dict({"PATH": "/bin:/usr/bin", "LC_ALL": locale}, **dict(variables))
-        if "LD_LIBRARY_PATH" in os.environ:
-            environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        return subprocess.run([sys.executable, "-IS"] + list(options) + ["-c", code] + list(arguments),
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              universal_newlines=True, env=environment, cwd="/", timeout=LIMIT, check=False)
-
-    def ask(self, *arguments, user=None, code=0, before="pass"):
-        """Run torque-ckpt --json, which must end with this code; return what it said (dict)."""
-        done = self.call(*(arguments + ("--json",)), user=user, before=before)
-        assert done.returncode == code, done.stderr
-        return json.loads(done.stdout)
-
-
-@pytest.fixture
-def fleet(open_directory, program):
-    return Fleet(open_directory, program)
-
-
-def names(answer):
-    return [image["image"] for image in answer["images"]]
 
 
 def tree(path):
@@ -230,35 +101,6 @@ def test_compressed_image(fleet):
     assert image["problem"] == "image %s is damaged: pages-1.img.gz has another content than was written; take an older image" % path
 
 
-def test_list_is_sorted_by_job_and_generation(fleet):
-    for job, generation in (("100.head", 1), ("12.head", 10), ("12.head", 9), ("3.head", 1)):
-        fleet.image(job, generation=generation)
-    assert names(fleet.ask("list")) == ["ckpt.3.head.1001", "ckpt.12.head.1009", "ckpt.12.head.1010", "ckpt.100.head.1001"]
-
-
-def test_list_finds_images_in_directories_of_users(fleet):
-    fleet.image(inside=fleet.users_directory("nobody"))
-    fleet.image("13.head", inside=fleet.users_directory("daemon"), user="daemon")
-    assert [(image["job"], image["owner"]) for image in fleet.ask("list")["images"]] == [("12.head", "nobody"), ("13.head", "daemon")]
-
-
-def test_user_sees_his_own_only(fleet):
-    fleet.image()
-    fleet.image("13.head", user="daemon")
-    fleet.image("14.head", user="daemon", inside=fleet.users_directory("daemon"))
-    answer = fleet.ask("list", user="daemon")
-    assert [(image["job"], image["authentic"]) for image in answer["images"]] == [("13.head", None), ("14.head", None)]
-    assert answer["problems"] == []
-
-
-def test_user_of_a_store_that_he_cannot_list(fleet):
-    fleet.image("13.head", user="daemon")
-    fleet.image("14.head", user="daemon", inside=fleet.users_directory("daemon"))
-    os.chmod(fleet.store, 0o711)
-    assert [image["job"] for image in fleet.ask("list", user="daemon")["images"]] == ["14.head"]
-    assert fleet.ask("show", "13.head", user="daemon")["image"]["state"] == "whole"
-
-
 def test_what_is_no_image_is_left_out(fleet):
     path = fleet.image()
     directory = os.path.dirname(path)
@@ -266,7 +108,7 @@ def test_what_is_no_image_is_left_out(fleet):
     open(os.path.join(directory, "notes"), "w").close()
     os.symlink("/etc", os.path.join(directory, "ckpt.link"))
     os.symlink(directory, os.path.join(fleet.store, "14.head.CK"))
-    assert names(fleet.ask("list")) == ["ckpt.12.head.1001"]
+    assert [image["image"] for image in fleet.ask("list")["images"]] == ["ckpt.12.head.1001"]
 
 
 def test_damaged_image(fleet):
@@ -511,31 +353,6 @@ def test_image_in_the_making_and_what_a_crash_left(fleet):
     assert sorted(image["state"] for image in fleet.ask("list")["images"]) == ["leftover", "writing"]
 
 
-def test_without_a_key_nothing_is_called_authentic(fleet):
-    """As on hosts where users log in."""
-    fleet.image()
-    os.unlink(fleet.settings["key_path"])
-    answer = fleet.ask("list")
-    assert ([image["authentic"] for image in answer["images"]], answer["problems"]) == ([None], [])
-
-
-def test_key_that_others_can_read_is_not_used(fleet):
-    fleet.image()
-    os.chmod(fleet.settings["key_path"], 0o644)
-    answer = fleet.ask("list", code=1)
-    assert [image["authentic"] for image in answer["images"]] == [None]
-    assert answer["problems"] == ["images cannot be authenticated: key file %s must be root's and readable by nobody else; "
-                                  "run the role checkpoint_hooks on this node" % fleet.settings["key_path"]]
-
-
-def test_store_that_is_not_mounted(fleet):
-    os.unlink(os.path.join(fleet.store, location.MARKER))
-    done = fleet.call("list")
-    assert (done.returncode, done.stdout) == (1, "no images\n")
-    assert done.stderr == ("torque-ckpt: store %s is not usable on this node: %s/.ckpt-torque-store: No such file or directory; "
-                           "is it mounted?\n" % (fleet.store, fleet.store))
-
-
 def test_terminal_is_not_obeyed(fleet):
     path = fleet.image()
     facts = json.load(open(os.path.join(path, "manifest.json")))
@@ -607,36 +424,6 @@ def test_show_takes_the_newest_whole_image(fleet):
     newest = fleet.image(generation=3)
     os.unlink(os.path.join(newest, "pages-1.img"))
     assert fleet.ask("show", "12.head")["image"]["path"] == middle
-
-
-@pytest.mark.parametrize("what", ["12.head", "12", "ckpt.12.head.1001", "{path}", "{directory}"])
-def test_ways_to_name_an_image(fleet, what):
-    path = fleet.image()
-    fleet.image("112.head")
-    assert fleet.ask("show", what.format(path=path, directory=os.path.dirname(path)))["image"]["path"] == path
-
-
-@pytest.mark.parametrize("what", ["13.head", "13", "ckpt.12.head.7", "/tmp/12.head.CK", "../x"])
-def test_image_that_is_not_there(fleet, what):
-    fleet.image()
-    done = fleet.call("show", what)
-    assert (done.returncode, done.stdout) == (errors.NO_INPUT, "")
-    assert done.stderr == "torque-ckpt: there is no image %s in the stores of this host (%s)\n" % (ascii(what), fleet.store)
-
-
-def test_image_of_somebody_else(fleet):
-    path = fleet.image()
-    for what in ("12.head", path):
-        done = fleet.call("show", what, user="daemon")
-        assert (done.returncode, done.stderr) == (errors.NO_INPUT, "torque-ckpt: there is no image '%s' in the stores of this host (%s) "
-                                                  "that is yours\n" % (what, fleet.store))
-
-
-def test_number_of_two_jobs(fleet):
-    fleet.image("12.head")
-    fleet.image("12.tail")
-    done = fleet.call("verify", "12")
-    assert (done.returncode, done.stderr) == (errors.USAGE, "torque-ckpt: '12' means several jobs (12.head, 12.tail); name one in full\n")
 
 
 def test_verify_reads_everything(fleet):
