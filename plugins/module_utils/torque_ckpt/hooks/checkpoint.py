@@ -249,7 +249,7 @@ def main(argv: "list[str]", config_path: str) -> int:
         privilege.avoid_oom_kill()
         with phases.measure("admit"):
             job = preflight.prepare_job(call, config_path, argv[0], report)
-            ongoing_restart.wait_until_back(job)
+        ongoing_restart.wait_until_back(job)
         with lock.hold_lock(job.records, "checkpoint", job.settings["lock_timeout"], _CONSEQUENCE):
             _checkpoint_job(job, started)
     return report.code

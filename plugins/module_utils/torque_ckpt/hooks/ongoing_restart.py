@@ -5,8 +5,8 @@ A checkpoint that is asked for before the job is back would find no process of i
 import os
 import time
 
-from ..errors import HookError, TEMPORARY
-from ..job import identity
+from .. import phases
+from ..job import identity, lock
 from ..system import processes
 from . import failed_restart
 
@@ -43,11 +43,7 @@ def _is_back(job: "Job") -> bool:
     return bool(root and identity.read_job_id(root.pid) == job.call.job_id or failed_restart.read_note(job.records))
 
 
-def wait_until_back(job: "Job") -> None:
-    """Wait until the job is back, or no restart hook is at work on it. Not to be called with the job's lock: that hook needs it.
-
-    :raises HookError: TEMPORARY when that takes longer than the setting lock_timeout
-    """
+def _wait_for_restart(job: "Job") -> None:
     program = os.path.join(os.path.dirname(job.hook), _PROGRAM)
     hook, started = None, time.monotonic()
     while not _is_back(job):
@@ -57,6 +53,15 @@ def wait_until_back(job: "Job") -> None:
         if hook is None and waited > PATIENCE:
             return
         if hook is not None and waited > job.settings["lock_timeout"]:
-            raise HookError(TEMPORARY, "a restart (process %d) is at work on job %s; waited %d seconds; try again when it has ended; "
-                            "nothing was done" % (hook.pid, job.call.job_id, job.settings["lock_timeout"]))
+            raise lock.build_error("a restart (process %d)" % hook.pid, job.call.job_id, job.settings["lock_timeout"], "nothing was done")
         time.sleep(_PAUSE)
+
+
+def wait_until_back(job: "Job") -> None:
+    """Wait until the job is back, or no restart hook is at work on it. Not to be called with the job's lock: that hook needs it.
+
+    :raises HookError: TEMPORARY when that takes longer than the setting lock_timeout
+    """
+    if not _is_back(job):  # a call that does not wait has no such phase
+        with phases.measure("wait"):
+            _wait_for_restart(job)

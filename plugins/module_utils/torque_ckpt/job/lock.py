@@ -54,6 +54,17 @@ def _describe_holder(path: str) -> str:
         return "another hook"  # it has not written it yet, or has just ended
 
 
+def build_error(holder: str, job_id: str, waited: float, consequence: str) -> HookError:
+    """Return the error of a hook that has waited too long for another one of the same job.
+
+    :param holder: a phrase for the other one
+    :param waited: how long (seconds)
+    :param consequence: what becomes of the job, the end of the sentence
+    """
+    return HookError(TEMPORARY, "%s is at work on job %s; waited %d seconds; try again when it has ended; %s"
+                     % (holder, job_id, waited, consequence))
+
+
 @contextlib.contextmanager
 def hold_lock(records: "Records", activity: str, timeout: float, consequence: str) -> "Iterator[None]":
     """Hold the job's lock for the body of the with statement. To be used by root.
@@ -70,8 +81,7 @@ def hold_lock(records: "Records", activity: str, timeout: float, consequence: st
         descriptor = _take_lock(path)
         while descriptor is None:
             if time.monotonic() > deadline:
-                raise HookError(TEMPORARY, "%s is at work on job %s; waited %d seconds; try again when it has ended; %s"
-                                % (_describe_holder(path), records.job_id, timeout, consequence))
+                raise build_error(_describe_holder(path), records.job_id, timeout, consequence)
             time.sleep(_PAUSE)
             descriptor = _take_lock(path)
     except OSError as error:

@@ -12,6 +12,7 @@ from torque_ckpt.job import identity, lock
 from torque_ckpt.job.records import Records
 from torque_ckpt.store import location
 from torque_ckpt.system import processes
+from torque_ckpt.telemetry import metrics
 
 ARGUMENTS = ["4711", "12.head", "nobody", "-", "/shared/ckpt/12.head.CK", "ckpt.12.head.1", "15", "-"]
 
@@ -52,6 +53,13 @@ def test_without_a_configuration(hook):
 
 def checkpoint(hook, site, session="-", signal_number="15", cwd=None, depth="-", **values):
     return hook("checkpoint", site.arguments(session=str(session), **values) + [signal_number, depth], site.config, cwd=cwd)
+
+
+def read_phases(site):
+    """Return what was counted for each phase of the checkpoint hook (seconds)."""
+    counters = metrics.read_counters({"state_directory": site.state_directory})
+    return {labels[1]: seconds for (name, labels), seconds in counters.series.items()
+            if name == "ckpt_torque_phase_seconds_total" and labels[0] == "checkpoint"}
 
 
 @pytest.mark.root
@@ -107,6 +115,8 @@ def test_job_that_is_not_here(hook, site, free_pid):
     assert checkpoint(hook, site, free_pid) == (
         errors.GONE, "", "job 12.head has no running process started by the run or restart hook on this node (session %d); "
         "was $checkpoint_run_exe set when it started?\n" % free_pid)
+    spent = read_phases(site)
+    assert spent["wait"] > 1 and spent["admit"] < spent["wait"]
 
 
 @pytest.mark.root
@@ -130,6 +140,7 @@ def test_failed_dump(hook, site, start_job, state_of, signal_number):
     before = site.content()
     assert checkpoint(hook, site, job.leader, signal_number) == (
         errors.ENGINE, "", "criu dump failed with status 1: it would not; the job keeps running\n")
+    assert sorted(read_phases(site)) == ["admit", "dump"]
     assert state_of(job.pids[0]) == "S"
     assert site.content() == before
 

@@ -7,13 +7,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from torque_ckpt import errors
+from torque_ckpt import errors, phases
 from torque_ckpt.errors import HookError
 from torque_ckpt.hooks import ongoing_restart
 from torque_ckpt.job import identity
 from torque_ckpt.job.records import FAILED, Records
 from torque_ckpt.system import processes, waiting
 from torque_ckpt.torque import contract
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    """Nothing measured."""
+    monkeypatch.setattr(phases, "_spent", {})
+    monkeypatch.setattr(phases, "_failed", [])
 
 
 @pytest.fixture
@@ -72,6 +79,7 @@ def test_no_wait_for_a_job_that_is_there(job, start_job, monkeypatch):
     job.call = job.call._replace(session_id=running.leader)
     monkeypatch.setattr(processes, "list_pids", None)  # not even looked for
     ongoing_restart.wait_until_back(job)
+    assert phases.spent() == {}
 
 
 def test_no_wait_for_a_restart_that_has_failed(job, begin):
@@ -96,6 +104,7 @@ def test_wait_until_the_job_is_back(job, begin, start_job):
     ongoing_restart.wait_until_back(job)
     assert child.returncode == 0
     thread.join()
+    assert list(phases.spent()) == ["wait"] and phases.spent()["wait"] > 0.5
     assert identity.find_candidate(job.records, stranger.leader).pid == restored.pids[0]
 
 
@@ -114,6 +123,7 @@ def test_restart_that_takes_too_long(job, begin):
     assert (caught.value.code, str(caught.value)) == (
         errors.TEMPORARY, "a restart (process %d) is at work on job 12.head; waited 0 seconds; try again when it has ended; nothing was "
         "done" % process.pid)
+    assert phases.failed() == "wait"
 
 
 def test_processes_are_searched_once_while_the_hook_lives(job, begin, monkeypatch):
