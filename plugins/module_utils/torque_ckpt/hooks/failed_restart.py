@@ -23,8 +23,7 @@ from ..telemetry import syslog
 from ..telemetry.report import format_verdict
 from ..torque import contract
 from ..torque.commands import Commands
-from . import unheard_hold
-from .caller import find_commands
+from . import caller, unheard_hold
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -42,9 +41,10 @@ PAUSE = 10
 _CONSEQUENCE = "nothing was done"
 
 
-def is_needed() -> bool:
-    """Whether this restart hook belongs to a pbs_mom without the patch."""
-    return contract.STATUS not in os.environ and find_commands() is not None
+def find_commands() -> "Commands | None":
+    """Return TORQUE's commands if this restart hook belongs to a pbs_mom without the patch, else None."""
+    directory = None if contract.STATUS in os.environ else caller.find_commands()
+    return Commands(directory, _CONSEQUENCE) if directory else None
 
 
 def wait_until_ready(prepare: "Callable[[], Job]") -> "Job":
@@ -53,7 +53,7 @@ def wait_until_ready(prepare: "Callable[[], Job]") -> "Job":
         try:
             return prepare()
         except HookError as error:
-            if not is_needed():
+            if find_commands() is None:
                 raise
             syslog.log_event("restart", outcome="waiting", code=error.code, sentence=repr(error.sentence))
         time.sleep(PAUSE)
@@ -94,21 +94,18 @@ def _run_detached(work: "Callable[[], None]") -> None:
 
 def comment_job(job_id: str, sentence: str) -> None:
     """Put the sentence into the comment of a restarted job, instead of pbs_mom's own; as far as the server lets root of this node."""
-    directory = find_commands()
+    directory = caller.find_commands()
     if directory:
         _run_detached(lambda: _set_comment(Commands(directory, _CONSEQUENCE), job_id, sentence))
 
 
-def hold_job(records: "Records", call: contract.Call, error: HookError, report: "Report") -> None:
-    """Have the job of this restart hook held. Returns only when the server refuses that, or pbs_mom is gone; held, the hook is killed.
+def hold_job(commands: Commands, records: "Records", call: contract.Call, error: HookError, report: "Report") -> None:
+    """Have the job of this restart hook held. Returns only when the server refuses that; held, the hook is killed.
 
+    :param commands: what find_commands() returned
     :param error: why the restart failed; if that is temporary, the job is queued again then
     :param report: of this call
     """
-    directory = find_commands()
-    if directory is None:  # pbs_mom has ended since is_needed()
-        return
-    commands = Commands(directory, _CONSEQUENCE)
     report.log_failure(error.code, error.sentence)
     error.reported = True
     records.write(FAILED, {"hook": processes.get_mark(), "name": call.name})

@@ -205,8 +205,9 @@ def _assess_failure(call: contract.Call, config_path: str, error: HookError, rep
     settings = _load_settings(config_path)
     records = Records(settings["run_directory"], call.job_id)
     error = retries.assess_failure(records, settings, error)
-    if failed_restart.is_needed():
-        failed_restart.hold_job(records, call, error, report)
+    commands = failed_restart.find_commands()
+    if commands:
+        failed_restart.hold_job(commands, records, call, error, report)
     return error
 
 

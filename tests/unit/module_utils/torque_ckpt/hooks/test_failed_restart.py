@@ -9,13 +9,14 @@ import pytest
 
 from torque_ckpt import errors
 from torque_ckpt.errors import HookError
-from torque_ckpt.hooks import failed_restart, preflight
+from torque_ckpt.hooks import caller, failed_restart, preflight
 from torque_ckpt.image import schema, seal
 from torque_ckpt.job.records import FAILED, Records
 from torque_ckpt.system import environment, processes
 from torque_ckpt.telemetry import syslog
 from torque_ckpt.telemetry.report import Report
 from torque_ckpt.torque import contract
+from torque_ckpt.torque.commands import Commands
 
 RESTART = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt.hooks import restart, failed_restart; " \
     "failed_restart.PAUSE = 0.05; sys.exit(restart.main(sys.argv, sys.argv.pop(1)))"
@@ -190,21 +191,21 @@ def test_the_hook_waits_for_a_store_that_is_away(site, torque, mom, free_pid, wa
 
 def test_no_fallback_below_something_else_than_pbs_mom(monkeypatch):
     monkeypatch.delenv(contract.STATUS, raising=False)
-    assert not failed_restart.is_needed()
+    assert failed_restart.find_commands() is None
 
 
 def test_no_fallback_below_a_pbs_mom_with_the_patch(monkeypatch, torque):
-    monkeypatch.setattr(failed_restart.os, "readlink", lambda _path: torque + "/sbin/pbs_mom")
+    monkeypatch.setattr(caller.os, "readlink", lambda _path: torque + "/sbin/pbs_mom")
     monkeypatch.delenv(contract.STATUS, raising=False)
-    assert failed_restart.is_needed()
+    assert failed_restart.find_commands() is not None
     monkeypatch.setenv(contract.STATUS, "/x")
-    assert not failed_restart.is_needed()
+    assert failed_restart.find_commands() is None
     monkeypatch.delenv(contract.STATUS)
     os.unlink(torque + "/bin/qhold")
-    assert not failed_restart.is_needed()
+    assert failed_restart.find_commands() is None
 
 
-def test_insisting_ends_with_success_or_where_it_is_not_needed(monkeypatch):
+def test_waiting_ends_with_success_or_below_a_pbs_mom_with_the_patch(monkeypatch):
     answers = [HookError(errors.CONFIG, "no"), HookError(errors.CONFIG, "no"), "yes"]
 
     def check():
@@ -214,9 +215,9 @@ def test_insisting_ends_with_success_or_where_it_is_not_needed(monkeypatch):
         return answer
     monkeypatch.setattr(failed_restart, "PAUSE", 0)
     monkeypatch.setattr(syslog, "log_event", lambda *_hook, **_facts: None)
-    monkeypatch.setattr(failed_restart, "is_needed", lambda: True)
+    monkeypatch.setattr(failed_restart, "find_commands", lambda: Commands("/bin", ""))
     assert failed_restart.wait_until_ready(check) == "yes"
-    monkeypatch.setattr(failed_restart, "is_needed", lambda: False)
+    monkeypatch.setattr(failed_restart, "find_commands", lambda: None)
     answers.append(HookError(errors.CONFIG, "no"))
     with pytest.raises(HookError):
         failed_restart.wait_until_ready(check)
@@ -252,13 +253,3 @@ def test_name_that_is_taken(site, free_pid, monkeypatch):
         failed_restart.take_over_job(job, {"hook": [free_pid, 1], "name": "ckpt.12.head.1"}, seal.build_answer(job.keys, call, job.user))
     assert str(caught.value) == "cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept"
     assert site.content() == before
-
-
-def test_no_hold_when_pbs_mom_has_ended_meanwhile(monkeypatch, tmp_path):
-    monkeypatch.setattr(failed_restart, "find_commands", lambda: None)
-    monkeypatch.setattr(syslog, "log_event", lambda *_hook, **_facts: None)
-    call = contract.parse_restart(["-", "12.head", "user", "-", "/store/12.head.CK", "ckpt.12.head.1"])
-    error = HookError(errors.DATA, "it is damaged")
-    failed_restart.hold_job(Records(str(tmp_path), "12.head"), call, error, Report("restart", "12.head"))
-    assert not error.reported
-    assert list(tmp_path.iterdir()) == []
