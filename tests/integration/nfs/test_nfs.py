@@ -238,8 +238,6 @@ def test_held_job_whose_directory_is_closed_to_all_but_its_owner(cluster, qsub):
     assert job.wait("H")["job_state"] == "H"
     job.user("chmod 700 " + directory)
     job.release("node2")
-    lines = job.counted()
-    job.until(lambda _facts: job.counted() > lines, "did not count on")
     job.finish()
 
 
