@@ -78,7 +78,8 @@ def as_root():
     """Return what goes before a command (list of str): the hooks, and whoever plays pbs_mom, are root's."""
     if os.geteuid() == 0 or not shutil.which("sudo"):
         return []
-    return ["sudo", "--preserve-env=PYTHONDONTWRITEBYTECODE,ANSIBLE_COLLECTIONS_PATH,TORQUE_SOURCE", "env", "PATH=" + environment()["PATH"],
+    return ["sudo", "--preserve-env=PYTHONDONTWRITEBYTECODE,ANSIBLE_COLLECTIONS_PATH,TORQUE_SOURCE,CRIU_SOURCE", "env",
+            "PATH=" + environment()["PATH"],
             "HYPOTHESIS_STORAGE_DIRECTORY=/root/.cache/hypothesis"]  # nothing of root's in the user's clone
 
 
@@ -157,8 +158,15 @@ def environment():
     done = subprocess.run(HOSTS + ["mirror"], stdout=subprocess.PIPE, universal_newlines=True, check=False)
     variables["CKPT_TORQUE_MIRROR"] = done.stdout.strip()
     variables["TORQUE_SOURCE"] = torque_source() or "none"
+    variables["CRIU_SOURCE"] = criu_source()
     variables["CKPT_TORQUE_L3"] = "true" if torque_source() else "false"  # for molecule's inventories
     return variables
+
+
+@functools.lru_cache(maxsize=None)
+def criu_source():
+    """Return where the tarball of CRIU's release is (str)."""
+    return subprocess.run(HOSTS + ["criu"], stdout=subprocess.PIPE, universal_newlines=True, check=True).stdout.strip()
 
 
 @functools.lru_cache(maxsize=None)

@@ -6,6 +6,7 @@
   python3 hosts.py inventory NAME   print where the group's inventory is
   python3 hosts.py mirror        print the Debian mirror that apt uses here
   python3 hosts.py torque        print TORQUE's source, or say on stderr that there is none
+  python3 hosts.py criu          print CRIU's source
   python3 hosts.py podman ...    call podman the way the hosts are run
 
 The image is built once from Debian packages, through this machine's own apt
@@ -13,7 +14,8 @@ configuration, and kept under a tag made from its recipe. Settings, by
 environment: CKPT_TORQUE_CACHE (default ~/.cache/ckpt-torque), CKPT_TORQUE_SUITE
 (Debian suite of the hosts, default trixie), CKPT_TORQUE_MIRROR (default: the
 one apt uses here), TORQUE_VERSION (default 6.1.3), TORQUE_SOURCE (a tarball, or none;
-default: CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz, then upstream's).
+default: CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz, then upstream's),
+CRIU_SOURCE (a tarball; default: that of Debian's source package).
 """
 import fcntl
 import hashlib
@@ -37,6 +39,8 @@ HOSTS = {"head": ["torque_server", "torque_client", "checkpoint_store"], "node1"
 TORQUE = os.environ.get("TORQUE_VERSION") or "6.1.3"
 UPSTREAM = "https://github.com/adaptivecomputing/torque/archive/refs/heads/%s.tar.gz" % TORQUE
 SUITE = os.environ.get("CKPT_TORQUE_SUITE", "trixie")
+CRIU = "4.2.1"
+CRIU_SHA256 = "29ec0ee09e296479fe7048c80980e8ef1d0684d0b0204c2b101dfea19f6725b9"
 PACKAGES = ["systemd", "systemd-sysv", "dbus", "openssh-server", "python3", "python3-apt", "iproute2", "procps", "ca-certificates"]
 USERS = {"alice": 1500, "bob": 1501}
 REMOVAL_PAUSES = (5, 15, 30)
@@ -123,8 +127,8 @@ def limits():
 def preflight():
     if os.geteuid() != 0:
         if shutil.which("sudo"):
-            os.execvp("sudo", ["sudo", "--preserve-env=CKPT_TORQUE_CACHE,CKPT_TORQUE_SUITE,CKPT_TORQUE_MIRROR,TORQUE_SOURCE,TORQUE_VERSION",
-                               sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
+            os.execvp("sudo", ["sudo", "--preserve-env=CKPT_TORQUE_CACHE,CKPT_TORQUE_SUITE,CKPT_TORQUE_MIRROR,TORQUE_SOURCE,TORQUE_VERSION,"
+                               "CRIU_SOURCE", sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
         raise Failure("test hosts need root; run this as root or install sudo")
     missing = sorted(package for command, package in NEEDED.items() if not shutil.which(command))
     if missing:
@@ -159,6 +163,20 @@ def torque_source():
         say("no TORQUE source, so level L3 cannot be proven; put a tarball of TORQUE %s at %s or name one in TORQUE_SOURCE"
             % (TORQUE, cached))
         return ""
+
+
+def criu_source():
+    """Where the tarball of CRIU's release is (str, a path); taken from Debian's source package once, through this machine's apt."""
+    named = os.environ.get("CRIU_SOURCE")
+    if named:
+        return os.path.abspath(named)
+    path = CACHE / "sources" / ("criu-%s.tar.xz" % CRIU)
+    if not path.is_file():
+        say("taking the source of CRIU %s from Debian, once" % CRIU)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        output("/usr/lib/apt/apt-helper", "download-file", "%s/pool/main/c/criu/criu_%s.orig.tar.xz" % (mirror().rstrip("/"), CRIU),
+               str(path), "SHA256:" + CRIU_SHA256)
+    return str(path)
 
 
 # -- the image -------------------------------------------------------------
@@ -320,6 +338,7 @@ def write_inventory(group, members, addresses):
         "torque_enabled": bool(source),
         "torque_version": TORQUE,
         "torque_source": source,
+        "criu_source": criu_source(),
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(key()),
         # A connection that outlives a guest's reboot answers nothing, and nobody says so.
@@ -399,6 +418,9 @@ def main(arguments):
         return 0
     if arguments == ["torque"]:
         print(torque_source())
+        return 0
+    if arguments == ["criu"]:
+        print(criu_source())
         return 0
     preflight()
     if arguments[:1] == ["podman"]:

@@ -28,7 +28,7 @@ _raw:
   description: One dictionary, in which the engine that is preferred comes first.
   type: list
   elements: dict
-  sample: [{criu: {path: /usr/sbin/criu}, blcr: {path: /opt/blcr/current/bin}}]
+  sample: [{criu: {path: /opt/criu/current/sbin/criu}, blcr: {path: /opt/blcr/current/bin}}]
 """
 
 from ansible.plugins.lookup import LookupBase

@@ -43,7 +43,7 @@ EXAMPLES = r"""
 - name: Prove level L1
   ckpt.torque.engine_roundtrip:
     engine: criu
-    engine_options: {path: /usr/sbin/criu}
+    engine_options: {path: /opt/criu/current/sbin/criu}
   register: trip
 
 - name: Check that it passed

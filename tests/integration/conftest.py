@@ -22,11 +22,11 @@ def cluster():
     if not keep:
         hosts("down", GROUP)
     cluster = Cluster()
-    if cluster.torque:
-        with open(TOP / ".cache/build.lock", "w") as lock:  # of two groups at once one builds it, the other takes it from the cache
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            done = cluster.role("head", "torque_build")
-        assert done.code == 0, done.out
+    with open(TOP / ".cache/build.lock", "w") as lock:  # of two groups at once one builds, the other takes it from the cache
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for host, role in (("node1", "criu"),) + (("head", "torque_build"),) * cluster.torque:
+            done = cluster.role(host, role)
+            assert done.code == 0, done.out
     done = cluster.playbook("site")
     assert done.code == 0, done.out
     yield cluster

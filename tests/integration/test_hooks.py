@@ -262,7 +262,7 @@ def test_engine_fails(job, node1):
     assert running.checkpoint(0).code == 0
     before = running.images_digest()
     node1.ask("printf '#!/bin/sh\\necho \"(00.1) Error (criu/x.c:1): no luck today\"; exit 1\\n' > /tmp/criu; chmod 755 /tmp/criu; "
-              "sed -i.good 's,\"/usr/sbin/criu\",\"/tmp/criu\",' %s" % CONFIG)
+              "sed -i.good 's,\"/opt/criu/current/sbin/criu\",\"/tmp/criu\",' %s" % CONFIG)
     try:
         unharmed(running, running.checkpoint(15), 70, "criu dump failed with status 1: no luck today; the job keeps running")
         unharmed(running, running.checkpoint(0), 70, "criu dump failed with status 1: no luck today; the job keeps running")
@@ -364,7 +364,7 @@ def test_newest_image_after_a_crash(job, node1, node2, images, why):
 
 SLOW = """#!/bin/sh
 [ $1 = dump ] && { touch /tmp/dumping; sleep 4; }
-exec /usr/sbin/criu "$@"
+exec /opt/criu/current/sbin/criu "$@"
 """
 
 
@@ -400,7 +400,7 @@ def test_killed_hook_leaves_what_the_next_one_sweeps(job, node1, node2):
     killed = job(node1)
     with slow_engine(node1):
         hook = begin(killed, 0)
-        node1.ask("kill -KILL $(pgrep -P %d) %d; pkill -KILL -f '^/usr/sbin/criu dump' ; true" % (hook, hook))
+        node1.ask("kill -KILL $(pgrep -P %d) %d; pkill -KILL -f '^/opt/criu/current/sbin/criu dump' ; true" % (hook, hook))
         node1.ask("while pgrep -u alice -f /tmp/slow; do pkill -KILL -u alice -f /tmp/slow; done; true")
     killed.progress()
     left = list(killed.generations())

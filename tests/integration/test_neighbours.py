@@ -39,7 +39,7 @@ def test_checkpoint_in_which_a_user_takes_the_place_of_the_job(job, node1, signa
         done = running.checkpoint(signal)
         seconds = time.monotonic() - started
         assert output() == ["connected"]
-        assert (done.code, done.err) == (75, "/usr/sbin/criu %s; the job keeps running; try again\n" % why)
+        assert (done.code, done.err) == (75, "/opt/criu/current/sbin/criu %s; the job keeps running; try again\n" % why)
         assert least < seconds < 3 * least + 6
         running.progress()
         assert running.generations() == {}

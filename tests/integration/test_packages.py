@@ -1,13 +1,13 @@
-"""Role criu on a node with MPI: packages that a cluster needs are not removed for ours. On hosts of their own, since those of the
-other tests have the newer CRIU already."""
+"""Role criu on a node with InfiniBand and MPI, on hosts of their own: no package of a node is touched for it."""
 import os
 import re
 
 import pytest
 from cluster import GROUP, Cluster, hosts
 
-PACKAGES = "openmpi-bin ibverbs-providers"
-LOOK = "dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\\n'; find /etc/apt -type f | sort"
+PACKAGES = "openmpi-bin ibverbs-providers rdma-core"
+LOOK = "dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\\n'; find /etc/apt -type f -exec sha256sum {} + | sort"
+PROGRAM = "/opt/criu/current/sbin/criu"
 
 
 @pytest.fixture(scope="module")
@@ -22,24 +22,56 @@ def fresh():
         hosts("down", group)
 
 
-def test_engine_that_would_remove_others(fresh):
-    """The newer CRIU comes with a libnl that MPI's libraries cannot be installed beside."""
+def passed(done):
+    return done.code == 0 and '"passed": true' in done.out
+
+
+def test_node_without_criu_gets_the_artifact_and_keeps_its_packages(fresh):
     cluster, node = fresh
-    installed = set(node.ask("dpkg-query -W -f '${Package}\\n'").split())
-    done = cluster.role("node2", "criu")
-    assert installed <= set(node.ask("dpkg-query -W -f '${Package}\\n'").split())
     before = node.ask(LOOK)
-    assert "libibverbs1" in before and "ckpt-torque" not in before
-    if done.code == 0:
-        pytest.skip("the packaged CRIU works on kernel %s, so that no newer one is asked for" % node.ask("uname -r"))
-    refusal = re.search(r'"msg": "node2: to install criu=4\.2\.\*, apt would remove ([a-z0-9., +-]+); compile CRIU into a directory of '
-                        r'its own and name the program in criu_path, which needs none of these packages, or boot a kernel that the '
-                        r'packaged CRIU knows; nothing was installed or removed"', done.out)
-    assert refusal, done.out
-    assert set(PACKAGES.split()) | {"libibverbs1"} <= set(refusal.group(1).split(", "))
-    again = cluster.role("node2", "criu")
-    assert refusal.group(0) in again.out
+    assert "libibverbs1" in before and "openmpi-bin" in before
+    done = cluster.role("node2", "criu")
+    assert passed(done), done.out
     assert node.ask(LOOK) == before
+    assert node.ask("readlink /opt/criu/current").startswith("4.2.1-debian13-x86_64-")
+    libraries = node.ask("ldd %s | grep -v /opt/criu/" % PROGRAM)
+    assert not {line.split()[0].rpartition("/")[2] for line in libraries.splitlines()} - {
+        "linux-vdso.so.1", "libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, libraries
+    again = cluster.role("node2", "criu")
+    assert passed(again) and '"changed": true' not in again.out, again.out
+
+
+def test_criu_of_the_node_is_taken_if_it_passes(fresh):
+    """And the artifact as soon as it does not."""
+    cluster, node = fresh
+    node.ask("mv /opt/criu /opt/ours; mkdir /opt/criu; cp -a /opt/ours/4.2.1* /opt/criu")  # where its libraries are
+    node.ask("printf '#!/bin/sh\nexec /opt/ours/current/sbin/criu \"$@\"\n' > /usr/sbin/criu; chmod 755 /usr/sbin/criu")
+    try:
+        done = cluster.role("node2", "criu")
+        assert passed(done), done.out
+        assert node.ask("readlink /opt/criu/current; readlink -f " + PROGRAM).split() == ["present", "/usr/sbin/criu"]
+        node.ask("printf '#!/bin/sh\nexit 1\n' > /usr/sbin/criu")
+        done = cluster.role("node2", "criu")
+        assert passed(done), done.out
+        assert node.ask("readlink /opt/criu/current").startswith("4.2.1-debian13-x86_64-")
+    finally:
+        node.ask("rm -rf /opt/ours /usr/sbin/criu")
+
+
+def test_packages_of_the_distribution(fresh):
+    """Debian 13's own CRIU fails on kernels from 6.16 on, which is reported."""
+    cluster, node = fresh
+    kernel = tuple(map(int, node.ask("uname -r").split(".")[:2]))
+    done = cluster.role("node2", "criu", criu_install_method="package")
+    assert node.ask("readlink -f " + PROGRAM) == "/usr/sbin/criu"
+    if kernel < (6, 16):
+        assert passed(done), done.out
+    else:
+        assert "failed the round trip of level L1" in done.out
+        assert "set criu_install_method to artifact or boot a kernel this CRIU knows." in done.out
+    node.ask("apt-get -qq purge -y criu > /dev/null; apt-get -qq autoremove -y > /dev/null")
+    done = cluster.role("node2", "criu", criu_install_method="present")
+    assert "criu is not at %s on this node; run the role criu" % PROGRAM in done.out
 
 
 @pytest.mark.parametrize("name, sentence", [
@@ -54,6 +86,30 @@ def test_package_that_cannot_be_had(fresh, name, sentence):
     done = cluster.module("node2", "packages", name=[name])
     assert '"msg": "node2: %s"' % sentence in done.out, done.out
     assert node.ask(LOOK) == before
+
+
+OTHER_SUITE = """\
+echo "deb $(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | head -n 1) forky main" > /etc/apt/sources.list.d/forky.list
+printf 'Package: *\nPin: release n=forky\nPin-Priority: -1\n\nPackage: libnl-3-200\nPin: release n=forky\nPin-Priority: 990\n' \
+  > /etc/apt/preferences.d/forky
+apt-get -q update
+"""
+
+
+def test_package_that_would_remove_others(fresh):
+    """The libnl of another suite, beside which InfiniBand's libraries cannot be installed."""
+    cluster, node = fresh
+    node.ask(OTHER_SUITE)
+    try:
+        before = node.ask(LOOK)
+        done = cluster.module("node2", "packages", name=["libnl-3-200=3.12*"])
+        refusal = re.search(r'"msg": "node2: to install libnl-3-200=3\.12\*, apt would remove ([a-z0-9., +-]+); install these packages in versions '
+                            r'that go together, or do without those that would go, and run this again; nothing was installed or removed"', done.out)
+        assert refusal, done.out
+        assert set(PACKAGES.split()) - {"rdma-core"} | {"libibverbs1"} <= set(refusal.group(1).split(", "))
+        assert node.ask(LOOK) == before
+    finally:
+        node.ask("rm /etc/apt/sources.list.d/forky.list /etc/apt/preferences.d/forky; apt-get -q update")
 
 
 def test_package_that_is_there_costs_no_package_manager(fresh):

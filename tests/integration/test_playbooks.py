@@ -195,11 +195,11 @@ def test_plan_of_nodes_that_are_ready(cluster, tmp_path):
 
 def test_plan_names_what_is_missing_and_changes_nothing(cluster, node1, node2, tmp_path):
     node1.ask("mv %s %s.away" % (HOOKS, HOOKS))
-    node2.ask("mv /usr/sbin/criu /usr/sbin/criu.away; touch %s/torque_ckpt/extra.py" % HOOKS)
-    command = ("find /usr/lib/ckpt-torque* /etc/ckpt-torque /var/spool/torque/mom_priv/config /usr/sbin/criu* "
+    node2.ask("mv /opt/criu/current/sbin/criu /opt/criu/current/sbin/criu.away; touch %s/torque_ckpt/extra.py" % HOOKS)
+    command = ("find /usr/lib/ckpt-torque* /etc/ckpt-torque /var/spool/torque/mom_priv/config /opt/criu/current/sbin/criu* "
                "-printf '%p %m %u %T@ %l\\n' | sort")
     before = [node.ask(command) for node in (node1, node2)]
-    criu = "criu is not at /usr/sbin/criu on this node; run the role criu"
+    criu = "criu is not at /opt/criu/current/sbin/criu on this node; run the role criu"
     try:
         lines, written, _done = plan(cluster, tmp_path)
         assert lines == ["node1: the hooks are not installed",
@@ -209,7 +209,7 @@ def test_plan_names_what_is_missing_and_changes_nothing(cluster, node1, node2, t
         assert [node.ask(command) for node in (node1, node2)] == before
     finally:
         node1.ask("mv %s.away %s" % (HOOKS, HOOKS))
-        node2.ask("mv /usr/sbin/criu.away /usr/sbin/criu; rm %s/torque_ckpt/extra.py" % HOOKS)
+        node2.ask("mv /opt/criu/current/sbin/criu.away /opt/criu/current/sbin/criu; rm %s/torque_ckpt/extra.py" % HOOKS)
 
 
 def test_plan_says_what_only_the_node_itself_knows(cluster, node1, node2, tmp_path):
@@ -365,15 +365,16 @@ def test_image_deleted_between_two_nodes(cluster, node2, tmp_path):
 
 
 def test_engine_missing_on_one_node(cluster, node2, tmp_path):
-    node2.ask("mv /usr/sbin/criu /usr/sbin/criu.away")
+    node2.ask("mv /opt/criu/current/sbin/criu /opt/criu/current/sbin/criu.away")
     try:
         done, report = validate(cluster, tmp_path)
         assert done.code != 0
-        assert report["failures"][0] == "L1 (node2): criu is not at /usr/sbin/criu on this node; run the role criu"
+        assert report["failures"][0] == "L1 (node2): criu is not at /opt/criu/current/sbin/criu on this node; run the role criu"
         assert re.fullmatch(r"L2 \(node1 > node2\): node2: restart: the job ended at counter \d+ with status 78: "
-                            r"criu is not at /usr/sbin/criu on this node; run the role criu \(attempt \d of 5\)", report["failures"][1])
+                            r"criu is not at /opt/criu/current/sbin/criu on this node; run the role criu \(attempt \d of 5\)",
+                            report["failures"][1])
     finally:
-        node2.ask("mv /usr/sbin/criu.away /usr/sbin/criu")
+        node2.ask("mv /opt/criu/current/sbin/criu.away /opt/criu/current/sbin/criu")
 
 
 def test_node_that_is_down(cluster, tmp_path):

@@ -19,7 +19,7 @@ if [ $1 = restore ]; then
         head -c $(stat -c %%s $file) /dev/zero | dd of=$file conv=notrunc bs=1M 2> /dev/null
     done
 fi
-exec /usr/sbin/criu "$@"
+exec /opt/criu/current/sbin/criu "$@"
 """
 
 

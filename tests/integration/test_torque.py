@@ -674,8 +674,8 @@ def test_foreign_objects_are_left_alone(cluster):
 
 # -- a node that cannot checkpoint takes no jobs ------------------------------------
 
-CRIU = "/usr/sbin/criu"
-GONE = "ERROR ckpt.torque: criu is not at /usr/sbin/criu on this node; run the role criu"
+CRIU = "/opt/criu/current/sbin/criu"
+GONE = "ERROR ckpt.torque: criu is not at /opt/criu/current/sbin/criu on this node; run the role criu"
 
 
 class Looked:

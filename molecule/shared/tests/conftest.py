@@ -2,9 +2,7 @@
 import pytest
 
 DEFAULTS = {
-    "criu_path": "/usr/sbin/criu",
-    "criu_fallback_enabled": True,
-    "criu_fallback_suite": "forky",
+    "criu_prefix": "/opt/criu",
     "checkpoint_hooks_random_pids_enabled": True,
     "checkpoint_hooks_pid_max": 4194304,
     "checkpoint_store_path": "/shared/ckpt",

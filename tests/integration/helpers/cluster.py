@@ -222,7 +222,7 @@ def configured(node, **settings):
 
 LONG = """#!/bin/sh
 [ $1 = dump ] && mkdir /tmp/dumping 2> /dev/null && until [ -e /tmp/go ]; do sleep 0.1; done
-exec /usr/sbin/criu "$@"
+exec /opt/criu/current/sbin/criu "$@"
 """
 
 

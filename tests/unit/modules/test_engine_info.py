@@ -65,7 +65,7 @@ def test_this_node(module, tmp_path, check):
         "arch": MACHINE.machine,
         "libc": " ".join(platform.libc_ver()),
         "engines": {
-            "criu": {"path": str(tmp_path / "criu"), "version": "", "execmem": True,
+            "criu": {"path": str(tmp_path / "criu"), "program": "", "version": "", "execmem": True,
                      "capabilities": {"setpcap": bool(bounding & 1 << 8), "sys_ptrace": bool(bounding & 1 << 19),
                                       "checkpoint_restore": bool(bounding & 1 << 40)}},
             "blcr": {"path": str(tmp_path), "version": "", "modules": [name for name in ("blcr", "blcr_imports") if name in modules]}},
@@ -88,7 +88,14 @@ def test_largest_process_id(module):
 def test_criu_asked_for(module):
     answer = module("engine_info", {"engine": "criu"})
     assert (answer["engine"], answer["reason"]) == ("criu", "asked for, and kernel %s can run it" % MACHINE.release)
-    assert answer["engines"]["criu"]["path"] == "/usr/sbin/criu"
+    assert answer["engines"]["criu"]["path"] == "/opt/criu/current/sbin/criu"
+
+
+@on_criu_kernel
+def test_program_is_what_links_lead_to(module, tmp_path, program):
+    path = program(tmp_path / "criu", "#!/bin/sh\necho Version: 4.2.1\n")
+    (tmp_path / "current").symlink_to(path)
+    assert module("engine_info", {"engine_options": {"criu": {"path": str(tmp_path / "current")}}})["engines"]["criu"]["program"] == path
 
 
 @off_blcr_kernel

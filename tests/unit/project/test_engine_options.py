@@ -12,14 +12,14 @@ from torque_ckpt.engines import registry
 ROLE = playbooks.TOP / "roles/checkpoint_hooks"
 BOTH = {"criu": {"options": ["-v2"], "stall": 20}, "blcr": {"path": "/usr/local/bin", "dump_options": ["--save-private"]}}
 CASES = {
-    "nothing is set": ({}, {"path": "/usr/sbin/criu"}),
+    "nothing is set": ({}, {"path": "/opt/criu/current/sbin/criu"}),
     "BLCR, nothing is set": ({"checkpoint_hooks_engine": "blcr"}, {"path": "/opt/blcr/current/bin"}),
-    "where the roles put them": ({"criu_path": "/opt/criu/criu", "blcr_prefix": "/opt/other"}, {"path": "/opt/criu/criu"}),
+    "where the roles put them": ({"criu_prefix": "/opt/ours", "blcr_prefix": "/opt/other"}, {"path": "/opt/ours/current/sbin/criu"}),
     "where the role put BLCR": ({"checkpoint_hooks_engine": "blcr", "blcr_prefix": "/opt/other"}, {"path": "/opt/other/current/bin"}),
-    "one of both": ({"checkpoint_hooks_engine_options": BOTH}, {"path": "/usr/sbin/criu", "options": ["-v2"], "stall": 20}),
+    "one of both": ({"checkpoint_hooks_engine_options": BOTH}, {"path": "/opt/criu/current/sbin/criu", "options": ["-v2"], "stall": 20}),
     "the other of both": ({"checkpoint_hooks_engine_options": BOTH, "checkpoint_hooks_engine": "blcr"},
                           {"path": "/usr/local/bin", "dump_options": ["--save-private"]}),
-    "an empty one": ({"checkpoint_hooks_engine_options": {"criu": None}}, {"path": "/usr/sbin/criu"}),
+    "an empty one": ({"checkpoint_hooks_engine_options": {"criu": None}}, {"path": "/opt/criu/current/sbin/criu"}),
 }
 
 

@@ -124,13 +124,15 @@ class Criu(Engine):
 
     @classmethod
     def probe(cls, options: dict) -> "dict[str, Any]":
-        """See Engine; also path, the capabilities of root's bounding set that CRIU needs, and allows_execmem()."""
+        """See Engine; also path, where its links lead, the capabilities of root's bounding set that CRIU needs, and allows_execmem()."""
         try:
             version = cls(**options).read_version()
         except HookError:
             version = ""
         bounding = _read_bounding_set()
-        return {"path": options["path"], "version": version, "execmem": allows_execmem(),
+        program = os.path.realpath(options["path"])
+        return {"path": options["path"], "program": program if os.path.exists(program) else "", "version": version,
+                "execmem": allows_execmem(),
                 "capabilities": {name: bool(bounding >> number & 1) for name, number in _CAPABILITIES.items()}}
 
     def read_version(self) -> str:

@@ -77,13 +77,13 @@ def _load_blcr() -> "type[Blcr]":
 ENGINES = (
     # As an ordinary user CRIU needs CAP_CHECKPOINT_RESTORE, which is Linux 5.9.
     Entry("criu", "CRIU", _load_criu, (5, 9), None, (
-        Setting("path", "/usr/sbin/criu", "CRIU, by absolute path: pbs_mom's PATH has no sbin.", check=check_path),
+        Setting("path", "/opt/criu/current/sbin/criu", "CRIU, by absolute path.", check=check_path),
         Setting("options", [], "Appended to every `criu dump` and `criu restore`.", check=check_texts),
         Setting("stall", 30, "How long CRIU may neither use a processor nor read or write before it is killed: another user of the node "
                 "may have it wait for something that never comes. A job that was to be checkpointed keeps running then, one that was to be "
                 "restarted is queued again. Where CRIU waits for a disk or a file server, which may be starting again, it has the time of "
                 "engine_timeout.", least=1, most=60, unit="seconds"),
-    ), path_variable="criu_path", mode="as an ordinary user", notes=("stats-restore",)),
+    ), path_variable="criu_prefix", path_beneath="current/sbin/criu", mode="as an ordinary user", notes=("stats-restore",)),
     # BLCR 0.8.6_b4 ends at 3.17 (0.8.5 at 3.7). It begins at 2.6, but the hooks need what Linux has since 3.5: child subreapers, and the
     # lists of children in /proc.
     Entry("blcr", "BLCR", _load_blcr, (3, 5), (3, 17), (

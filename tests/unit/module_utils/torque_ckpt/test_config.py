@@ -31,7 +31,7 @@ def refusal(path, owner=None):
 
 def test_what_is_not_set_has_its_default(write):
     assert config.load_settings(write({"stores": STORES}), owner=os.geteuid()) == {
-        "engine": "criu", "stores": STORES, "engine_options": {"path": "/usr/sbin/criu", "options": [], "stall": 30},
+        "engine": "criu", "stores": STORES, "engine_options": {"path": "/opt/criu/current/sbin/criu", "options": [], "stall": 30},
         "engine_timeout": 3600, "compression": "none", "compression_level": 0,
         "run_directory": "/run/ckpt-torque", "private_directory": "", "key_path": "/etc/ckpt-torque/manifest.key",
         "restart_attempts": 5, "restart_backoff": 10,
