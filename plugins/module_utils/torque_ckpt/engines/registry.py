@@ -30,16 +30,19 @@ class Entry:
     :param mode: how it runs there, for sentences, if that is why it does not run on older kernels
     :param notes: names of files that it may add to an image when it restores it; it never reads them
     :param socketless_library: what LD_PRELOAD holds in a job that can have no sockets, as the engine restores none, or empty
+    :param variables: what the run hook sets in a job's environment, so that programs do without what the engine cannot write; what the
+        job has set itself is left as it is
     """
 
     def __init__(self, name: str, title: str, load: "Callable[[], type[Engine]]", first: "tuple[int, int]", last: "tuple[int, int] | None",
                  options: "tuple[Setting, ...]", path_variable: str, path_beneath: str = "", mode: str = "",
-                 notes: "tuple[str, ...]" = (), socketless_library: str = "") -> None:
+                 notes: "tuple[str, ...]" = (), socketless_library: str = "", variables: "tuple[tuple[str, str], ...]" = ()) -> None:
         self.name, self.title, self.load = name, title, load
         self.first, self.last = first, last
         self.options = options
         self.path_variable, self.path_beneath = path_variable, path_beneath
         self.mode, self.notes, self.socketless_library = mode, notes, socketless_library
+        self.variables = variables
 
     def runs_on(self, kernel: "tuple[int, int]") -> bool:
         """Whether it runs on a kernel, a (major, minor)."""
@@ -83,7 +86,8 @@ ENGINES = (
                 "may have it wait for something that never comes. A job that was to be checkpointed keeps running then, one that was to be "
                 "restarted is queued again. Where CRIU waits for a disk or a file server, which may be starting again, it has the time of "
                 "engine_timeout.", least=1, most=60, unit="seconds"),
-    ), path_variable="criu_prefix", path_beneath="current/sbin/criu", mode="as an ordinary user", notes=("stats-restore",)),
+    ), path_variable="criu_prefix", path_beneath="current/sbin/criu", mode="as an ordinary user", notes=("stats-restore",),
+        variables=(("UV_USE_IO_URING", "0"),)),  # libuv, so Node.js, uses io_uring otherwise, which CRIU cannot write
     # BLCR 0.8.6_b4 ends at 3.17 (0.8.5 at 3.7). It begins at 2.6, but the hooks need what Linux has since 3.5: child subreapers, and the
     # lists of children in /proc.
     Entry("blcr", "BLCR", _load_blcr, (3, 5), (3, 17), (

@@ -41,6 +41,13 @@ def _wrap_command(command: "list[str]", settings: dict) -> "list[str]":
         return command
 
 
+def _set_variables(settings: dict) -> None:
+    """Set what the engine wants in the job's environment, unless the job has set it itself."""
+    entry = registry.find_entry(settings["engine"])
+    for name, value in entry.variables if entry else ():
+        os.environ.setdefault(name, value)
+
+
 def main(argv: "list[str]", config_path: str) -> int:
     """Start argv[1:] and end as it ends; return the exit code when it cannot be started.
 
@@ -56,6 +63,7 @@ def main(argv: "list[str]", config_path: str) -> int:
             raise HookError(USAGE, "run: must be started by pbs_mom as the leader of a session; the job was not started")
         environment.close_descriptors()  # in an image they would be fatal
         supervisor.block_signals()
+        _set_variables(settings)
         job = _start_job(_wrap_command(command, settings))
         environment.disable_core_dumps()  # the job has its own limit by now
         supervisor.end_as(supervisor.supervise_job(job, Records(settings["run_directory"], job_id or "")))

@@ -140,6 +140,22 @@ def test_shell_gets_none_of_the_descriptors_that_pbs_mom_leaks(hook, site):
     assert answer == (0, "0\n1\n2\n3\n", "")  # 3 is the directory that ls reads
 
 
+VARIABLE = ["/bin/sh", "-c", "echo ${UV_USE_IO_URING-not set}"]
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("set_by_job, seen", [({}, "0"), ({"UV_USE_IO_URING": "1"}, "1"), ({"UV_USE_IO_URING": ""}, "")])
+def test_variable_of_the_engine_is_set_unless_the_job_has_set_it(hook, site, set_by_job, seen):
+    assert hook("run", VARIABLE, site.config, variables=set_by_job) == (0, seen + "\n", "")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("engine", ["blcr", "unknown"])
+def test_variable_of_another_engine_is_not_set(hook, site, engine):
+    site.configure(engine=engine, engine_options={})
+    assert hook("run", VARIABLE, site.config) == (0, "not set\n", "")
+
+
 @pytest.mark.root
 def test_signal_to_the_hook_reaches_the_shell(hook, site):
     """From a process that is neither pbs_mom nor the hook's parent."""
