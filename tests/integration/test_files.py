@@ -252,6 +252,39 @@ def test_file_that_is_cut_back(logger, node2):
     assert lines == [str(number) for number in range(1, len(lines) + 1)]
 
 
+REMOVED = """
+exec python3 -c "
+import os, tempfile, time
+data = os.urandom(1 << 20)
+kept = tempfile.TemporaryFile(dir='/tmp')
+for _turn in range(5):
+    kept.write(data)
+os.truncate(kept.fileno(), 64 << 20)
+kept.flush()
+counter = 0
+while not os.path.exists('stop'):
+    counter += 1
+    os.pwrite(kept.fileno(), b'%09d' % counter, 5 << 20)
+    os.write(1, b'%d\\n' % counter)
+    time.sleep(0.02)
+assert os.pread(kept.fileno(), 9, 5 << 20) == b'%09d' % counter
+assert [os.pread(kept.fileno(), 1 << 20, turn << 20) == data for turn in range(5)] == [True] * 5
+assert os.fstat(kept.fileno()).st_size == 64 << 20
+raise SystemExit(5)
+"
+"""
+"""Has a removed file of more than 5 MiB and a hole."""
+
+
+def test_removed_file_moves(job, node1, node2):
+    running = job(node1, REMOVED)
+    for node in (node2, node1):
+        running.hold()
+        node1.ask("[ $(du -sm {0} | cut -f 1) -lt 60 ]".format(running.directory))
+        running.move(node)
+    assert running.end() == 5, running.lines()[-1]
+
+
 IN_PLACE = """exec > /dev/null 2>&1
 exec python3 -c "
 import os, time

@@ -50,7 +50,7 @@ class Toy(Engine):
     def check_node(self):
         """See Engine."""
 
-    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None):
+    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None, removed=None):
         """See Engine."""
         tree = processes.list_tree(root)
         if meanwhile:

@@ -65,12 +65,13 @@ class Engine:
         return arguments
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
-             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None) -> None:
+             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None) -> None:
         """Write the tree under root (pid) into directory (path).
 
         :param stop: leave the tree stopped (True) or running (False)
         :param memory: where the files that hold memory go (path), or None for directory: they are as large as the job. An engine that
             writes more of them than it expected may leave those in directory
+        :param removed: how large a removed file that the tree has open may be (bytes), or None for what the engine allows by itself
         :param action_script: program (path) to run when the image is written and the tree is frozen, or None; dump fails if that does
         :param meanwhile: called while the engine works, or None; what it raises this raises when the engine has ended well
         :raises HookError: ENGINE; the tree keeps running then

@@ -203,7 +203,7 @@ class Blcr(Engine):
                             % (os.uname().release, _CONTROL))
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
-             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None) -> None:
+             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None) -> None:
         """See Engine. The processes are stopped in any case: with --kill or --term BLCR ends them even when it fails."""
         suspended = processes.list_stopped(root)
         try:

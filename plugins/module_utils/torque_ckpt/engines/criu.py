@@ -34,6 +34,8 @@ _CORE = re.compile(r"core-([0-9]+)\.img")
 _MEMORY = re.compile(r"pages-[0-9]+\.img")
 _ERROR = re.compile(r"Error \([^)]*\): (.*)")
 _RIGHTS = re.compile(r"(core|creds)-[0-9]+\.img")
+_REMOVED = 1 << 20
+"""How large a removed file may be for CRIU by itself (bytes). It is never told less."""
 _SPARE = 16
 """How many more files of memory are prepared than twice what the tree seems to need: it may fork until it is frozen."""
 
@@ -153,7 +155,7 @@ class Criu(Engine):
                             "allow it: setsebool -P allow_execmem on, or where the policy has deny_execmem: setsebool -P deny_execmem off")
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
-             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None) -> None:
+             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None) -> None:
         """See Engine. CRIU has one directory; links in it lead to the files of memory, which it opens as they are."""
         links = []
         if memory:
@@ -165,7 +167,8 @@ class Criu(Engine):
                 raise HookError(CANNOT_WRITE, "cannot write to the private directory of this node: %s; the job keeps running; free some "
                                 "space there" % error.strerror)
         status, output = self._run_criu(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
-                                        action_script, meanwhile, "the job keeps running; try again")
+                                        action_script, meanwhile, "the job keeps running; try again",
+                                        [] if removed is None else ["--ghost-limit", str(max(removed, _REMOVED))])
         if status != 0:
             raise HookError(TEMPORARY if _DISTURBED.match(find_reason(output)) else ENGINE,
                             "criu dump failed with status %d: %s; the job keeps running" % (status, find_reason(output)))
@@ -173,8 +176,12 @@ class Criu(Engine):
             os.unlink(os.path.join(directory, name))
 
     def _run_criu(self, arguments: "list[str]", action_script: "str | None", meanwhile: "Optional[Callable[[], None]]",
-                  consequence: str) -> "tuple[int, str]":
-        """Run CRIU; return its status and output. consequence: what becomes of the job if CRIU hangs, the end of the sentence."""
+                  consequence: str, options: "Sequence[str]" = ()) -> "tuple[int, str]":
+        """Run CRIU; return its status and output.
+
+        :param consequence: what becomes of the job if CRIU hangs, the end of the sentence
+        :param options: those of this call alone
+        """
         strangers: "list[int]" = []
 
         def find_interference() -> "str | None":
@@ -184,8 +191,8 @@ class Criu(Engine):
             strangers.append(uid)
             return "was kept from the job by a process of uid %d" % uid
         try:
-            return run([self.path] + arguments + (["--action-script", action_script] if action_script else []) + _COMMON + self.options,
-                       self.timeout, meanwhile, stall=self.stall, find_reason=find_interference)
+            return run([self.path] + arguments + (["--action-script", action_script] if action_script else []) + _COMMON + list(options)
+                       + self.options, self.timeout, meanwhile, stall=self.stall, find_reason=find_interference)
         except HookError as error:
             if error.code != TEMPORARY:
                 raise

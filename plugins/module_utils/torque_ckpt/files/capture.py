@@ -13,7 +13,7 @@ from ..errors import HookError, CANNOT_WRITE, quote_name
 from ..system import mounts, processes, strict_json
 from ..units import format_bytes
 from . import scratch, sparse
-from .open_files import find_open_files, format_state
+from .open_files import format_state
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -204,15 +204,14 @@ def _describe_file(file: "File", names: "list[tuple[str, str]]") -> "dict[str, A
             "opened": "write" if file.written else "append" if file.logged else "read"}
 
 
-def estimate_need(node_local: NodeLocal, root: int, limit: int, output: "list[str]", uid: int) -> "list[int]":
+def estimate_need(opened: "OpenFiles", node_local: NodeLocal, limit: int, output: "list[str]", uid: int) -> "list[int]":
     """Return what would be carried in an image made now: [bytes, files], see capacity.estimate_need; none if it would be bound.
 
-    As the job's owner, with the capabilities that the engine's dump needs.
-
-    :param root: pid of the job's root process; limit: bytes
+    :param opened: what the job has open now
+    :param limit: bytes
     :param output: the job's files in pbs_mom's spool, which are not counted; uid: the job owner's
     """
-    load = Load(find_open_files(root, node_local.directories), node_local, output, uid)
+    load = Load(opened, node_local, output, uid)
     return [load.bytes, len(load.files) + len(load.trees)] if load.bytes <= limit else [0, 0]
 
 

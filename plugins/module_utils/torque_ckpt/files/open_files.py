@@ -32,21 +32,33 @@ class File:
         return self.logged and not self.written and not self.read
 
 
+REMOVED = " (deleted)"
+"""The end of the name that the kernel shows of a removed file."""
+_MEMORY = ("/memfd:", "/dev/zero", "/SYSV")
+"""How names of what is no file but memory begin, which the kernel shows as removed files, too."""
+
+
 class OpenFiles:
     """What find_open_files() returns.
 
     files        list of File
     directories  dict of os.stat_result by path (str): working directories, open ones, and those of bound sockets
+    removed      dict of (bytes on its file system, path) by device and inode: files without a name, which the engine writes
     """
 
     def __init__(self) -> None:
         self._files: "dict[tuple[int, int], File]" = {}
         self.directories: "dict[str, os.stat_result]" = {}
+        self.removed: "dict[tuple[int, int], tuple[int, str]]" = {}
 
     @property
     def files(self) -> "list[File]":
         """See the class."""
         return list(self._files.values())
+
+    def count_removed_bytes(self) -> int:
+        """Return how many bytes removed files have."""
+        return sum(size for size, _path in self.removed.values())
 
     def add(self, path: str, proc_path: str) -> "File | None":
         """Add what proc_path leads to, if path is its name; return the File, if it is one."""
@@ -54,6 +66,9 @@ class OpenFiles:
             return None
         try:
             status = os.stat(proc_path)
+            if not status.st_nlink and stat.S_ISREG(status.st_mode) and not path.startswith(_MEMORY):
+                self.removed[status.st_dev, status.st_ino] = (status.st_blocks * 512, path[:-len(REMOVED)])
+                return None
             if not os.path.samestat(status, os.lstat(path)):
                 return None
         except OSError:
@@ -104,13 +119,14 @@ def _add_descriptors(open_files: OpenFiles, pid: int, sockets: "set[str]") -> No
 
 
 def _add_mappings(open_files: OpenFiles, pid: int, directories: "list[str]") -> None:
-    """Add shared mappings, and in these directories also private ones: programs, libraries."""
+    """Add shared mappings, and private ones of removed files and in these directories: programs, libraries."""
     with open("/proc/%d/maps" % pid, "rb") as stream:
         lines = [line.split(None, 5) for line in stream if b" /" in line]
     seen = set()
     for fields in lines:
         path, shared = os.fsdecode(fields[5][:-1]), fields[1][3:4] == b"s"
-        if (path, shared) in seen or not (shared or any(mounts.is_beneath(path, directory) for directory in directories)):
+        if (path, shared) in seen or not (shared or path.endswith(REMOVED)
+                                          or any(mounts.is_beneath(path, directory) for directory in directories)):
             continue
         seen.add((path, shared))
         proc_path = "/proc/%d/map_files/%x-%x" % ((pid,) + tuple(int(number, 16) for number in fields[0].split(b"-")))

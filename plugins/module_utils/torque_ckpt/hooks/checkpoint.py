@@ -82,9 +82,12 @@ def _check_capacity(job: preflight.Job, target: Target, staging: "PrivateDirecto
     :raises HookError: CANNOT_WRITE
     """
     settings, store = job.settings, job.store["path"]
-    capacity.check_private(staging, target.needed[1])
-    files = capture.estimate_need(node_local, target.root.pid, settings["node_local_bytes"], target.spooled, job.user.uid)
-    needed = [target.needed[0] + files[0], target.needed[1] + files[1]]
+    opened = open_files.find_open_files(target.root.pid, node_local.directories)
+    removed = opened.count_removed_bytes()
+    needed = [target.needed[0] + removed, target.needed[1] + len(opened.removed)]
+    capacity.check_private(staging, needed[1], removed)
+    files = capture.estimate_need(opened, node_local, settings["node_local_bytes"], target.spooled, job.user.uid)
+    needed = [needed[0] + files[0], needed[1] + files[1]]
     if settings["user_limit"]:
         capacity.check_limit(needed[0], catalog.count_used_bytes(job.store, job.user.name), settings["user_limit"], store, job.user.name)
     capacity.check_store(draft.descriptor, needed, store, settings["reserve"], job.user.name)
@@ -106,7 +109,7 @@ def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "Priva
         worker = frozen.Worker(companions, channel) if channel else None
         try:
             job.engine.dump(target.root.pid, location.get_engine_path(staging.descriptor), not channel, channel and channel.program,
-                            read_version, draft.path())
+                            read_version, draft.path(), job.settings["node_local_bytes"])
         except HookError as error:
             raise worker and worker.find_fault() or error
     seconds = time.monotonic() - started

@@ -119,13 +119,14 @@ def check_store(directory: int, needed: "list[int]", store: str, reserve: int, u
                             % (format_bytes(size), store, error.strerror))
 
 
-def check_private(private: "PrivateDirectory", files: int) -> None:
+def check_private(private: "PrivateDirectory", files: int, removed: int = 0) -> None:
     """As the user: check that this node has enough free space for what the engine writes beside memory.
 
     :param files: how many files that may be, from estimate_need()
+    :param removed: what the files have that the job has open and that were removed (bytes)
     :raises HookError: CANNOT_WRITE when it has not
     """
-    size, available = files * _PER_FILE, private.get_free_space()
+    size, available = files * _PER_FILE + removed, private.get_free_space()
     if available is not None and size > available:
         raise HookError(CANNOT_WRITE, "what the engine writes on this node needs %s, %s has %s free; the job keeps running; free some "
                         "space there, or name another disk of this node in checkpoint_hooks_private_directory"

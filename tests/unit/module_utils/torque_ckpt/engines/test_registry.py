@@ -100,6 +100,15 @@ def test_failed_dump_and_its_command_line(program, stop, option):
     assert caught.value.code == errors.ENGINE
 
 
+@pytest.mark.parametrize("removed, limit", [(0, 1 << 20), (1 << 20, 1 << 20), (1 << 30, 1 << 30)])
+def test_limit_of_removed_files(program, removed, limit):
+    """Never less than without it; a site's own option comes later, so that it counts."""
+    with pytest.raises(HookError) as caught:
+        criu.Criu(program('echo "$@"; exit 1\n'), ["--tcp-close"]).dump(4711, "/d", True, removed=removed)
+    assert str(caught.value) == "criu dump failed with status 1: dump -t 4711 -D /d --leave-stopped %s; the job runs on" % COMMON.replace(
+        "--tcp-close", "--ghost-limit %d --tcp-close" % limit)
+
+
 def test_memory_goes_elsewhere_by_links(program, start_job, tmp_path):
     """As CRIU opens its files: O_CREAT, O_TRUNC. Links that it did not need are gone; what it had no link for is where it put it."""
     private, store = tmp_path / "private", tmp_path / "store"

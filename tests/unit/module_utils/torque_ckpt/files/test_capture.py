@@ -259,10 +259,11 @@ def test_limit(trip):
     assert os.listdir(trip.image_path) == []
     pid = trip.keep(work)
     places = capture.NodeLocal(trip.settings, pid)
-    assert capture.estimate_need(places, pid, 100004, [], ME) == [0, 0]
+    opened = open_files.find_open_files(pid, places.directories)
+    assert capture.estimate_need(opened, places, 100004, [], ME) == [0, 0]
     trip.settings["node_local_bytes"] = 100005
     assert trip.save(work)["bound"] is False
-    assert capture.estimate_need(places, pid, 100005, [], ME) == [100005, 2]
+    assert capture.estimate_need(opened, places, 100005, [], ME) == [100005, 2]
 
 
 def test_holes_do_not_count(trip):

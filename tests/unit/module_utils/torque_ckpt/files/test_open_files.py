@@ -136,6 +136,52 @@ def test_private_mapping_counts_in_the_directories_only(opened_by, tmp_path):
     assert opened_by(work, []) == ({}, [])
 
 
+def removed_of(pid):
+    """What is removed of a process: {name: MiB, rounded down}, without pytest's own, which never had a name."""
+    opened = open_files.find_open_files(pid, [])
+    assert opened.count_removed_bytes() == sum(size for size, _path in opened.removed.values())
+    return {os.path.basename(path): size >> 20 for size, path in opened.removed.values() if "/#" not in path}
+
+
+def test_removed_files_count_once_and_without_holes(keep, tmp_path):
+    for name in ("file", "sparse", "second"):
+        (tmp_path / name).write_bytes(b"x" * (3 << 20) if name != "sparse" else b"")
+    os.truncate(str(tmp_path / "sparse"), 64 << 20)
+    os.link(str(tmp_path / "second"), str(tmp_path / "name"))
+
+    def work():
+        opened = [os.open(str(tmp_path / name), os.O_RDONLY) for name in ("file", "file", "sparse", "second")]
+        for name in ("file", "sparse", "second"):
+            os.unlink(str(tmp_path / name))
+        return opened
+    assert removed_of(keep(work)) == {"file": 3, "sparse": 0}  # the other still has a name
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("flags", [mmap.MAP_SHARED, mmap.MAP_PRIVATE])
+def test_removed_file_that_is_mapped_alone(keep, tmp_path, flags):
+    (tmp_path / "library").write_bytes(b"x" * (2 << 20))
+
+    def work():
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        descriptor = os.open(str(tmp_path / "library"), os.O_RDONLY)
+        assert libc.mmap(None, ctypes.c_size_t(5), mmap.PROT_READ, flags, descriptor, ctypes.c_long(0)) != ctypes.c_void_p(-1).value
+        os.close(descriptor)
+        os.unlink(str(tmp_path / "library"))
+    assert removed_of(keep(work)) == {"library": 2}
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Python before 3.8")
+def test_memory_is_no_removed_file(keep):
+    def work():
+        descriptor = os.memfd_create("some")
+        os.ftruncate(descriptor, 4096)
+        return descriptor, mmap.mmap(descriptor, 4096), mmap.mmap(-1, 4096)
+    assert removed_of(keep(work)) == {}
+
+
 def test_directories(opened_by, tmp_path):
     for name in ("work", "opened", "sockets"):
         (tmp_path / name).mkdir()

@@ -316,6 +316,30 @@ def test_output_needs_room_too(hook, site, mom, program, start_job):
     assert re.match(r"the image needs 8\.2 TiB, store ", done.stderr)
 
 
+@pytest.fixture
+def keeps_removed(open_directory, program, site):
+    """A program (str) that has a file of 30 MiB open that it has removed, and then is the shell of start_job."""
+    path = os.path.join(open_directory, "work")
+    os.mkdir(path)
+    os.chown(path, site.user.uid, -1)
+    return program("head -c 30M /dev/zero > {0}/file\nexec 9< {0}/file\nrm {0}/file\nexec /bin/sh -c \"$2\" \"$3\"\n".format(path), "keeps")
+
+
+@pytest.mark.root
+def test_removed_files_need_room_too(hook, site, start_job, keeps_removed):
+    job = start_job(user=site.user, programs=(keeps_removed,))
+    site.configure(reserve=1 << 50)
+    assert re.match(r"the image needs 3\d\.\d MiB, store ", checkpoint(hook, site, job.leader).stderr)
+
+
+@pytest.mark.root
+def test_engine_may_write_removed_files_up_to_what_may_travel(hook, site, program, start_job, keeps_removed):
+    job = start_job(user=site.user, programs=(keeps_removed,))
+    program('echo "$@" >&2; exit 1\n')
+    site.configure(node_local_bytes=40 << 20)
+    assert " --ghost-limit %d;" % (40 << 20) in checkpoint(hook, site, job.leader).stderr
+
+
 # Generations
 
 def generations(site):

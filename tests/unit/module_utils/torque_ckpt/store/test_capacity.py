@@ -226,6 +226,10 @@ def test_private_directory_without_room(open_directory, somebody, monkeypatch):
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "what the engine writes on this node needs 264.0 KiB, %s/run/private has 256.0 KiB free; the job keeps "
         "running; free some space there, or name another disk of this node in checkpoint_hooks_private_directory" % open_directory)
+    capacity.check_private(directory, 16, 16 << 13)
+    with pytest.raises(HookError) as caught:
+        capacity.check_private(directory, 17, 16 << 13)
+    assert str(caught.value).startswith("what the engine writes on this node needs 264.0 KiB, ")
     monkeypatch.setattr(directory, "get_free_space", lambda: None)  # of a file system that does not know its size
     capacity.check_private(directory, 33)
     directory.remove()
