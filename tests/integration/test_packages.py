@@ -103,8 +103,9 @@ def test_package_that_would_remove_others(fresh):
     try:
         before = node.ask(LOOK)
         done = cluster.module("node2", "packages", name=["libnl-3-200=3.12*"])
-        refusal = re.search(r'"msg": "node2: to install libnl-3-200=3\.12\*, apt would remove ([a-z0-9., +-]+); install these packages in versions '
-                            r'that go together, or do without those that would go, and run this again; nothing was installed or removed"', done.out)
+        refusal = re.search(r'"msg": "node2: to install libnl-3-200=3\.12\*, apt would remove ([a-z0-9., +-]+); install these packages in '
+                            r'versions that go together, or do without those that would go, and run this again; nothing was installed or '
+                            r'removed"', done.out)
         assert refusal, done.out
         assert set(PACKAGES.split()) - {"rdma-core"} | {"libibverbs1"} <= set(refusal.group(1).split(", "))
         assert node.ask(LOOK) == before

@@ -73,9 +73,13 @@ class Cluster:
         self.version = all_hosts["vars"].get("torque_version", "")
         self.nodes = {name: Node(name, all_hosts["vars"], entry) for name, entry in all_hosts["hosts"].items()}
 
+    def get_version(self):
+        """Return the version of the cluster's TORQUE (tuple of ints)."""
+        return tuple(map(int, re.findall(r"\d+", self.version)))
+
     def is_older_than(self, *version):
         """Whether the cluster's TORQUE is older than this version (ints)."""
-        return tuple(map(int, re.findall(r"\d+", self.version))) < version
+        return self.get_version() < version
 
     def playbook(self, name, *arguments, inventory=None, **variables):
         """Run a playbook of the installed collection."""
