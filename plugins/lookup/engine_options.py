@@ -7,7 +7,8 @@ DOCUMENTATION = r"""
 name: engine_options
 short_description: Where the engines' roles install the engines
 version_added: 1.0.0
-author: the ckpt.torque contributors
+author:
+  - ckpt.torque contributors (@ckpt-torque)
 description:
   - Returns the options of each engine that follow from the variables of its role, by the engine's name, for the module
     M(ckpt.torque.engine_info) and the hooks.

@@ -8,7 +8,7 @@ from ..torque.names import find_job_id, get_directory_name, get_job_number, is_j
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Callable, Iterable
+    from typing import Callable, Iterable, Optional
     from ..system.privilege import User
 
 
@@ -36,7 +36,7 @@ class Stores:
             except HookError as error:
                 self.problems.append("images cannot be authenticated: %s" % error.sentence)
 
-    def list_images(self, only: "Callable[[str], bool] | None" = None, also: "Iterable[str]" = (), wanted: "set[str] | None" = None,
+    def list_images(self, only: "Optional[Callable[[str], bool]]" = None, also: "Iterable[str]" = (), wanted: "set[str] | None" = None,
                     thorough: bool = False, full: bool = False) -> "list[tuple[dict, dict]]":
         """Return [(what --json prints of an image, its entry of catalog.examine_job_directory), ...], by job and age.
 
