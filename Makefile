@@ -25,7 +25,7 @@ help: ## say what can be made
 demo: tools runtime collection ## make three hosts, run site.yml, prove levels L1 to L3, leave the hosts up
 	@echo "==> test hosts"
 	@$(HOSTS) up demo
-	@echo "==> site.yml: install CRIU, store, hooks and TORQUE (built once, about 8 minutes on 2 cores)"
+	@echo "==> site.yml: install CRIU, store, hooks and TORQUE (both are built once, about 10 minutes on 2 cores)"
 	@$(VENV)/bin/ansible-playbook -i "$$($(HOSTS) inventory demo)" playbooks/site.yml
 	@echo "==> validate.yml: prove it"
 	@$(VENV)/bin/ansible-playbook -i "$$($(HOSTS) inventory demo)" \
