@@ -542,8 +542,8 @@ def test_quota(cluster, btrfs, job, node1):
         with configured(node1, stores=[{"path": QUOTED, "id": "quoted"}], reserve=0):
             done = running.checkpoint(15)
             assert done.code == 73
-            assert re.fullmatch(r"the image needs [0-9.]+ MiB, the quota of alice on store %s does not allow that much more; the job runs "
-                                r"on; remove files of alice there or raise the quota\n" % QUOTED, done.err)
+            assert re.fullmatch(r"the image needs [0-9.]+ MiB, the quota of alice on store %s does not allow that much more; the job "
+                                r"keeps running; remove files of alice there or raise the quota\n" % QUOTED, done.err)
             running.progress()
             assert running.generations() == {}
             assert role("24M").code == 0

@@ -1,6 +1,9 @@
 """Role criu on a node with InfiniBand and MPI, on hosts of their own: no package of a node is touched for it."""
+import json
 import os
+import pathlib
 import re
+import subprocess
 
 import pytest
 from cluster import GROUP, Cluster, hosts
@@ -72,6 +75,22 @@ def test_packages_of_the_distribution(fresh):
     node.ask("apt-get -qq purge -y criu > /dev/null; apt-get -qq autoremove -y > /dev/null")
     done = cluster.role("node2", "criu", criu_install_method="present")
     assert "criu is not at %s on this node; run the role criu" % PROGRAM in done.out
+
+
+def test_package_of_the_artifact(fresh, tmp_path):
+    """For a site that installs by a repository of its own."""
+    cluster, node = fresh
+    node.ask("rm -rf /opt/criu")
+    source = json.loads(pathlib.Path(cluster.inventory).read_text())["all"]["vars"]["criu_source"]
+    done = cluster.role("node2", "criu", criu_install_method="artifact", criu_package_formats=["deb"])
+    assert passed(done), done.out
+    key = node.ask("readlink /opt/criu/current")
+    package = pathlib.Path(source).parents[1] / ("artifacts/criu-%s.deb" % key)
+    with open(package, "rb") as stream:
+        subprocess.run(node.command + ["cat > /tmp/criu.deb"], stdin=stream, check=True)
+    node.ask("rm -rf /opt/criu; dpkg -i /tmp/criu.deb")
+    assert "Version: 4.2.1" in node.ask("/opt/criu/%s/sbin/criu --version" % key)
+    node.ask("dpkg -P $(dpkg-deb -f /tmp/criu.deb Package); rm /tmp/criu.deb")
 
 
 @pytest.mark.parametrize("name, sentence", [
