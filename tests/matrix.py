@@ -66,7 +66,7 @@ class Trial:
             self.hosts("down", self.group)
         self.cluster = cluster.Cluster(self.group)
         series = yaml.safe_load((TOP / "roles/torque_build/files/patches/series.yml").read_text())
-        self.left_out = [patch["name"] for patch in series if patch["name"] not in LEFT_IN.get(version, [])]
+        self.excluded = [patch["name"] for patch in series if patch["name"] not in LEFT_IN.get(version, [])]
         # Without held-job a job that comes back to its node never ends there, so that no failed restart can be seen.
         self.needs_held_job = any(patch["name"] == "held-job" and patches.choose(patch, version)[0] for patch in series)
 
@@ -182,7 +182,7 @@ class Trial:
         yield "ours", "attacks", lambda: self.attacks(wanted=False)
         if self.version in TESTED:
             yield "ours", "jobs", self.job_tests
-        yield "stock", "built", lambda: self.site(torque_build_patches_excluded=self.left_out)
+        yield "stock", "built", lambda: self.site(torque_build_patches_excluded=self.excluded)
         yield "stock", "failed restart", self.never_ends if self.needs_held_job else lambda: self.failed_restarts("node1")
         yield "stock", "other node", lambda: self.other_node(refused=True)
         yield "stock", "attacks", lambda: self.attacks(wanted=True)

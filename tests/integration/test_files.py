@@ -99,14 +99,14 @@ def test_open_files_travel(writer, node1, node2, places):
 def test_what_is_open_is_in_the_manifest(writer, places):
     writer.hold()
     described = manifest(writer)
-    carried = {entry["path"].replace(places + "/", ""): (entry["kind"], entry.get("opened")) for entry in described["carried"]}
-    assert carried.pop("number", None) or carried.pop("second-name")  # either is the other's second name
-    assert carried == {"cwd": ("directory", None), "constant": ("file", "read"), "log": ("file", "append"), "mapped": ("file", "write"),
+    travels = {entry["path"].replace(places + "/", ""): (entry["kind"], entry.get("opened")) for entry in described["node_local"]}
+    assert travels.pop("number", None) or travels.pop("second-name")  # either is the other's second name
+    assert travels == {"cwd": ("directory", None), "constant": ("file", "read"), "log": ("file", "append"), "mapped": ("file", "write"),
                        "sparse": ("file", "write")}
     assert (described["bound"], described["left"]) == (False, [])
     names = {entry["path"].rsplit("/", 1)[1]: (entry["writable"], entry["append"]) for entry in described["open_files"]}
     assert names == {"out": (True, False), "err": (True, False)}
-    assert {entry["name"] for entry in described["carried"] if "name" in entry} < {entry["name"] for entry in described["files"]}
+    assert {entry["name"] for entry in described["node_local"] if "name" in entry} < {entry["name"] for entry in described["files"]}
 
 
 def changed(running, name, node, how="written to"):
@@ -189,7 +189,7 @@ def test_more_than_the_limit_binds_the_image_to_its_node(writer, node1, node2, p
     with setting(node1, node_local_bytes=20):
         writer.hold()
     described = manifest(writer)
-    assert (described["bound"], described["carried"]) == (True, [])
+    assert (described["bound"], described["node_local"]) == (True, [])
     assert places + "/number" in {entry["path"] for entry in described["open_files"]} or places + "/second-name" in {
         entry["path"] for entry in described["open_files"]}
     done = writer.restart(node2)

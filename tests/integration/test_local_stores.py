@@ -113,7 +113,7 @@ def test_jobs_move(cluster, tmp_path, node1, node2):
 
 
 def test_job_with_nothing_shared(cluster):
-    """Level L2 needs no file system that nodes share: its output is carried along."""
+    """Level L2 needs no file system that nodes share: its output travels along."""
     trip = Trip(cluster, store_path=OWN, copies=WAY)
     try:
         held = trip("node1", ["run", "hold"])

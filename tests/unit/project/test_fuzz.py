@@ -109,7 +109,7 @@ ALICE = privilege.User("alice", 1001, 100, "/home/alice")
 KEYS = [("first", b"s" * 32)]
 WHOLE = dict(compatibility.describe_node(), format=3, job_id="12.head", user="alice", uid=1001, name="ckpt.12.head.1",
              engine={"name": "criu", "version": "4"}, root=7, pids=[7], frozen_seconds=0.1, spool=[], bytes=1,
-             files=[{"name": "a", "size": 1, "sha256_tree": "0"}], generation=1, created="2026-01-01T00:00:00Z", carried=[], left=[],
+             files=[{"name": "a", "size": 1, "sha256_tree": "0"}], generation=1, created="2026-01-01T00:00:00Z", node_local=[], left=[],
              open_files=[], bound=False, bound_reason="", lost=[])
 ELSEWHERE = dict(compatibility.describe_node(), node="node2", engine={"name": "blcr", "version": "0"}, stores=["main"])
 

@@ -75,7 +75,7 @@ def describe_manifest(image: dict, manifest: dict) -> "list[list[str]]":
     """Return the content of a manifest for people: rows of label and text."""
     origin = {True: "sealed by root's hooks of this site", False: "NOT sealed by root's hooks of this site",
               None: "unknown: " + ("only root may read the key" if os.geteuid() else "no key")}
-    carried = [str(part.get("path", part) if isinstance(part, dict) else part) for part in manifest.get("carried", [])]
+    travels = [str(part.get("path", part) if isinstance(part, dict) else part) for part in manifest.get("node_local", [])]
     return [
         ["authentic", origin[image["authentic"]]],
         ["generation", str(image["generation"] or "-")],
@@ -86,7 +86,7 @@ def describe_manifest(image: dict, manifest: dict) -> "list[list[str]]":
         ["frozen", "%.3f s" % manifest["frozen_seconds"]],
         ["processes", "%d processes and threads" % len(manifest["pids"])],
         ["output", ", ".join("%s from %s" % (part["name"], part["path"]) for part in manifest["spool"]) or "none from pbs_mom's spool"],
-        ["carried", ", ".join(carried) or "nothing"],
+        ["local files", ", ".join(travels) or "nothing"],
     ] + [["not in it", ", ".join(map(str, lost))] for lost in [manifest.get("lost")] if lost]
 
 

@@ -1,6 +1,6 @@
 """Files on the node's own file systems travel with the image, as the job's output does.
 
-What the tree has open beneath the carried directories (/tmp and the like) is copied into the image, each file once, and
+What the tree has open beneath the node's own directories (/tmp and the like) is copied into the image, each file once, and
 restored before the engine's restore, if nothing is in the way. What would exceed the limit stays on the node: the
 image is then bound to it. Everything here runs as the job's owner.
 """
@@ -24,7 +24,7 @@ _LEFT_MOST = 1000
 """How many files and trees left on other nodes an image remembers."""
 
 
-# -- what is to be carried ----------------------------------------------------
+# -- what travels with an image ----------------------------------------------------
 
 def _expand_names(names: "list[str]", root: int) -> "list[str]":
     """Return the configured names with $TMPDIR of the job's root process (pid), resolved; those without it left out."""
@@ -38,10 +38,10 @@ def _expand_names(names: "list[str]", root: int) -> "list[str]":
 
 
 class NodeLocal:
-    """The node's own directories from which a job's files are carried.
+    """The node's own directories from which a job's files travel with its images.
 
     directories  list of str: outermost ones only
-    trees        list of str: whole directories that are carried
+    trees        list of str: whole directories that travel
     """
 
     def __init__(self, settings: dict, root: int) -> None:
@@ -54,12 +54,12 @@ class NodeLocal:
         self.trees = sorted({path for path in trees if self._is_local(path) and not any(mounts.is_beneath(path, outer) for outer in trees)})
 
     def _is_local(self, path: str) -> bool:
-        """Whether only this node sees what is in the directory path: nothing else needs to be carried."""
+        """Whether only this node sees what is in the directory path: nothing else needs to travel."""
         mount = mounts.find_mount(path, self._mounts)
         return mount is None or not mounts.is_shared(mount)
 
     def find_directory(self, path: str) -> "str | None":
-        """Return the carried directory that holds path, or None: those in a carried tree are in none."""
+        """Return the one of these directories that holds path, or None: what is in one of the trees is in none."""
         if any(mounts.is_beneath(path, tree) or path == tree for tree in self.trees):
             return None
         holders = (directory for directory in self.directories if mounts.is_beneath(path, directory))
@@ -71,7 +71,7 @@ def _count_allocated(status: os.stat_result) -> int:
 
 
 class Load:
-    """What is to be carried of a job.
+    """What travels with an image of a job.
 
     files        list of (open_files.File, its names as list of (path, directory))
     directories  list of (path, directory, os.stat_result), outer ones first
@@ -131,7 +131,7 @@ def _open_files(files: "list[tuple[File, list[tuple[str, str]]]]", opened: "list
 
 
 class Capture:
-    """Copies what is to be carried into the image: work for frozen.Worker.
+    """Copies what travels into the image: work for frozen.Worker.
 
     :param image: descriptor of the image
     :param limit: bytes
@@ -160,7 +160,7 @@ class Capture:
             if entry["kind"] == "fifo":  # what is in it is the engine's
                 os.close(source)
                 continue
-            entry["name"] = "carried-%d" % number
+            entry["name"] = "node-local-%d" % number
             copy = (self._image, source, entry["name"], file.status.st_size, entry["path"])
             if file.written:
                 _copy_file(*copy)
@@ -171,13 +171,13 @@ class Capture:
             self._entries.append(dict(scratch.save_directory(self._image, name, path), kind="tree", name=name, path=path, beneath=path))
 
     def after_thaw(self) -> "dict[str, Any]":
-        """Copy the other files; return the fields for the manifest ("carried", "bound", "bound_reason").
+        """Copy the other files; return the fields for the manifest ("node_local", "bound", "bound_reason").
 
         :raises HookError: CANNOT_WRITE
         """
         for copy in self._copies:
             _copy_file(*copy)
-        return {"carried": self._entries, "bound": bool(self._bound_reason), "bound_reason": self._bound_reason[:strict_json.TEXT]}
+        return {"node_local": self._entries, "bound": bool(self._bound_reason), "bound_reason": self._bound_reason[:strict_json.TEXT]}
 
     def _open_sources(self) -> "list[int]":
         """Return the descriptors of the files; none, and the reason is noted, if the image is bound to its node."""
@@ -205,7 +205,7 @@ def _describe_file(file: "File", names: "list[tuple[str, str]]") -> "dict[str, A
 
 
 def estimate_need(opened: "OpenFiles", node_local: NodeLocal, limit: int, output: "list[str]", uid: int) -> "list[int]":
-    """Return what would be carried in an image made now: [bytes, files], see capacity.estimate_need; none if it would be bound.
+    """Return what would travel with an image that was written now: [bytes, files], see capacity.estimate_need; none if it would be bound.
 
     :param opened: what the job has open now
     :param limit: bytes
@@ -216,13 +216,13 @@ def estimate_need(opened: "OpenFiles", node_local: NodeLocal, limit: int, output
 
 
 def list_paths(facts: dict) -> "set[str]":
-    """Return all names of the carried files, by what Capture.after_thaw returned."""
-    return {path for entry in facts["carried"] for path in [entry["path"]] + [link[0] for link in entry.get("links", [])]}
+    """Return all names of the files that travel, by what Capture.after_thaw returned."""
+    return {path for entry in facts["node_local"] for path in [entry["path"]] + [link[0] for link in entry.get("links", [])]}
 
 
 def list_left_files(described: dict) -> "list[dict]":
     """Return what the job left on nodes ({"node", "path", "state"}), by the manifest of the image it is restarted from."""
-    own = [{"node": described["node"], "path": path, "state": entry["state"]} for entry in described["carried"] if "state" in entry
+    own = [{"node": described["node"], "path": path, "state": entry["state"]} for entry in described["node_local"] if "state" in entry
            for path in [entry["path"]] + [link[0] for link in entry.get("links", [])]]
     known = {(entry["node"], entry["path"]) for entry in own}
     return ([entry for entry in described["left"] if (entry["node"], entry["path"]) not in known] + own)[-_LEFT_MOST:]

@@ -42,13 +42,13 @@ def _identify_file_system(access_path: str, path: str, table: "dict[str, mounts.
     return "%x" % identifier if identifier else ""
 
 
-def record_open_files(open_files: "OpenFiles", left_out: "set[str]", trees: "Sequence[str]" = ()) -> "list[dict]":
+def record_open_files(open_files: "OpenFiles", excluded: "set[str]", trees: "Sequence[str]" = ()) -> "list[dict]":
     """Return the manifest's entries of the open files (path, size, writable, append, inode, mtime_ns, ctime_ns, filesystem).
 
     filesystem is empty where times mean nothing: for what others write on a node's own file systems (caches of its accounts, say), and for
     the job's script, which pbs_mom writes anew when the job comes back.
 
-    :param left_out: paths of files that travel
+    :param excluded: paths of files that travel
     :param trees: directories that travel
     """
     files, table = [], mounts.read_mounts()
@@ -56,7 +56,7 @@ def record_open_files(open_files: "OpenFiles", left_out: "set[str]", trees: "Seq
         writable = file.written or file.logged
         if not (file.held and stat.S_ISREG(file.status.st_mode) and (writable or file.status.st_uid != 0)):
             continue
-        if left_out.intersection(file.names) or any(name.startswith(tree + "/") for name in file.names for tree in trees):
+        if excluded.intersection(file.names) or any(name.startswith(tree + "/") for name in file.names for tree in trees):
             continue
         file_system, mount = _identify_file_system(file.proc_path, file.names[0], table), mounts.find_mount(file.names[0], table)
         if not (writable or file.status.st_uid == os.geteuid() or mount and mounts.is_shared(mount)):

@@ -119,7 +119,7 @@ class Restoration(SafeDirectories):
         """:param image: its descriptor; manifest: what it holds; settings, uid: see SafeDirectories"""
         super().__init__(settings, uid)
         self.image = image
-        self.entries: "list[dict]" = manifest["carried"]
+        self.entries: "list[dict]" = manifest["node_local"]
         node = os.uname().nodename
         self.left = {entry["path"]: entry["state"] for entry in list_left_files(manifest) if entry["node"] == node}
         self.whole: "set[str]" = set()  # files (first names) that are present

@@ -116,7 +116,7 @@ def check_decompressible(described: dict, image_path: str, private_directory: "P
             raise HookError(REFUSED, "image %s was compressed by %s, which is not in %s on this node; install the package %s here or "
                             "restart the job on another node; image kept" % (image_path, name, compressors.format_directories(), name))
     packed_size, free = sum(entry["plain"]["size"] for entry in _list_compressed(described)), private_directory.get_free_space()
-    data = {entry.get("name") for entry in described["spool"] + described["carried"]}
+    data = {entry.get("name") for entry in described["spool"] + described["node_local"]}
     copied_size = sum(entry["size"] for entry in described["files"]
                       if "plain" not in entry and entry["name"] not in data and not is_linked(entry["name"]))
     if free is not None and packed_size + copied_size > free:

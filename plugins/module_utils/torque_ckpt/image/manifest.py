@@ -76,7 +76,7 @@ def write_manifest(directory: int, call: "Any", user: "User", facts: dict, seal:
     :raises HookError: CANNOT_WRITE; REFUSED if the image holds a file that neither the engine nor the hooks wrote
     """
     files, plain = [], plain or {}
-    known = set(plain).union(entry.get("name") for entry in facts["spool"] + facts.get("carried", []))
+    known = set(plain).union(entry.get("name") for entry in facts["spool"] + facts.get("node_local", []))
     try:
         if private is not None:
             files = _collect_files(private, directory, lambda name: name in known or holds_memory(name))
@@ -203,7 +203,7 @@ def check_files(directory: int, manifest: dict, image_path: str, private: "int |
         change anyway, and which is too large to copy
     :raises HookError: DATA if one is not
     """
-    data = {entry["name"] for entry in manifest["spool"] + manifest["carried"] if "name" in entry}
+    data = {entry["name"] for entry in manifest["spool"] + manifest["node_local"] if "name" in entry}
     unknown = sorted(set(list_directory(directory)) - {entry["name"] for entry in manifest["files"]} - schema.NOT_LISTED)
     if unknown:
         raise damaged(image_path, "%s is not in its manifest" % ascii(unknown[0]))

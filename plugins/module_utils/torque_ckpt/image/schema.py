@@ -25,7 +25,7 @@ OUTPUT = ("stdout", "stderr")
 """The names of the copies of the job's output in an image."""
 
 CARRIED = (REGULAR, FIFO, DIRECTORY, TREE) = ("file", "fifo", "directory", "tree")
-"""Kinds of entries of "carried"."""
+"""Kinds of entries of "node_local"."""
 
 MOST = 100
 """How many fields a manifest may have."""
@@ -103,7 +103,7 @@ def _check_output(_field: Field, entries: "list[dict]") -> None:
 
 
 def list_names(entry: dict) -> "list[tuple[str, str]]":
-    """Return all names ((path, directory)) of an entry of "carried"."""
+    """Return all names ((path, directory)) of an entry of "node_local"."""
     return [(entry["path"], entry["beneath"])] + list(map(tuple, entry.get("links", [])))
 
 
@@ -169,7 +169,7 @@ FIELDS = (
         Field("name", text(NAME), "Which: %s." % " or ".join(OUTPUT)),
         Field("path", text(), "The file on the node."),
         Field("mode", number(0, 0o7777), "Its mode.")), many=True, check=_check_output),
-    Field("carried", None, "What travels with the image, of the node's own file systems (files/capture.py).", (
+    Field("node_local", None, "What travels with the image, of the node's own file systems (files/capture.py).", (
         Field("kind", TEXT, "One of %s." % ", ".join(CARRIED)),
         Field("name", TEXT, "The file in the image.", only=(REGULAR, TREE)),
         Field("state", TEXT, "State of the file, by which a change is detected.", only=(REGULAR, FIFO, TREE)),

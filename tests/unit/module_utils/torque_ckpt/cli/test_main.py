@@ -208,7 +208,7 @@ def test_many_large_manifests_do_not_pile_up(fleet):
     """Root has one in memory at a time, and the part that is the user has no more than it is allowed."""
     for generation in range(1, 17):
         path = fleet.image(generation=generation)
-        deface(path, {"carried": [], "open_files": [], "later": ["x" * 4096] * 3900})  # 15 MiB
+        deface(path, {"node_local": [], "open_files": [], "later": ["x" * 4096] * 3900})  # 15 MiB
     limit = "resource.setrlimit(resource.RLIMIT_DATA, (%d << 20,) * 2)"
     answer = fleet.ask("list", before=limit % 170)
     assert [image["state"] for image in answer["images"]] == ["refused"] * 16

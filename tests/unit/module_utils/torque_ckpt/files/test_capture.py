@@ -13,14 +13,14 @@ from torque_ckpt.system import mounts, processes
 
 ME = os.getuid()
 NODE = os.uname().nodename
-CARRIED = ("carried", "left", "bound", "bound_reason")
+TRAVELS = ("node_local", "left", "bound", "bound_reason")
 """Fields of the manifest that capture writes."""
 
 
 class Trip:
-    """A directory that is carried from, an image, and what happens between them.
+    """A directory from which files travel, an image, and what happens between them.
 
-    top    str: the carried directory
+    top    str: that directory
     image  int: descriptor of the image
     """
 
@@ -95,7 +95,7 @@ def raised(work):
     return caught.value.code, str(caught.value)
 
 
-# Where files are carried from
+# Where files travel from
 
 @pytest.fixture
 def places_of(wait_until):
@@ -146,9 +146,9 @@ def test_files_come_back(trip):
     os.utime(trip.path("data"), ns=(10 ** 18 + 1, 10 ** 18 + 1))
     flags = {"data": os.O_RDWR, "deep/log": os.O_WRONLY | os.O_APPEND, "constant": os.O_RDONLY}
     manifest = trip.save(lambda: [os.open(trip.path(name), how) for name, how in flags.items()])
-    assert {os.path.relpath(entry["path"], trip.top): entry["opened"] for entry in manifest["carried"]} == {
+    assert {os.path.relpath(entry["path"], trip.top): entry["opened"] for entry in manifest["node_local"]} == {
         "data": "write", "deep/log": "append", "constant": "read"}
-    schema.check_fields(manifest, *CARRIED)
+    schema.check_fields(manifest, *TRAVELS)
     before = trip.listing()
     trip.empty()
     trip.put_back(manifest)
@@ -206,7 +206,7 @@ def test_only_what_may_change_is_copied_while_the_job_stands_still(trip, flags, 
     """What it has open for reading only need not be: that nobody writes there is the job's own promise."""
     trip.write("data", "hello")
     manifest = trip.save(lambda: os.open(trip.path("data"), flags), lambda: trip.write("data", "HELLO"))
-    with open(os.path.join(trip.image_path, manifest["carried"][0]["name"])) as stream:
+    with open(os.path.join(trip.image_path, manifest["node_local"][0]["name"])) as stream:
         assert stream.read() == wanted
 
 
@@ -227,7 +227,7 @@ def test_becoming_shorter_fails(trip):
 
 def test_store_that_takes_no_more(trip):
     trip.write("data")
-    with open(os.path.join(trip.image_path, "carried-1"), "w"):
+    with open(os.path.join(trip.image_path, "node-local-1"), "w"):
         pass
     assert raised(lambda: trip.save(lambda: os.open(trip.path("data"), os.O_RDWR))) == (
         errors.CANNOT_WRITE, "cannot copy %s into the image: File exists; the job keeps running" % trip.path("data"))
@@ -253,7 +253,7 @@ def test_limit(trip):
         return [os.open(trip.path(name), os.O_RDONLY) for name in ("small", "large")]
     trip.settings["node_local_bytes"] = 100004
     manifest = trip.save(work)
-    assert (manifest["carried"], manifest["bound"], manifest["bound_reason"]) == (
+    assert (manifest["node_local"], manifest["bound"], manifest["bound_reason"]) == (
         [], True, "97.7 KiB (%s, %s) lie on this node's own file systems, above the limit of 97.7 KiB (checkpoint_hooks_node_local_bytes)"
         % (trip.path("large"), trip.path("small")))
     assert os.listdir(trip.image_path) == []
@@ -282,7 +282,7 @@ def test_file_that_cannot_be_read(trip):
         load.files[0][0].proc_path = trip.path("gone")
     copying = capture.Capture(trip.image, load, 1 << 30)
     copying.while_frozen()
-    assert copying.after_thaw() == {"carried": [], "bound": True, "bound_reason": "%s cannot be read (%s)" % (
+    assert copying.after_thaw() == {"node_local": [], "bound": True, "bound_reason": "%s cannot be read (%s)" % (
         trip.path("data"), os.strerror(errno.ENOENT if os.geteuid() == 0 else errno.EACCES))}
     assert os.listdir(trip.image_path) == []
 
@@ -353,7 +353,7 @@ def test_directory_of_another_user(trip, manifest):
     assert raised(lambda: trip.put_back(manifest)) == (
         errors.REFUSED, "%s, which the image carries, is something else or another user's on this node; move it away or restart the job on "
         "another node; image kept" % trip.path("deep"))
-    manifest["carried"] = [entry for entry in manifest["carried"] if entry["kind"] == "file"]
+    manifest["node_local"] = [entry for entry in manifest["node_local"] if entry["kind"] == "file"]
     assert raised(lambda: trip.put_back(manifest)) == (
         errors.REFUSED, "the directory %s, which files of the image belong into, is another user's on this node; move it away or restart "
         "the job on another node; image kept" % trip.path("deep"))
@@ -363,7 +363,7 @@ def test_directory_of_another_user(trip, manifest):
 def test_link_on_the_way(trip, manifest, tmp_path):
     (tmp_path / "precious").mkdir()
     os.symlink(str(tmp_path / "precious"), trip.path("deep"))
-    manifest["carried"] = [entry for entry in manifest["carried"] if entry["kind"] == "file"]
+    manifest["node_local"] = [entry for entry in manifest["node_local"] if entry["kind"] == "file"]
     assert raised(lambda: trip.put_back(manifest)) == (
         errors.REFUSED, "the directory %s, which files of the image belong into, is a link or a file on this node; move it away or restart "
         "the job on another node; image kept" % trip.path("deep"))
@@ -417,11 +417,11 @@ def there_and_back(trip, touch):
     trip.write("data", "first")
     first = dict(trip.save(lambda: os.open(trip.path("data"), os.O_RDWR)), node=NODE)
     touch()
-    os.unlink(os.path.join(trip.image_path, "carried-1"))
-    with open(os.path.join(trip.image_path, "carried-1"), "w") as stream:
+    os.unlink(os.path.join(trip.image_path, "node-local-1"))
+    with open(os.path.join(trip.image_path, "node-local-1"), "w") as stream:
         stream.write("later, longer")
-    entry = dict(first["carried"][0], size=13, state="elsewhere's")
-    return {"carried": [entry], "left": capture.list_left_files(first), "node": "elsewhere"}
+    entry = dict(first["node_local"][0], size=13, state="elsewhere's")
+    return {"node_local": [entry], "left": capture.list_left_files(first), "node": "elsewhere"}
 
 
 def test_own_leavings_are_replaced(trip):
@@ -438,7 +438,7 @@ def test_own_leavings_that_somebody_touched_are_not(trip):
 
 def test_what_was_left_is_remembered_for_each_node_once():
     def manifest(node, state, left):
-        return {"node": node, "left": left, "carried": [
+        return {"node": node, "left": left, "node_local": [
             {"kind": "file", "path": "/tmp/x", "links": [["/tmp/y", "/tmp"]], "state": state}, {"kind": "directory", "path": "/tmp/d"}]}
     one = capture.list_left_files(manifest("node1", "1", []))
     assert one == [{"node": "node1", "path": "/tmp/x", "state": "1"}, {"node": "node1", "path": "/tmp/y", "state": "1"}]
@@ -455,12 +455,12 @@ def test_what_was_left_is_remembered_for_each_node_once():
 @pytest.mark.parametrize("change", [{"kind": "socket"}, {"path": "relative"}, {"path": "/tmp/../etc/x"}, {"path": "/etc/x"},
                                     {"name": "../x"}, {"size": "5"}, {"mode": None}, {"links": [["/etc/x", "/tmp"]]}])
 def test_nonsense(change):
-    entry = {"kind": "file", "path": "/tmp/x", "beneath": "/tmp", "name": "carried-1", "size": 5, "mode": 0o600, "gid": 0, "mtime_ns": 1,
+    entry = {"kind": "file", "path": "/tmp/x", "beneath": "/tmp", "name": "node-local-1", "size": 5, "mode": 0o600, "gid": 0, "mtime_ns": 1,
              "state": "", "links": []}
     rest = {"left": [], "bound": False, "bound_reason": ""}
-    schema.check_fields(dict(rest, carried=[entry]), *CARRIED)
+    schema.check_fields(dict(rest, node_local=[entry]), *TRAVELS)
     with pytest.raises((KeyError, TypeError, ValueError)):
-        schema.check_fields(dict(rest, carried=[dict(entry, **change)]), *CARRIED)
+        schema.check_fields(dict(rest, node_local=[dict(entry, **change)]), *TRAVELS)
     for bad in ({"left": [{"node": 1, "path": "", "state": ""}]}, {"bound": 1}, {"bound_reason": None}):
         with pytest.raises(TypeError):
-            schema.check_fields(dict(dict(rest, carried=[]), **bad), *CARRIED)
+            schema.check_fields(dict(dict(rest, node_local=[]), **bad), *TRAVELS)

@@ -22,7 +22,7 @@ def record(keep, tmp_path):
             with open(os.path.join(top, name), "w") as stream:
                 stream.write("12345")
         pid = keep(lambda: [os.open(os.path.join(top, name), flags) for name, flags in files.items()])
-        entries = consistency.record_open_files(open_files.find_open_files(pid, []), **dict({"left_out": set()}, **options))
+        entries = consistency.record_open_files(open_files.find_open_files(pid, []), **dict({"excluded": set()}, **options))
         return [entry for entry in entries if entry["path"].startswith(top)]
     return run
 
@@ -49,7 +49,7 @@ def test_record(record, tmp_path):
 
 def test_files_that_travel_are_left_out(record, tmp_path):
     top = os.path.realpath(str(tmp_path))
-    assert record({"log": APPEND}, left_out={os.path.join(top, "log")}) == []
+    assert record({"log": APPEND}, excluded={os.path.join(top, "log")}) == []
     assert record({"log": APPEND}, trees=[top]) == []
 
 

@@ -158,7 +158,7 @@ def test_some_of_the_files_only(image):
 
 @pytest.mark.parametrize("engine, name, wanted", [
     (criu.Criu, "pages-1.img", True), (criu.Criu, "pages-12.img", True), (criu.Criu, "pagemap-1.img", False),
-    (criu.Criu, "core-1.img", False), (criu.Criu, "pages-1.img.zst", False), (criu.Criu, "carried-1", False),
+    (criu.Criu, "core-1.img", False), (criu.Criu, "pages-1.img.zst", False), (criu.Criu, "node-local-1", False),
     (blcr.Blcr, "context", True), (blcr.Blcr, "context.json", False), (blcr.Blcr, "stdout", False)])
 def test_where_memory_is(engine, name, wanted):
     assert engine.holds_memory(object.__new__(engine), name) == wanted

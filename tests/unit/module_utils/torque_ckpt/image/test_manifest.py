@@ -84,7 +84,7 @@ def test_written_manifest_says_what_the_image_is(image):
     assert re.match(r"[0-9a-f]{64}$", described.pop("mac"))
     assert described == dict(
         FACTS, format=3, job_id="12.head", user="alice", uid=1001, name="ckpt.12.head.1", generation=3, key="first",
-        carried=[], left=[], open_files=[], bound=False, bound_reason="", lost=[], incarnation="",
+        node_local=[], left=[], open_files=[], bound=False, bound_reason="", lost=[], incarnation="",
         bytes=sum(map(len, FILES.values())), files=[
             {"name": name, "size": len(FILES[name]), "sha256_tree": hashlib.sha256(leaf(FILES[name]) if FILES[name] else b"").hexdigest()}
             for name in sorted(FILES)], **compatibility.describe_node())
@@ -160,18 +160,18 @@ def collect(draft, plain=None, **change):
 def test_what_steers_the_engine_is_copied_into_the_image_while_it_is_hashed(draft, tmp_path):
     (tmp_path / "private" / "pages-77.img").write_bytes(b"more than was expected")
     draft.put("stdout", b"line 1")
-    draft.put("carried-1", b"x")
+    draft.put("node-local-1", b"x")
     described = collect(draft, spool=[{"name": "stdout", "path": "/spool/12.head.OU", "mode": 0o600}],
-                        carried=[{"name": "carried-1"}, {"path": "/tmp/fifo"}])
+                        node_local=[{"name": "node-local-1"}, {"path": "/tmp/fifo"}])
     assert [entry["name"] for entry in described["files"]] == [
-        "carried-1", "core-7.img", "empty.img", "pages-1.img", "pages-77.img", "stdout"]
+        "core-7.img", "empty.img", "node-local-1", "pages-1.img", "pages-77.img", "stdout"]
     for entry in described["files"]:
         path = os.path.join(draft.path, entry["name"])
         assert manifest.hash_named_file(draft.descriptor, entry["name"]) == (entry["size"], entry["sha256_tree"])
         assert os.stat(path).st_mode & 0o077 == 0 or entry["name"] not in os.listdir(draft.private)
 
 
-@pytest.mark.parametrize("name", ["core-8.img", "inventory.img", "stats-restore", "carried-1", "stdout", "x\ny"])
+@pytest.mark.parametrize("name", ["core-8.img", "inventory.img", "stats-restore", "node-local-1", "stdout", "x\ny"])
 def test_file_that_somebody_else_put_there(draft, name):
     draft.put(name, b"x")
     with pytest.raises(HookError) as caught:
@@ -283,7 +283,7 @@ def test_manifest_that_is_not_ours(image, content, why):
     ({"cpu": [["avx"]]}, "cpu[0] is not a text of at most 255 characters"),
     ({"files": [{"name": "x", "size": -1, "sha256_tree": ""}]}, "files[0].size is not a whole number from 0 to 9223372036854775807"),
     ({"files": [{"name": "../x", "size": 1, "sha256_tree": ""}]}, "files has '../x'"),
-    ({"carried": [{"kind": "tree"}]}, "name is missing"),
+    ({"node_local": [{"kind": "tree"}]}, "name is missing"),
     ({"open_files": 7}, "a field is of another kind ('int' object is not iterable)"),
     ({"bound": 1}, "a field is of another kind (bound)"),
 ], ids=lambda value: next(iter(value)) if isinstance(value, dict) else None)

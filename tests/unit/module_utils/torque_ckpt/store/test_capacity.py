@@ -84,14 +84,14 @@ def test_process_that_has_ended_takes_nothing(free_pid):
     assert capacity.measure_memory(free_pid) == 0
 
 
-def without(*left_out):
+def without(*excluded):
     """Return capacity._read_kilobytes of a kernel that does not tell these."""
     real = capacity._read_kilobytes
 
     def kilobytes(path):
-        if os.path.basename(path) in left_out:
+        if os.path.basename(path) in excluded:
             raise FileNotFoundError
-        return {name: size for name, size in real(path).items() if name not in left_out}
+        return {name: size for name, size in real(path).items() if name not in excluded}
     return kilobytes
 
 
@@ -99,8 +99,8 @@ def test_kernels_that_tell_less_let_it_count_more(keep, base, monkeypatch):
     pid = keep(lambda: (private(16 * MIB), filled(16 * MIB, mmap.MAP_SHARED)))
     exact = capacity.measure_memory(pid)
     assert exact > 32 * MIB
-    for left_out in (["Pss_Shmem"], ["smaps_rollup"]):
-        monkeypatch.setattr(capacity, "_read_kilobytes", without(*left_out))
+    for excluded in (["Pss_Shmem"], ["smaps_rollup"]):
+        monkeypatch.setattr(capacity, "_read_kilobytes", without(*excluded))
         assert exact <= capacity.measure_memory(pid) <= exact + 32 * MIB
         monkeypatch.undo()
 
