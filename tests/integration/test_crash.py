@@ -95,13 +95,15 @@ def test_jobs_of_a_node_without_a_disk_that_crashes(qsub, cluster, diskless, rer
     job, other = qsub.counts("-r", "n"), qsub.counts("-r", rerunable)
     name = job.checkpoint()
     crash(cluster)
+    other.user("rm %s/up" % other.work)
     start(cluster)
-    patience = 420 if (4,) <= cluster.get_version() < (5,) else 60  # 4.x waits five minutes after pbs_mom's last report of a job
+    patience = 420 if (4,) <= cluster.get_version() < (5,) else 60  # 4.x waits three minutes after pbs_mom's last report of a job
     for again in [job] + [other] * (rerunable == "y"):
         facts = again.until(lambda facts: facts.get("start_count") == "2" and facts["job_state"] == "R", "was not started again", patience)
         assert facts["exec_host"].startswith("node1/") and "exit_status" not in facts  # no pbs_mom has reported its end
     assert job.facts()["checkpoint_name"] == name
     if rerunable == "y":
+        other.reach("up")
         other.finish()
     else:
         assert other.wait("C").get("exit_status") != "0"

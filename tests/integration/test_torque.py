@@ -11,7 +11,7 @@ import proofs
 import pytest
 import storms
 from cluster import HOOKS, STORE, TOP, configured
-from jobs import BIN, COUNTS, LARGE, Jobs, quoted
+from jobs import BIN, COUNTS, LARGE, Jobs, await_nodes, quoted
 
 pytestmark = pytest.mark.usefixtures("torque")
 
@@ -616,6 +616,7 @@ def test_server_stops_while_a_job_runs(qsub, cluster):
     result = head.ask("systemctl stop pbs_server; systemctl show -p Result --value pbs_server")
     head.ask("systemctl start pbs_server pbs_sched")
     assert result == "success"
+    await_nodes(head)
     job.finish()
 
 
