@@ -49,7 +49,7 @@ def test_checkpoint_in_which_a_user_takes_the_place_of_the_job(job, node1, signa
 
 def test_restart_that_another_user_disturbs(job, node1, node2):
     """It is tried again, and succeeds when he has gone."""
-    held = job(node1, "for i in $(seq 30); do sleep 1000 & done\npython3 job.py; exit $?")
+    held = job(node1, "for i in $(seq 100); do sleep 1000 & done\npython3 job.py; exit $?")
     held.hold()
     before = held.images_digest()
     with configured(node2, engine_options={"stall": STALL}), attacker(node2, attackers.DISTURB) as output:

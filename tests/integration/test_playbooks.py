@@ -423,7 +423,8 @@ def test_blcr_on_this_kernel(cluster, node1):
 
 def test_key_that_another_node_lacks_is_to_seal_images(cluster):
     """A job that was held with it could not restart there."""
-    refused(cluster, "checkpoint_hooks_keys: the key 2026 is to seal images that other nodes could not verify, because node2 ",
+    refused(cluster, "checkpoint_hooks_keys: the key 2026 is to seal images that other nodes could not verify, because node1 does not have "
+            "it yet; rotate in two runs: append it to the list first, put it in front when all nodes have it; nothing was changed",
             checkpoint_hooks_keys=[{"id": "2026", "secret": "18" * 32}])
 
 
