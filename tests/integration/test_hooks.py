@@ -272,6 +272,83 @@ def test_engine_fails(job, node1):
     assert running.generations() == {"ckpt.%s.1" % running.id: 1}
 
 
+OBSTACLES = {
+    "packet_pipe": ("ends = os.pipe2(os.O_DIRECT)", "has a pipe of packets open (O_DIRECT)",
+                    "checkpoint the job when the process has ended, or let the program use pipes without O_DIRECT"),
+    "inotify": ("import ctypes; libc = ctypes.CDLL(None); libc.inotify_add_watch(libc.inotify_init1(0), b'/tmp', 2)",
+                "watches files (inotify)",
+                "start the program so that it does not watch files, or checkpoint the job when it has ended"),
+    "sysv_memory": ("import ctypes; libc = ctypes.CDLL(None); libc.shmat(libc.shmget(0, 4096, 0o1600), None, 0)",
+                    "has System V shared memory",
+                    "let the program use POSIX shared memory (MPI with UCX: UCX_TLS=posix,self), or checkpoint the job when it has ended"),
+    "unix_peer": ("import socket; bus = socket.socket(socket.AF_UNIX); bus.connect('/run/dbus/system_bus_socket')",
+                  "is connected to /run/dbus/system_bus_socket, a socket of a process that is not of the job",
+                  "checkpoint the job when the connection is closed"),
+}
+OBSTACLE = """
+exec python3 -c "
+import os, time
+%s
+counter = 0
+while not os.path.exists('stop'):
+    counter += 1
+    os.write(1, b'%%d\\n' %% counter)
+    time.sleep(0.02)
+raise SystemExit(5)
+"
+"""
+
+
+@pytest.mark.parametrize("kind", sorted(OBSTACLES))
+def test_obstacle_is_named_before_the_job_is_stopped(job, node1, kind):
+    """What real CRIU does not write is known, by torque-ckpt check and by the hook."""
+    code, resource, advice = OBSTACLES[kind]
+    running = job(node1, OBSTACLE % code)
+    running.progress()
+    pid = node1.ask("pgrep -u alice -x python3")
+    start = "process %s (python3) %s; CRIU cannot checkpoint that; " % (pid, resource)
+    done = running.checkpoint(15)
+    unharmed(running, done, 77, start + "the job keeps running; " + advice)
+    for command in ("torque-ckpt check %s" % running.id, "runuser -u alice -- torque-ckpt check --pid %s" % pid):
+        done = node1.run(command)
+        assert (done.code, done.out) == (1, start + advice + "\n"), done.err
+    node1.ask("touch %s/stop" % running.work)
+
+
+CONFINED = """
+exec python3 -c "
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+counter = 0
+while not os.path.exists('stop'):
+    if os.path.exists('confine') and os.fork() == 0:
+        rules = libc.syscall(444, (ctypes.c_uint64 * 3)(0, 0, 1), 24, 0)
+        libc.prctl(38, 1, 0, 0, 0)
+        failed = libc.syscall(446, rules, 0)
+        os.close(rules)
+        os._exit(failed or time.sleep(2.5) or 0)
+    counter += 1
+    os.write(1, b'%d\\n' % counter)
+    if os.path.exists('confine'):
+        os.unlink('confine')
+        open('confined', 'w').close()
+    time.sleep(0.02)
+os.wait()
+raise SystemExit(5)
+"
+"""
+
+
+def test_program_that_confines_itself_for_a_while(job, node1, node2):
+    """As xz does, which CRIU cannot reach then: the hold waits for its end."""
+    running = job(node1, CONFINED)
+    running.progress()
+    node1.ask("runuser -u alice -- touch {0}/confine; while [ ! -e {0}/confined ]; do sleep 0.05; done".format(running.work))
+    running.hold()
+    running.move(node2)
+    assert running.end() == 5
+
+
 def test_name_is_taken(job, node1):
     """What is no older image of the job's is never replaced."""
     running = job(node1)

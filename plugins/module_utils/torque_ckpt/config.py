@@ -10,7 +10,7 @@ import stat
 from .engines import registry
 from .errors import HookError, CONFIG
 from .image import compressors
-from .settings import Setting, check_job_paths, check_path, find_faults
+from .settings import Setting, check_job_paths, check_path, check_texts, find_faults
 
 CHANGED_FILES = ("refuse", "report", "ignore")
 """What a restart can do about files that were changed (files: consistency.py)."""
@@ -63,6 +63,10 @@ SETTINGS = (
             "may begin with $TMPDIR, the job's own.", check=check_job_paths),
     Setting("node_local_trees", [], "Directories that travel whole. A name may begin with $TMPDIR, the job's own.", check=check_job_paths),
     Setting("node_local_bytes", 1 << 30, "The most that travels with one image.", least=0, unit="bytes"),
+    Setting("refused_devices", ["/dev/nvidia*", "/dev/kfd", "/dev/dri/*", "/dev/accel/*", "/dev/infiniband/*", "/dev/hfi1*", "/dev/xpmem",
+                                "/dev/knem"],
+            "A job that has one of these devices open cannot be checkpointed, because what is in a graphics processor or a network adapter "
+            "is in no image; `*` stands for any text.", check=check_texts),
     Setting("transfer_directory", "", "Where this node has the server's checkpoint directory mounted. Empty: images are copied there by "
             "sftp.", check=check_path),
     Setting("transfer_ssh_config", "/etc/ckpt-torque/copies/ssh_config", "How sftp reaches it.", check=check_path),

@@ -4,7 +4,7 @@ _torque_ckpt()
     local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "list show verify prune node-down status selftest --help --version" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "list show verify prune check node-down status selftest --help --version" -- "$word")
         return
     fi
     case ${COMP_WORDS[COMP_CWORD - 1]} in
@@ -29,6 +29,7 @@ _torque_ckpt()
                         awk -v word="$word" 'NR > 1 && index($1, word) == 1 {print $1}' | uniq) ;;
             esac ;;
         prune) mapfile -t COMPREPLY < <(compgen -W "--orphans --dry-run --json --help" -- "$word") ;;
+        check) mapfile -t COMPREPLY < <(compgen -W "--pid --json --help" -- "$word") ;;
         node-down) mapfile -t COMPREPLY < <(compgen -W "--dry-run --json --help" -- "$word") ;;
         status) mapfile -t COMPREPLY < <(compgen -W "--json --help" -- "$word") ;;
         selftest) mapfile -t COMPREPLY < <(compgen -W "--user --directory --timeout --json --help" -- "$word") ;;

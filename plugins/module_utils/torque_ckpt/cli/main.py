@@ -17,7 +17,7 @@ from ..store import catalog, location
 from ..system import environment, processes, rootfiles
 from ..telemetry import metrics, syslog
 from ..units import format_bytes
-from . import node_down, node_records, orphans, parser
+from . import check, node_down, node_records, orphans, parser
 from .parser import FOUND_WRONG
 from .stores import Stores
 
@@ -315,8 +315,15 @@ def _run_selftest(stores: Stores, arguments: "Namespace", _config_path: str) -> 
         sum(phase["seconds"] for phase in result["phases"]))]
 
 
-_WORK = {"list": _list_images, "show": _show_image, "verify": _verify_images, "prune": _prune_images, "node-down": _handle_node_down,
-         "status": _show_status, "selftest": _run_selftest}
+def _check_job(stores: Stores, arguments: "Namespace", _config_path: str) -> "tuple[int, dict, list[str]]":
+    stores.problems[:] = []  # it uses neither stores nor keys
+    result = check.look(stores.settings, arguments.job, arguments.pid)
+    lines = [_escape(obstacle["sentence"]) for obstacle in result["obstacles"]]
+    return FOUND_WRONG if lines else 0, result, lines or ["nothing stands in the way of a checkpoint"]
+
+
+_WORK = {"list": _list_images, "show": _show_image, "verify": _verify_images, "prune": _prune_images, "check": _check_job,
+         "node-down": _handle_node_down, "status": _show_status, "selftest": _run_selftest}
 
 
 def main(argv: "list[str]", config_path: str) -> int:

@@ -10,12 +10,12 @@ if MYPY:
     from typing import Any, NoReturn
 
 FOUND_WRONG = 1
-"""Exit code of status and selftest when they ran and something is not as it should be."""
+"""Exit code of status, selftest and check when they ran and something is not as it should be."""
 
 CODES = (
     (0, "Done; what was checked is in order."),
     (FOUND_WRONG, "Done, but something is wrong: an image could not be read (list, show), the node is set up "
-     "wrongly (status), or the engine fails (selftest); the output says what."),
+     "wrongly (status), the engine fails (selftest), or something stands in the way of a checkpoint (check); the output says what."),
 ) + tuple(sorted(MEANINGS.items()))
 """Exit codes and what they mean; those of failures are in errors.py."""
 
@@ -55,6 +55,11 @@ COMMANDS = (
      "The newest image of a job that is whole is never removed, and nothing that a hook is working on. Root does it for all users, "
      "as them; a user for himself.",
      ("orphans", "dry_run"), "removed: list of {kind, job, owner, path, bytes, action}, kind being leftover, image or orphan; problems"),
+    ("check", "list what stands in the way of a checkpoint of a job that runs on this host",
+     "Looks at the job's processes and stops none of them. What a process opens later the checkpoint reports. A user may look at his own "
+     "jobs, root at all. The job must run on this host: qstat -f shows where it runs (exec_host).",
+     ("job", "pid"), "job: its id, or null; pid: its root process; engine: name of the engine; obstacles: list of {kind, pid, name, "
+     "resource, advice, sentence}; problems"),
     ("node-down", "report the jobs of nodes that are down, or queue them again, to continue from their images on other nodes",
      "The setting node_down_action decides. A job counts when its first node has been down for node_down_seconds, as seen by this "
      "program, which a timer starts each minute, and when its image is whole. Needs root, and asks the server first; nothing is done "
@@ -71,6 +76,8 @@ COMMANDS = (
 
 ARGUMENTS: "dict[str, tuple[tuple[str, ...], dict[str, Any]]]" = {
     "image": (("image",), {"metavar": "JOB|IMAGE", "help": "a job's id (12.head, or 12 where that is clear), an image's name or its path"}),
+    "job": (("job",), {"metavar": "JOB", "nargs": "?", "help": "a job's id (12.head, or 12 where that is clear)"}),
+    "pid": (("--pid",), {"type": int, "metavar": "PID", "help": "look at this process and all that it has started, instead of at a job"}),
     "orphans": (("--orphans",), {"action": "store_true", "help": "remove the images of jobs, too, that the server has not known for longer "
                                  "than the grace time; needs root, and asks the server first"}),
     "dry_run": (("--dry-run",), {"action": "store_true", "help": "show what would be done, and do nothing"}),

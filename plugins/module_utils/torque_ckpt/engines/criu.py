@@ -2,12 +2,12 @@
 import mmap
 import os
 import re
+import time
 
-from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, quote_name
-from ..system import processes
+from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, quote_name, quote_text
+from ..system import processes, sock_diag
 from ..system.command import run
 from ..system.privilege import CAP_CHECKPOINT_RESTORE, CAP_SETPCAP, CAP_SYS_PTRACE
-from . import transport
 from .base import Engine
 
 MYPY = False  # true for the type checker alone
@@ -28,6 +28,8 @@ _PID_IN_USE = re.compile(r"(?:Can't fork for|Unable to fork|Can't clone).*File e
 # is printed first it reports nothing about them, or something else.
 _DISTURBED = re.compile(r"Unexpected fle|Can't get fd=|Unable to open fd=|Message reply from daemon is trimmed|Communication error"
                         r"|Command \d+ for daemon failed|Failed to read ack|Can't switch parasite \d+ to daemon mode")
+_TRANSPORT = b"\0/crtools-pr-"
+"""How names of the sockets begin by which CRIU talks to a job's processes."""
 LONGEST = 300
 """So much of its output is shown at most (characters)."""
 _CORE = re.compile(r"core-([0-9]+)\.img")
@@ -36,6 +38,10 @@ _ERROR = re.compile(r"Error \([^)]*\): (.*)")
 _RIGHTS = re.compile(r"(core|creds)-[0-9]+\.img")
 _REMOVED = 1 << 20
 """How large a removed file may be for CRIU by itself (bytes). It is never told less."""
+_CONFINED = ("Unable to connect a transport socket: Operation not permitted", "can't get /proc fd")
+"""CRIU's words about a process that may not connect to it or open /proc: a program that confines itself by Landlock while it works."""
+_CONFINED_TRIES, _CONFINED_PAUSE = 6, 1
+"""How often a dump is tried that such a process prevents, and after which pause (seconds): most such programs end soon."""
 _SPARE = 16
 """How many more files of memory are prepared than twice what the tree seems to need: it may fork until it is frozen."""
 
@@ -93,6 +99,41 @@ def _count_memory_files(root: int) -> int:
         except OSError:
             pass  # it has ended
     return len(pids) + len(segments)
+
+
+def _create_links(directory: str, memory: str, root: int) -> "list[str]":
+    """Create links in directory (path) by which CRIU's files of memory come into memory (path); return their names."""
+    links = ["pages-%d.img" % number for number in range(1, 2 * _count_memory_files(root) + _SPARE + 1)]
+    try:
+        for name in links:
+            os.symlink(os.path.join(memory, name), os.path.join(directory, name))
+    except OSError as error:
+        raise HookError(CANNOT_WRITE, "cannot write to the private directory of this node: %s; the job keeps running; free some "
+                        "space there" % error.strerror)
+    return links
+
+
+def _remove_files(directory: str, memory: "str | None") -> None:
+    """Remove what a dump that failed has left in directory (path), and its files of memory in memory (path)."""
+    paths = [os.path.join(directory, name) for name in os.listdir(directory) if name.endswith(".img") or name == "stats-dump"]
+    if memory:
+        paths += [os.path.join(memory, name) for name in os.listdir(memory) if _MEMORY.fullmatch(name)]
+    for path in paths:
+        os.unlink(path)
+
+
+def _name_confined(root: int) -> str:
+    """Return which processes of the tree under root (pid) may have confined themselves, for a sentence."""
+    suspects = []
+    for pid in processes.list_tree(root):
+        process = processes.read_process(pid)
+        try:
+            with open("/proc/%d/status" % pid, "rb") as stream:
+                if process and b"\nNoNewPrivs:\t1\n" in stream.read():
+                    suspects.append("process %d (%s)" % (pid, quote_text(process.name)))
+        except OSError:
+            pass  # it has ended
+    return " or ".join(suspects[:3]) or "a process of the job"
 
 
 class Criu(Engine):
@@ -157,23 +198,24 @@ class Criu(Engine):
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
              meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None) -> None:
         """See Engine. CRIU has one directory; links in it lead to the files of memory, which it opens as they are."""
-        links = []
-        if memory:
-            links = ["pages-%d.img" % number for number in range(1, 2 * _count_memory_files(root) + _SPARE + 1)]
-            try:
+        for left in reversed(range(_CONFINED_TRIES)):
+            links = _create_links(directory, memory, root) if memory else []
+            status, output = self._run_criu(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
+                                            action_script, meanwhile, "the job keeps running; try again",
+                                            [] if removed is None else ["--ghost-limit", str(max(removed, _REMOVED))])
+            if status == 0:
                 for name in links:
-                    os.symlink(os.path.join(memory, name), os.path.join(directory, name))
-            except OSError as error:
-                raise HookError(CANNOT_WRITE, "cannot write to the private directory of this node: %s; the job keeps running; free some "
-                                "space there" % error.strerror)
-        status, output = self._run_criu(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
-                                        action_script, meanwhile, "the job keeps running; try again",
-                                        [] if removed is None else ["--ghost-limit", str(max(removed, _REMOVED))])
-        if status != 0:
-            raise HookError(TEMPORARY if _DISTURBED.match(find_reason(output)) else ENGINE,
-                            "criu dump failed with status %d: %s; the job keeps running" % (status, find_reason(output)))
-        for name in links:
-            os.unlink(os.path.join(directory, name))
+                    os.unlink(os.path.join(directory, name))
+                return
+            if find_reason(output) not in _CONFINED:
+                raise HookError(TEMPORARY if _DISTURBED.match(find_reason(output)) else ENGINE,
+                                "criu dump failed with status %d: %s; the job keeps running" % (status, find_reason(output)))
+            if left:
+                _remove_files(directory, memory)
+                meanwhile = None  # it has been called
+                time.sleep(_CONFINED_PAUSE)
+        raise HookError(TEMPORARY, "%s has confined itself (by Landlock, as xz does while it works), so that criu did not reach it in %d "
+                        "tries; the job keeps running; checkpoint the job when it has ended" % (_name_confined(root), _CONFINED_TRIES))
 
     def _run_criu(self, arguments: "list[str]", action_script: "str | None", meanwhile: "Optional[Callable[[], None]]",
                   consequence: str, options: "Sequence[str]" = ()) -> "tuple[int, str]":
@@ -185,7 +227,7 @@ class Criu(Engine):
         strangers: "list[int]" = []
 
         def find_interference() -> "str | None":
-            uid = transport.find_stranger()
+            uid = sock_diag.find_stranger(_TRANSPORT)
             if uid is None:
                 return None
             strangers.append(uid)

@@ -32,21 +32,28 @@ class Entry:
     :param socketless_library: what LD_PRELOAD holds in a job that can have no sockets, as the engine restores none, or empty
     :param variables: what the run hook sets in a job's environment, so that programs do without what the engine cannot write; what the
         job has set itself is left as it is
+    :param obstacles: what it cannot write into an image, kinds of files/obstacles.py
+    :param words: pieces of what it prints about them, each with the kind
     """
 
     def __init__(self, name: str, title: str, load: "Callable[[], type[Engine]]", first: "tuple[int, int]", last: "tuple[int, int] | None",
                  options: "tuple[Setting, ...]", path_variable: str, path_beneath: str = "", mode: str = "",
-                 notes: "tuple[str, ...]" = (), socketless_library: str = "", variables: "tuple[tuple[str, str], ...]" = ()) -> None:
+                 notes: "tuple[str, ...]" = (), socketless_library: str = "", variables: "tuple[tuple[str, str], ...]" = (),
+                 obstacles: "tuple[str, ...]" = (), words: "tuple[tuple[str, str], ...]" = ()) -> None:
         self.name, self.title, self.load = name, title, load
         self.first, self.last = first, last
         self.options = options
         self.path_variable, self.path_beneath = path_variable, path_beneath
         self.mode, self.notes, self.socketless_library = mode, notes, socketless_library
-        self.variables = variables
+        self.variables, self.obstacles, self.words = variables, obstacles, words
 
     def runs_on(self, kernel: "tuple[int, int]") -> bool:
         """Whether it runs on a kernel, a (major, minor)."""
         return self.first <= kernel and (self.last is None or kernel <= self.last)
+
+    def find_kind(self, text: str) -> "str | None":
+        """Return the kind of obstacle about which this text of the engine is, or None."""
+        return next((kind for piece, kind in self.words if piece in text), None)
 
     def add_defaults(self, options: dict) -> "dict[str, Any]":
         """Return options with the defaults of those that it lacks."""
@@ -87,7 +94,15 @@ ENGINES = (
                 "restarted is queued again. Where CRIU waits for a disk or a file server, which may be starting again, it has the time of "
                 "engine_timeout.", least=1, most=60, unit="seconds"),
     ), path_variable="criu_prefix", path_beneath="current/sbin/criu", mode="as an ordinary user", notes=("stats-restore",),
-        variables=(("UV_USE_IO_URING", "0"),)),  # libuv, so Node.js, uses io_uring otherwise, which CRIU cannot write
+        variables=(("UV_USE_IO_URING", "0"),),  # libuv, so Node.js, uses io_uring otherwise, which CRIU cannot write
+        obstacles=("io_uring", "kernel_object", "inotify", "fanotify", "packet_pipe", "device", "sysv_memory", "removed_file", "namespace",
+                   "traced", "seccomp", "tcp", "tcp_pending", "unix_peer", "x11", "socket"),
+        words=(("io_uring", "io_uring"), ("send_fds failed (-22)", "io_uring"),  # which Linux lets nobody pass on since 6.7
+               ("(anon ", "kernel_object"), ("(chr ", "device"), ("Can't dump that handle", "inotify"),
+               ("packetized mode for pipes", "packet_pipe"), ("SysVIPC shmem", "sysv_memory"), ("increase limit", "removed_file"),
+               ("nested user namespace", "namespace"), ("suspending seccomp failed", "seccomp"), ("Connected TCP socket", "tcp"),
+               ("In-flight connection (l)", "tcp_pending"), ("half of stream unix connection", "unix_peer"),
+               ("Unsupported proto", "socket"), ("Unknown socket", "socket"))),
     # BLCR 0.8.6_b4 ends at 3.17 (0.8.5 at 3.7). It begins at 2.6, but the hooks need what Linux has since 3.5: child subreapers, and the
     # lists of children in /proc.
     Entry("blcr", "BLCR", _load_blcr, (3, 5), (3, 17), (
@@ -97,7 +112,7 @@ ENGINES = (
         Setting("restore_options", [], "Appended to every `cr_restart`, for instance `--relocate` and `OLD=NEW`. With `--no-restore-pid` a "
                 "job comes back with other process ids, so that none can be in use; programs that know their own ids break.",
                 check=check_texts),
-    ), path_variable="blcr_prefix", path_beneath="current/bin", socketless_library="libcr_run"),
+    ), path_variable="blcr_prefix", path_beneath="current/bin", socketless_library="libcr_run", obstacles=("device", "traced")),
 )
 """In the order in which "auto" prefers them."""
 
@@ -110,6 +125,11 @@ def list_names() -> "list[str]":
 def find_entry(name: str) -> "Entry | None":
     """Return the Entry of an engine, or None if these hooks do not know it."""
     return next((entry for entry in ENGINES if entry.name == name), None)
+
+
+def get_entry(name: str) -> Entry:
+    """Return the Entry of an engine that these hooks know."""
+    return next(entry for entry in ENGINES if entry.name == name)
 
 
 def load_engine(configuration: dict) -> "Engine":

@@ -43,13 +43,21 @@ class OpenFiles:
 
     files        list of File
     directories  dict of os.stat_result by path (str): working directories, open ones, and those of bound sockets
-    removed      dict of (bytes on its file system, path) by device and inode: files without a name, which the engine writes
+    removed      dict of (bytes on its file system, path, pid) by device and inode: files without a name, which the engine writes
+    others       list of (pid, descriptor (str), what it leads to (str)): sockets, pipes, devices and the like
+    mapped       list of (pid, path): devices and System V shared memory that are mapped
+    unix         dict of (type, name) (str, as /proc/net/unix has them) by inode (str): the tree's unix sockets
+    pids         list of int: the tree
     """
 
     def __init__(self) -> None:
         self._files: "dict[tuple[int, int], File]" = {}
         self.directories: "dict[str, os.stat_result]" = {}
-        self.removed: "dict[tuple[int, int], tuple[int, str]]" = {}
+        self.removed: "dict[tuple[int, int], tuple[int, str, int]]" = {}
+        self.others: "list[tuple[int, str, str]]" = []
+        self.mapped: "list[tuple[int, str]]" = []
+        self.unix: "dict[str, tuple[str, str]]" = {}
+        self.pids: "list[int]" = []
 
     @property
     def files(self) -> "list[File]":
@@ -58,7 +66,7 @@ class OpenFiles:
 
     def count_removed_bytes(self) -> int:
         """Return how many bytes removed files have."""
-        return sum(size for size, _path in self.removed.values())
+        return sum(size for size, _path, _pid in self.removed.values())
 
     def add(self, path: str, proc_path: str) -> "File | None":
         """Add what proc_path leads to, if path is its name; return the File, if it is one."""
@@ -67,7 +75,8 @@ class OpenFiles:
         try:
             status = os.stat(proc_path)
             if not status.st_nlink and stat.S_ISREG(status.st_mode) and not path.startswith(_MEMORY):
-                self.removed[status.st_dev, status.st_ino] = (status.st_blocks * 512, path[:-len(REMOVED)])
+                pid = int(proc_path.split("/")[2])
+                self.removed.setdefault((status.st_dev, status.st_ino), (status.st_blocks * 512, path[:-len(REMOVED)], pid))
                 return None
             if not os.path.samestat(status, os.lstat(path)):
                 return None
@@ -88,9 +97,15 @@ def format_state(status: os.stat_result) -> str:
     return "%d %d %d %d" % (status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
 
 
-def _read_flags(pid: int, number: str) -> int:
+def read_information(pid: int, number: str) -> bytes:
+    """Return what the kernel shows of a descriptor of a process (proc(5), fdinfo)."""
     with open("/proc/%d/fdinfo/%s" % (pid, number), "rb") as stream:
-        return int(stream.read().split(b"flags:", 1)[1].split(None, 1)[0], 8)
+        return stream.read()
+
+
+def read_flags(pid: int, number: str) -> int:
+    """Return the flags with which a process has a descriptor open."""
+    return int(read_information(pid, number).split(b"flags:", 1)[1].split(None, 1)[0], 8)
 
 
 def _add_descriptors(open_files: OpenFiles, pid: int, sockets: "set[str]") -> None:
@@ -100,10 +115,12 @@ def _add_descriptors(open_files: OpenFiles, pid: int, sockets: "set[str]") -> No
             path = os.readlink(proc_path)
             if path.startswith("socket:["):
                 sockets.add(path[8:-1])
+            if not path.startswith("/") or path.startswith("/dev/"):
+                open_files.others.append((pid, number, path))
             file = open_files.add(path, proc_path)
             if file is None:
                 continue
-            flags = _read_flags(pid, number)
+            flags = read_flags(pid, number)
         except FileNotFoundError:
             continue  # this thread's own view of it has just gone
         mode = flags & os.O_ACCMODE
@@ -129,6 +146,8 @@ def _add_mappings(open_files: OpenFiles, pid: int, directories: "list[str]") -> 
                                           or any(mounts.is_beneath(path, directory) for directory in directories)):
             continue
         seen.add((path, shared))
+        if path.startswith(("/dev/", "/SYSV")):
+            open_files.mapped.append((pid, path))
         proc_path = "/proc/%d/map_files/%x-%x" % ((pid,) + tuple(int(number, 16) for number in fields[0].split(b"-")))
         try:
             path = os.readlink(proc_path)
@@ -155,8 +174,12 @@ def _add_socket_directories(open_files: OpenFiles, pid: int, sockets: "set[str]"
     except OSError:
         return
     for fields in lines:
-        if len(fields) == 8 and fields[6].decode() in sockets:
-            directory = os.path.dirname(os.fsdecode(fields[7][:-1]))
+        if len(fields) < 7 or fields[6].strip().decode() not in sockets:
+            continue
+        name = os.fsdecode(fields[7][:-1]) if len(fields) == 8 else ""
+        open_files.unix[fields[6].strip().decode()] = (fields[4].decode(), name)
+        if name:
+            directory = os.path.dirname(name)
             open_files.add(directory, directory)
 
 
@@ -176,7 +199,8 @@ def find_open_files(root: int, directories: "list[str]") -> OpenFiles:
     :raises HookError: SYSTEM when a process that is not ending cannot be examined
     """
     open_files = OpenFiles()
-    for pid in processes.list_tree(root):
+    open_files.pids = processes.list_tree(root)
+    for pid in open_files.pids:
         sockets: "set[str]" = set()
         try:
             _add_descriptors(open_files, pid, sockets)

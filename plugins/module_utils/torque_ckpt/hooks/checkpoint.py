@@ -8,8 +8,9 @@ import time
 from collections import namedtuple
 
 from .. import phases
-from ..errors import HookError, REFUSED
-from ..files import capture, consistency, open_files, output
+from ..engines import registry
+from ..errors import HookError, ENGINE, REFUSED
+from ..files import capture, consistency, obstacles, open_files, output
 from ..image import compression, compressors, digest, manifest, seal
 from ..job import frozen, identity, lock, suspension
 from ..store import capacity, catalog, generations, incarnation, location
@@ -76,13 +77,38 @@ def _find_target(job: preflight.Job) -> Target:
     return Target(root, spooled, left, life, needed)
 
 
-def _check_capacity(job: preflight.Job, target: Target, staging: "PrivateDirectory", node_local: capture.NodeLocal, draft: Draft) -> None:
+def _check_obstacles(job: preflight.Job, opened: open_files.OpenFiles, kind: "str | None" = None) -> None:
+    """Check that the job has nothing that the engine cannot write, by what it has open; or nothing of one kind.
+
+    :raises HookError: REFUSED
+    """
+    entry = registry.get_entry(job.engine.name)
+    listed = obstacles.find_obstacles(opened, entry.obstacles if kind is None else [kind], job.settings["refused_devices"],
+                                     job.settings["node_local_bytes"])
+    if listed:
+        more = "; torque-ckpt check %s lists %d more" % (job.call.job_id, len(listed) - 1) if len(listed) > 1 else ""
+        raise HookError(REFUSED, obstacles.format_sentence(listed[0], entry.title, _CONSEQUENCE) + more)
+
+
+def _explain_failure(job: preflight.Job, target: Target, error: HookError) -> HookError:
+    """Return the error of a dump that failed, as _check_obstacles says it if the job has come by an obstacle since."""
+    kind = registry.get_entry(job.engine.name).find_kind(error.sentence) if error.code == ENGINE else None
+    if kind is None:
+        return error
+    try:
+        _check_obstacles(job, open_files.find_open_files(target.root.pid, []), kind)
+    except HookError as refusal:
+        return refusal
+    return HookError(REFUSED, "%s; %s" % (error.sentence, obstacles.KINDS[kind]))
+
+
+def _check_capacity(job: preflight.Job, target: Target, staging: "PrivateDirectory", node_local: capture.NodeLocal, draft: Draft,
+                    opened: open_files.OpenFiles) -> None:
     """Check that there is free space for the image, in the store and in the private directory.
 
     :raises HookError: CANNOT_WRITE
     """
     settings, store = job.settings, job.store["path"]
-    opened = open_files.find_open_files(target.root.pid, node_local.directories)
     removed = opened.count_removed_bytes()
     needed = [target.needed[0] + removed, target.needed[1] + len(opened.removed)]
     capacity.check_private(staging, needed[1], removed)
@@ -111,7 +137,7 @@ def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "Priva
             job.engine.dump(target.root.pid, location.get_engine_path(staging.descriptor), not channel, channel and channel.program,
                             read_version, draft.path(), job.settings["node_local_bytes"])
         except HookError as error:
-            raise worker and worker.find_fault() or error
+            raise worker and worker.find_fault() or _explain_failure(job, target, error)
     seconds = time.monotonic() - started
     with phases.measure("output"):
         if worker:
@@ -156,10 +182,12 @@ def _make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory",
         generation = generations.next_generation(directory, call.job_id)
         life = incarnation.OwnIncarnation(directory, call.job_id, generation - 1)
         node_local = capture.NodeLocal(job.settings, target.root.pid)
+        opened = open_files.find_open_files(target.root.pid, node_local.directories)
+        _check_obstacles(job, opened)
         draft = Draft(directory, call.name)
     with draft:
         with phases.measure("admit"):
-            _check_capacity(job, target, staging, node_local, draft)
+            _check_capacity(job, target, staging, node_local, draft, opened)
         facts = _dump_tree(job, target, draft, staging, Companions(job, target, node_local, draft.descriptor), channel)
         _check_rights(job, staging)
         compressed = {}

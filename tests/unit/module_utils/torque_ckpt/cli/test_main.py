@@ -15,7 +15,7 @@ from torque_ckpt.job.records import Records
 from torque_ckpt.cli import parser
 from torque_ckpt.image import compatibility, schema, seal
 from torque_ckpt.store import location
-from torque_ckpt.system import strict_json
+from torque_ckpt.system import privilege, strict_json
 
 pytestmark = pytest.mark.root
 
@@ -750,6 +750,78 @@ def test_status_for_users(fleet):
     done = fleet.call("status", user="nobody")
     assert done.returncode == 0, done.stderr
     assert "keys    only root may read them\n" in done.stdout
+
+
+# -- check -------------------------------------------------------------------------------------------------------------
+
+NUMBER = str(os.getpid())
+"""The number of a job that no other test on this machine has."""
+HOLDS = 'exec 9< /dev/full\nexec /bin/sh -c "$2" "$3"\n'
+
+
+@pytest.fixture
+def holding(fleet, start_job):
+    """A job NUMBER.head of nobody's that has /dev/full open, which is refused."""
+    fleet.configure(refused_devices=["/dev/full"])
+    fleet.program(HOLDS, "holds")
+    return start_job(job_id=NUMBER + ".head", user=privilege.find_user("nobody"), programs=(os.path.join(fleet.top, "holds"),))
+
+
+ADVICE = "checkpoint the job when the process has closed the device"
+SENTENCE = "process %d (sh) has the device /dev/full open; CRIU cannot checkpoint that; " + ADVICE
+ELSEWHERE = " on {node}; run torque-ckpt check on the node where it runs, the first one in exec_host of qstat -f"
+
+
+@pytest.mark.parametrize("user", [None, "nobody"])
+@pytest.mark.parametrize("wanted", [[NUMBER + ".head"], [NUMBER], ["--pid"]])
+def test_check(fleet, holding, user, wanted):
+    pid = holding.pids[0]
+    arguments = ["check"] + wanted + [str(pid)] * (wanted == ["--pid"])
+    done = fleet.call(*arguments, user=user)
+    assert (done.returncode, done.stdout, done.stderr) == (1, SENTENCE % pid + "\n", "")
+    assert fleet.ask(*arguments, user=user, code=1) == {
+        "job": None if wanted == ["--pid"] else NUMBER + ".head", "pid": pid, "engine": "criu", "problems": [],
+        "obstacles": [{"kind": "device", "pid": pid, "name": "sh", "resource": "has the device /dev/full open",
+                       "advice": ADVICE, "sentence": SENTENCE % pid}]}
+
+
+def test_check_of_a_job_that_nothing_stands_in_the_way_of(fleet, holding):
+    fleet.configure(refused_devices=[])
+    done = fleet.call("check", NUMBER)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "nothing stands in the way of a checkpoint\n", "")
+
+
+@pytest.mark.parametrize("user, arguments, code, sentence", [
+    (None, [], errors.USAGE, "name a job, or a process with --pid; see torque-ckpt check --help"),
+    (None, ["12", "--pid", "7"], errors.USAGE, "name a job, or a process with --pid; see torque-ckpt check --help"),
+    (None, ["13.nowhere"], errors.GONE, "job 13.nowhere has no process" + ELSEWHERE),
+    ("daemon", [NUMBER], errors.GONE, "job {number} has no process of yours" + ELSEWHERE),
+    ("daemon", ["--pid", "{pid}"], errors.REFUSED, "process {pid} (sh) is another user's; only root may look at it; it was left alone"),
+    (None, ["--pid", "{own}"], errors.REFUSED,
+     "process {own} ({name}) is root's, and jobs of root are not checkpointed; it was left alone"),
+    (None, ["--pid", "4194304"], errors.GONE, "there is no process 4194304 on {node}; run torque-ckpt check where it runs"),
+])
+def test_check_that_is_refused(fleet, holding, user, arguments, code, sentence):
+    names = {"number": NUMBER, "node": os.uname().nodename, "pid": holding.pids[0], "own": os.getpid(),
+             "name": open("/proc/self/comm").read().strip()}
+    done = fleet.call("check", *[argument.format(**names) for argument in arguments], user=user)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "torque-ckpt: " + sentence.format(**names) + "\n")
+
+
+def test_check_of_one_of_several_jobs(fleet, holding, start_job):
+    start_job(job_id=NUMBER + ".other", user=privilege.find_user("nobody"))
+    done = fleet.call("check", NUMBER)
+    assert (done.returncode, done.stderr) == (errors.USAGE, "torque-ckpt: '{0}' means several jobs ({0}.head, {0}.other); name one in "
+                                            "full\n".format(NUMBER))
+
+
+def test_check_of_a_job_that_no_hook_has_started(fleet, start_job):
+    """Two children of the leader, of which neither is the job's root for certain."""
+    start_job(job_id=NUMBER + ".head", user=privilege.find_user("nobody"), programs=("/bin/sh", "/bin/sh"))
+    done = fleet.call("check", NUMBER + ".head")
+    assert (done.returncode, done.stderr) == (
+        errors.GONE, "torque-ckpt: job %s.head was not started by the run or restart hook on %s, so that it cannot be checkpointed; submit "
+        "it with qsub -c enabled; torque-ckpt check --pid looks at its processes\n" % (NUMBER, os.uname().nodename))
 
 
 # -- nodes that are down -----------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 import ctypes
 import mmap
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -107,6 +108,59 @@ def test_limit_of_removed_files(program, removed, limit):
         criu.Criu(program('echo "$@"; exit 1\n'), ["--tcp-close"]).dump(4711, "/d", True, removed=removed)
     options = COMMON.replace("--tcp-close", "--ghost-limit %d --tcp-close" % limit)
     assert str(caught.value) == "criu dump failed with status 1: dump -t 4711 -D /d --leave-stopped %s; the job keeps running" % options
+
+
+CONFINED = """
+words="{2}"
+echo x >> {0}/tries
+ls {0}/private > {0}/listed
+echo one > $5/core-$(wc -l < {0}/tries).img
+echo memory > $5/pages-1.img
+[ $(wc -l < {0}/tries) -lt {1} ] || exit 0
+echo "(00.02) Error (compel/src/lib/infect.c:712): $words"
+exit 1
+"""
+
+
+@pytest.fixture
+def confined(program, tmp_path, monkeypatch):
+    """Return a function that has CRIU fail until the try of this number, and returns how a dump ended."""
+    monkeypatch.setattr(criu, "_CONFINED_PAUSE", 0.01)
+
+    def dump(number, root, calls, words="Unable to connect a transport socket: Operation not permitted"):
+        for name in ("private", "store"):
+            (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / "private" / "other").write_text("")
+        engine = criu.Criu(program(CONFINED.format(tmp_path, number, words)))
+        return engine.dump(root, str(tmp_path / "private"), False, meanwhile=lambda: calls.append(1), memory=str(tmp_path / "store"))
+    return dump
+
+
+@pytest.mark.parametrize("number", [1, 2, 6])
+@pytest.mark.parametrize("words", criu._CONFINED)
+def test_program_that_confines_itself_for_a_while(confined, tmp_path, number, words):
+    """What a failed try has written is not in the image."""
+    calls = []
+    confined(number, os.getpid(), calls, words)
+    assert calls == [1]
+    assert sorted(os.listdir(str(tmp_path / "private"))) == ["core-%d.img" % number, "other"]
+    assert (tmp_path / "store" / "pages-1.img").read_text() == "memory\n"
+
+
+def test_program_that_stays_confined(confined, tmp_path, keep):
+    calls = []
+    ordinary = keep(lambda: None)
+    with pytest.raises(HookError) as caught:
+        confined(7, ordinary, calls)
+    sentence = ("%s has confined itself (by Landlock, as xz does while it works), so that criu did not reach it in 6 tries; the job "
+                "keeps running; checkpoint the job when it has ended")
+    assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, sentence % "a process of the job")
+    shutil.rmtree(str(tmp_path / "private"))
+    pid = keep(lambda: ctypes.CDLL(None).prctl(38, 1, 0, 0, 0))  # PR_SET_NO_NEW_PRIVS, which Landlock asks for
+    with pytest.raises(HookError) as caught:
+        confined(13, pid, calls)
+    assert str(caught.value) == sentence % "process %d (%s)" % (pid, processes.read_process(pid).name)
+    assert calls == [1, 1]
 
 
 def test_memory_goes_elsewhere_by_links(program, start_job, tmp_path):

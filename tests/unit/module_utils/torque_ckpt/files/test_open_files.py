@@ -140,8 +140,8 @@ def removed_of(keep, work):
     """What is removed of a child that does work(): {name: MiB, rounded down}, without what it inherits from pytest."""
     inherited = open_files.find_open_files(os.getpid(), []).removed
     opened = open_files.find_open_files(keep(work), [])
-    assert opened.count_removed_bytes() == sum(size for size, _path in opened.removed.values())
-    return {os.path.basename(path): size >> 20 for key, (size, path) in opened.removed.items() if key not in inherited}
+    assert opened.count_removed_bytes() == sum(size for size, _path, _pid in opened.removed.values())
+    return {os.path.basename(path): size >> 20 for key, (size, path, _pid) in opened.removed.items() if key not in inherited}
 
 
 def test_removed_files_count_once_and_without_holes(keep, tmp_path):

@@ -316,6 +316,50 @@ def test_output_needs_room_too(hook, site, mom, program, start_job):
     assert re.match(r"the image needs 8\.2 TiB, store ", done.stderr)
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("signal_number", ["0", "15"])
+@pytest.mark.parametrize("devices, more", [(["/dev/full"], ""), (["/dev/f*", "/dev/zero"], "; torque-ckpt check 12.head lists 1 more")])
+def test_what_stands_in_the_way(hook, site, program, start_job, state_of, signal_number, devices, more):
+    """It is reported before anything is stopped or written; the engine is not called."""
+    holds = program('exec 8< /dev/full 9< /dev/zero\nexec /bin/sh -c "$2" "$3"\n', "holds")
+    job = start_job(user=site.user, programs=(holds,))
+    program("kill -STOP $3\nexit 1\n")
+    site.publish("ckpt.12.head.1", 7, [7])
+    before = site.content()
+    site.configure(refused_devices=devices)
+    assert checkpoint(hook, site, job.leader, signal_number) == (
+        errors.REFUSED, "", "process %d (sh) has the device /dev/full open; CRIU cannot checkpoint that; the job keeps running; checkpoint "
+        "the job when the process has closed the device%s\n" % (job.pids[0], more))
+    assert state_of(job.pids[0]) == "S"
+    assert site.content() == before
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("words, advice", [
+    ("Connected TCP socket, consider using --tcp-established option.", "checkpoint the job when the connection is closed"),
+    ("Can't dump ghost file /tmp/x of 7 size, increase limit",
+     "checkpoint the job when the process has closed it, or have the administrator raise checkpoint_hooks_node_local_bytes")])
+def test_what_the_engine_refuses_has_advice(hook, site, program, start_job, words, advice):
+    """The look has not seen it, neither before nor after."""
+    job = start_job(user=site.user)
+    program('echo "(00.1) Error (criu/x.c:1): %s"\nexit 1\n' % words)
+    assert checkpoint(hook, site, job.leader) == (
+        errors.REFUSED, "", "criu dump failed with status 1: %s; the job keeps running; %s\n" % (words, advice))
+
+
+@pytest.mark.root
+def test_what_came_after_the_look_is_named(hook, site, program, start_job, keeps_removed):
+    """The engine's limit is another than ours here, so that only its words tell of it."""
+    job = start_job(user=site.user, programs=(keeps_removed,))
+    site.configure(node_local_bytes=31 << 20)
+    program('[ $1 = dump ] || exit 0\nhead -c 2M /dev/zero >> /proc/%d/fd/9\n'
+            'echo "(00.1) Error (criu/x.c:1): Can\'t dump ghost file, increase limit"\nexit 1\n' % job.pids[0])
+    sentence = (r"process %d \(sh\) has the removed file .*/work/file of 32\.0 MiB open, of which at most 31\.0 MiB may be in an image; "
+                r"CRIU cannot checkpoint that; the job keeps running; checkpoint the job when the process has closed it, or have "
+                r"the administrator raise checkpoint_hooks_node_local_bytes\n")
+    assert re.fullmatch(sentence % job.pids[0], checkpoint(hook, site, job.leader).stderr)
+
+
 @pytest.fixture
 def keeps_removed(open_directory, program, site):
     """A program (str) that has a file of 30 MiB open that it has removed, and then is the shell of start_job."""

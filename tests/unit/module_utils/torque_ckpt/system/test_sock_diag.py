@@ -1,21 +1,22 @@
-"""CRIU's sockets, and who is connected to them."""
+"""The kernel's list of sockets, and who is connected to an engine's."""
 import os
 import signal
 import socket
 
 import pytest
 
-from torque_ckpt.engines import transport
-from torque_ckpt.system import privilege
+from torque_ckpt.system import privilege, sock_diag
 
 pytestmark = pytest.mark.root
+
+NAME = b"\0/crtools-pr-"
 
 
 @pytest.fixture
 def listening():
     """A socket as CRIU makes it: its address (bytes), and the listener."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        address = b"\0/crtools-pr-%d-unit" % os.getpid()
+        address = NAME + b"%d-unit" % os.getpid()
         listener.bind(address)
         listener.listen(1)
         yield address, listener
@@ -44,16 +45,16 @@ def connect(address, user=None):
 @pytest.mark.parametrize("who", ["stranger", "owner"])
 def test_another_user_is_seen(listening, somebody, who):
     address, listener = listening
-    assert transport.find_stranger() is None
+    assert sock_diag.find_stranger(NAME) is None
     pid = connect(address, somebody if who == "stranger" else None)
     try:
         accepted = listener.accept()[0]
-        assert transport.find_stranger() == (somebody.uid if who == "stranger" else None)
+        assert sock_diag.find_stranger(NAME) == (somebody.uid if who == "stranger" else None)
         accepted.close()
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    assert transport.find_stranger() is None
+    assert sock_diag.find_stranger(NAME) is None
 
 
 def test_other_users_engines_are_not_ours(listening, somebody, in_child):
@@ -64,7 +65,7 @@ def test_other_users_engines_are_not_ours(listening, somebody, in_child):
 
         def work():
             os.setresuid(somebody.uid + 1, somebody.uid + 1, somebody.uid + 1)
-            return transport.find_stranger()
+            return sock_diag.find_stranger(NAME)
         assert in_child(work).result is None
     finally:
         os.kill(pid, signal.SIGKILL)
@@ -72,11 +73,11 @@ def test_other_users_engines_are_not_ours(listening, somebody, in_child):
 
 
 def test_kernel_that_does_not_tell(listening, monkeypatch):
-    monkeypatch.setattr(transport, "_SOCK_DIAG", 31)
-    assert transport.find_stranger() is None
+    monkeypatch.setattr(sock_diag, "_SOCK_DIAG", 31)
+    assert sock_diag.find_stranger(NAME) is None
 
 
 def test_nothing_is_left_open(listening):
     before = os.listdir("/proc/self/fd")
-    transport.find_stranger()
+    sock_diag.find_stranger(NAME)
     assert os.listdir("/proc/self/fd") == before

@@ -1,4 +1,4 @@
-"""Who is connected to the sockets by which CRIU talks to a job's processes: everybody on the node can be (sock_diag(7))."""
+"""The unix sockets of this node and who is connected to whom, from the kernel (sock_diag(7)): /proc does not show it."""
 import os
 import socket
 import struct
@@ -6,10 +6,9 @@ import struct
 _SOCK_DIAG = 4  # NETLINK_SOCK_DIAG; without a name in Python 3.6
 _BY_FAMILY, _REQUEST_DUMP = 20, 0x301
 _ERROR, _DONE = 2, 3
-_NAME, _PEER, _UID = 0, 2, 7  # include/uapi/linux/unix_diag.h
+NAME, PEER, UID = 0, 2, 7  # include/uapi/linux/unix_diag.h
 _SHOW = 1 | 4 | 64  # UDIAG_SHOW_NAME, _PEER, _UID
 _HEADER, _REQUEST, _MESSAGE, _ATTRIBUTE = "=IHHII", "=BBHIIIII", "=BBBBIII", "=HH"
-_TRANSPORT = b"\0/crtools-pr-"
 
 
 def _parse_messages(data: bytes) -> "list[tuple[int, int, dict[int, bytes]]]":
@@ -31,7 +30,7 @@ def _parse_messages(data: bytes) -> "list[tuple[int, int, dict[int, bytes]]]":
     return messages
 
 
-def _list_sockets() -> "dict[int, dict[int, bytes]]":
+def list_unix_sockets() -> "dict[int, dict[int, bytes]]":
     """Return the attributes of this network namespace's unix sockets, by inode; {} if the kernel does not answer."""
     sockets: "dict[int, dict[int, bytes]]" = {}
     try:
@@ -48,17 +47,17 @@ def _list_sockets() -> "dict[int, dict[int, bytes]]":
         return {}
 
 
-def _unpack_number(text: "bytes | None") -> "int | None":
+def unpack_number(text: "bytes | None") -> "int | None":
     return struct.unpack("=I", text)[0] if text and len(text) == 4 else None
 
 
-def find_stranger() -> "int | None":
-    """Return the uid of another user who is connected to a socket of a CRIU of this user's, instead of the job; or None."""
-    sockets = _list_sockets()
+def find_stranger(name: bytes) -> "int | None":
+    """Return the uid of another user who is connected to a socket of this user's whose name begins so; or None."""
+    sockets = list_unix_sockets()
     for own_socket in sockets.values():
-        if own_socket.get(_NAME, b"").startswith(_TRANSPORT) and _unpack_number(own_socket.get(_UID)) == os.geteuid():
-            peer = _unpack_number(own_socket.get(_PEER))
-            uid = _unpack_number(sockets[peer].get(_UID)) if peer in sockets else None
+        if own_socket.get(NAME, b"").startswith(name) and unpack_number(own_socket.get(UID)) == os.geteuid():
+            peer = unpack_number(own_socket.get(PEER))
+            uid = unpack_number(sockets[peer].get(UID)) if peer in sockets else None
             if uid not in (None, os.geteuid()):
                 return uid
     return None

@@ -1,0 +1,89 @@
+"""TCP connections of a process tree, and whose their other ends are, by /proc/net/tcp."""
+import sys
+
+from ..errors import quote_text
+from ..system import processes
+
+_CLOSED, _LISTENING = "07", "0A"
+
+
+class Connection:
+    """One end of a TCP connection, or a listening socket: a line of /proc/net/tcp.
+
+    local, remote  str: addresses and ports, as the kernel prints them
+    inode          str, "0" if no process has it
+    """
+
+    def __init__(self, fields: "list[str]") -> None:
+        self.local, self.remote, self.state = fields[1:4]
+        self.uid, self.inode = fields[7], fields[9]
+        self.waiting = int(fields[4].partition(":")[2], 16)
+
+    def is_open(self) -> bool:
+        """Whether this is an end of a connection."""
+        return self.state not in (_CLOSED, _LISTENING)
+
+
+def format_address(text: str) -> str:
+    """Return an address of /proc/net/tcp or tcp6 as people write it."""
+    digits, port = text.split(":")
+    order = -1 if sys.byteorder == "little" else 1  # of each word of 32 bits
+    data = b"".join(bytes.fromhex(digits[start:start + 8])[::order] for start in range(0, len(digits), 8))
+    if data[:12] == b"\0" * 10 + b"\xff\xff":
+        data = data[12:]
+    if len(data) == 4:
+        return "%s:%d" % (".".join(map(str, data)), int(port, 16))
+    return "[%s]:%d" % (_compress_address(["%x" % (data[place] << 8 | data[place + 1]) for place in range(0, 16, 2)]), int(port, 16))
+
+
+def _compress_address(groups: "list[str]") -> str:
+    """Return an IPv6 address with "::" for its first longest row of zeros."""
+    for length in range(len(groups), 1, -1):
+        for start in range(len(groups) - length + 1):
+            if groups[start:start + length] == ["0"] * length:
+                return ":".join(groups[:start]) + "::" + ":".join(groups[start + length:])
+    return ":".join(groups)
+
+
+def _read_connections(pid: int) -> "list[Connection]":
+    """Return all TCP sockets of the process's network namespace."""
+    connections = []
+    for name in ("tcp", "tcp6"):
+        try:
+            with open("/proc/%d/net/%s" % (pid, name)) as stream:
+                stream.readline()
+                connections += [Connection(line.split()) for line in stream]
+        except OSError:
+            pass  # it has ended, or this is a kernel without IPv6
+    return connections
+
+
+class Connections:
+    """The TCP connections of a process tree.
+
+    opened   list of (pid, Connection): each end of a connection that a process of the tree has
+    waiting  list of (pid, Connection): listening sockets to which somebody is connected whom the tree has not accepted yet
+
+    :param root: pid of the tree's root
+    :param owners: the tree's sockets by inode (str), each with a process that has it (pid)
+    """
+
+    def __init__(self, root: int, owners: "dict[str, int]") -> None:
+        self._owners = owners
+        connections = _read_connections(root)
+        self._ends = {(connection.local, connection.remote): connection for connection in connections if connection.is_open()}
+        own = [(owners[connection.inode], connection) for connection in connections if connection.inode in owners]
+        self.opened = [(pid, connection) for pid, connection in own if connection.is_open()]
+        self.waiting = [(pid, connection) for pid, connection in own if connection.state == _LISTENING and connection.waiting]
+
+    def describe(self, connection: Connection) -> str:
+        """Return both ends of a connection, for a sentence."""
+        other = self._ends.get((connection.remote, connection.local))
+        if other is None:
+            owner = "another host"
+        elif other.inode in self._owners:
+            process = processes.read_process(self._owners[other.inode])
+            owner = "process %d (%s) of the job" % (process.pid, quote_text(process.name)) if process else "a process of the job"
+        else:
+            owner = "a process of uid %s that is not of the job" % other.uid
+        return "from %s to %s, which is %s" % (format_address(connection.local), format_address(connection.remote), owner)

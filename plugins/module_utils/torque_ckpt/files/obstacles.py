@@ -1,0 +1,254 @@
+"""What stands in the way of a checkpoint: found in /proc while the job runs, without stopping it or opening anything that it has open.
+
+What an engine cannot write is data of its entry (engines/registry.py): some of KINDS. What appears after the look, the engine reports.
+"""
+import os
+from collections import namedtuple
+from fnmatch import fnmatchcase
+
+from ..errors import quote_text
+from ..system import processes, sock_diag
+from ..units import format_bytes
+from .connections import Connections, format_address
+from .open_files import read_flags, read_information
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Iterable
+    from .open_files import OpenFiles
+
+Obstacle = namedtuple("Obstacle", "kind pid name resource advice")
+"""One resource that cannot be checkpointed.
+
+kind      str: one of KINDS
+pid, name the process that has it
+resource  str: what the process has or is, the rest of a sentence that begins with it
+advice    str: what to do
+"""
+
+_WAIT = "checkpoint the job when the process has closed it"
+KINDS = {
+    "io_uring": "if it is Node.js or another program with libuv, start it with UV_USE_IO_URING=0, else turn io_uring off in the program",
+    "kernel_object": _WAIT,
+    "inotify": "start the program so that it does not watch files, or checkpoint the job when it has ended",
+    "fanotify": _WAIT,
+    "packet_pipe": "checkpoint the job when the process has ended, or let the program use pipes without O_DIRECT",
+    "device": "checkpoint the job when the process has closed the device",
+    "sysv_memory": "let the program use POSIX shared memory (MPI with UCX: UCX_TLS=posix,self), or checkpoint the job when it has ended",
+    "removed_file": "checkpoint the job when the process has closed it, or have the administrator raise checkpoint_hooks_node_local_bytes",
+    "namespace": "checkpoint the job when the container has ended, or run the program without a container",
+    "traced": "end the debugger, or checkpoint the job when it has ended",
+    "seccomp": "checkpoint the job when the process has ended, or run the program without its sandbox",
+    "tcp": "checkpoint the job when the connection is closed",
+    "tcp_pending": "try again when the process has accepted it",
+    "unix_peer": "checkpoint the job when the connection is closed",
+    "x11": "close its windows, or start an X server in the job for it (xvfb-run)",
+    "socket": _WAIT,
+}
+"""Kinds of obstacles, and what to do about each."""
+
+_ANONYMOUS = "anon_inode:"
+_KNOWN_OBJECTS = ("eventfd", "eventpoll", "signalfd", "timerfd", "pidfd", "bpf-map")
+"""Kernel objects that are no obstacles; every other one is of a kind of its own or a "kernel_object"."""
+_WATCHES = {"inotify": b"\ninotify wd:", "fanotify": b"\nfanotify ino:"}
+"""Those that are obstacles if they watch something, and how fdinfo shows that."""
+_NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts")
+_X11 = ("/tmp/.X11-unix/", "@/tmp/.X11-unix/")
+_MOST = 1000
+"""So many obstacles are listed at most."""
+
+_DATAGRAM = "0002"
+
+
+class _Findings:
+    """What was found of some kinds."""
+
+    def __init__(self, kinds: "Iterable[str]") -> None:
+        self.kinds = frozenset(kinds)
+        self._found: "dict[tuple[int, str], Obstacle]" = {}
+
+    def add(self, kind: str, pid: int, resource: str) -> None:
+        """Note a resource, if it is of one of the kinds."""
+        if kind in self.kinds and (pid, resource) not in self._found and len(self._found) < _MOST:
+            self._found[pid, resource] = Obstacle(kind, pid, _read_name(pid), resource, KINDS[kind])
+
+    def sort(self, pids: "list[int]") -> "list[Obstacle]":
+        """Return the obstacles in the order of these processes."""
+        order = {pid: number for number, pid in enumerate(pids)}
+        return sorted(self._found.values(), key=lambda obstacle: order.get(obstacle.pid, len(order)))
+
+
+def _read_name(pid: int) -> str:
+    process = processes.read_process(pid)
+    return quote_text(process.name) if process else "?"
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+def _read_namespaces(pid: int) -> "dict[str, str]":
+    found = {}
+    for name in _NAMESPACES:
+        try:
+            found[name] = os.readlink("/proc/%d/ns/%s" % (pid, name))
+        except OSError:
+            pass  # it has ended, or the kernel has no such namespaces
+    return found
+
+
+def _examine_process(found: _Findings, pid: int) -> None:
+    try:
+        with open("/proc/%d/status" % pid, "rb") as stream:
+            fields = dict(line.split(b":", 1) for line in stream.read().splitlines() if line.startswith((b"TracerPid", b"Seccomp:")))
+    except OSError:
+        return  # it has ended
+    tracer = int(fields[b"TracerPid"])
+    if tracer:
+        found.add("traced", pid, "is traced by process %d (%s)" % (tracer, _read_name(tracer)))
+    if fields.get(b"Seccomp", b"0").strip() != b"0":
+        found.add("seccomp", pid, "is confined by seccomp")
+
+
+def _examine_processes(found: _Findings, pids: "list[int]") -> None:
+    own = _read_namespaces(pids[0])
+    for pid in pids:
+        _examine_process(found, pid)
+        if "namespace" in found.kinds and pid != pids[0]:
+            other = [name for name, link in _read_namespaces(pid).items() if own.get(name) != link]
+            if other:
+                found.add("namespace", pid, "is in a container (namespaces of its own: %s)" % ", ".join(other))
+
+
+# -- descriptors and mappings --------------------------------------------------------------------------------------------
+
+def _is_packet_pipe(pid: int, number: str) -> bool:
+    try:
+        return bool(read_flags(pid, number) & os.O_DIRECT)
+    except OSError:
+        return False  # it has been closed
+
+
+def _is_watching(pid: int, number: str, name: str) -> bool:
+    try:
+        return _WATCHES[name] in read_information(pid, number)
+    except OSError:
+        return False  # it has been closed
+
+
+def _examine_device(found: _Findings, pid: int, path: str, devices: "list[str]") -> None:
+    if any(fnmatchcase(path, pattern) for pattern in devices):
+        found.add("device", pid, "has the device %s open" % quote_text(path))
+
+
+def _examine_descriptors(found: _Findings, opened: "OpenFiles", devices: "list[str]") -> None:
+    for pid, number, path in opened.others:
+        if path.startswith("/dev/"):
+            _examine_device(found, pid, path, devices)
+        elif path.startswith(_ANONYMOUS):
+            name = path[len(_ANONYMOUS):].strip("[]")
+            if name == "io_uring":
+                found.add("io_uring", pid, "has an io_uring open")
+            elif name in _WATCHES:
+                if name in found.kinds and _is_watching(pid, number, name):
+                    found.add(name, pid, "watches files (%s)" % name)
+            elif name not in _KNOWN_OBJECTS:
+                found.add("kernel_object", pid, "has a kernel object open (%s)" % quote_text(name))
+        elif path.startswith("pipe:") and "packet_pipe" in found.kinds and _is_packet_pipe(pid, number):
+            found.add("packet_pipe", pid, "has a pipe of packets open (O_DIRECT)")
+    for pid, path in opened.mapped:
+        _examine_device(found, pid, path, devices)
+        if path.startswith("/SYSV"):
+            found.add("sysv_memory", pid, "has System V shared memory")
+
+
+def _examine_removed_files(found: _Findings, opened: "OpenFiles", limit: int) -> None:
+    """All of them together may have as much as may travel with an image."""
+    total = opened.count_removed_bytes()
+    if total > limit:
+        size, path, pid = max(opened.removed.values())
+        others = ", and others, %s in all" % format_bytes(total) if size < total else ""
+        found.add("removed_file", pid, "has the removed file %s of %s open%s, of which at most %s may be in an image"
+                  % (quote_text(path), format_bytes(size), others, format_bytes(limit)))
+
+
+# -- sockets -------------------------------------------------------------------------------------------------------------
+
+def _examine_tcp(found: _Findings, root: int, owners: "dict[str, int]") -> None:
+    """owners: the tree's sockets, each with a process that has it."""
+    connections = Connections(root, owners)
+    for pid, connection in connections.opened:
+        found.add("tcp", pid, "has a TCP connection " + connections.describe(connection))
+    for pid, connection in connections.waiting:
+        found.add("tcp_pending", pid, "has not yet accepted a TCP connection to %s" % format_address(connection.local))
+
+
+def _examine_unix(found: _Findings, opened: "OpenFiles", owners: "dict[str, int]") -> None:
+    sockets = sock_diag.list_unix_sockets()
+    for inode, (kind, _name) in opened.unix.items():
+        peer = sock_diag.unpack_number(sockets.get(int(inode), {}).get(sock_diag.PEER))
+        if kind == _DATAGRAM or not peer or peer not in sockets or str(peer) in owners:
+            continue  # of a connection that nobody has accepted yet the peer is 0
+        name = os.fsdecode(sockets[peer].get(sock_diag.NAME, b"")).rstrip("\0")
+        shown = "@" + name[1:] if name.startswith("\0") else name
+        if shown.startswith(_X11) and "x11" in found.kinds:
+            found.add("x11", owners[inode], "has windows on a screen (%s)" % quote_text(shown))
+        else:
+            found.add("unix_peer", owners[inode], "is connected to %s, a socket of a process that is not of the job"
+                      % (quote_text(shown) if shown else "a unix socket without a name"))
+
+
+_HARMLESS = ("UNIX", "UNIX-STREAM", "TCP", "TCPv6", "UDP", "UDPv6", "UDP-Lite", "UDPLITEv6", "RAW", "RAWv6", "PING", "PINGv6", "NETLINK",
+             "PACKET")
+"""Protocols of sockets that are no obstacles by themselves, by the names that the kernel gives them."""
+
+
+def _examine_protocol(found: _Findings, pid: int, number: str) -> None:
+    try:
+        name = os.getxattr("/proc/%d/fd/%s" % (pid, number), "system.sockprotoname").rstrip(b"\0").decode("ascii", "replace")
+    except OSError:
+        return  # it has been closed
+    if name not in _HARMLESS:
+        found.add("socket", pid, "has a socket of the protocol %s open" % quote_text(name))
+
+
+def _examine_sockets(found: _Findings, opened: "OpenFiles") -> None:
+    ends = [(pid, number, path[8:-1]) for pid, number, path in opened.others if path.startswith("socket:[")]
+    owners: "dict[str, int]" = {}
+    for pid, _number, inode in ends:
+        owners.setdefault(inode, pid)
+    if opened.unix and found.kinds & {"unix_peer", "x11"}:
+        _examine_unix(found, opened, owners)
+    others = [(pid, number) for pid, number, inode in ends if inode not in opened.unix]
+    if others and "tcp" in found.kinds:
+        _examine_tcp(found, opened.pids[0], owners)
+    if "socket" in found.kinds:
+        for pid, number in others:
+            _examine_protocol(found, pid, number)
+
+
+# -- all -----------------------------------------------------------------------------------------------------------------
+
+def find_obstacles(opened: "OpenFiles", kinds: "Iterable[str]", devices: "list[str]", limit: int) -> "list[Obstacle]":
+    """Return what stands in the way of a checkpoint of a tree, in the order of its processes.
+
+    :param opened: what the tree has open, from open_files.find_open_files()
+    :param kinds: what the engine cannot write, of KINDS
+    :param devices: patterns of devices' paths
+    :param limit: how much removed files may have (bytes)
+    """
+    found = _Findings(kinds)
+    _examine_processes(found, opened.pids)
+    _examine_descriptors(found, opened, devices)
+    if "removed_file" in found.kinds:
+        _examine_removed_files(found, opened, limit)
+    _examine_sockets(found, opened)
+    return found.sort(opened.pids)
+
+
+def format_sentence(obstacle: Obstacle, engine: str, consequence: str = "") -> str:
+    """Return a sentence about an obstacle.
+
+    :param engine: the engine's name
+    :param consequence: what becomes of the job, or empty
+    """
+    return "process %d (%s) %s; %s cannot checkpoint that; %s%s" % (obstacle.pid, obstacle.name, obstacle.resource, engine,
+                                                                    consequence + "; " if consequence else "", obstacle.advice)

@@ -1,0 +1,298 @@
+"""What stands in the way of a checkpoint, by real processes that have it."""
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from torque_ckpt.engines import registry
+from torque_ckpt.files import connections, obstacles, open_files
+from torque_ckpt.system import processes
+
+ALL = tuple(obstacles.KINDS)
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def look(pid, kinds=ALL, devices=(), limit=1 << 30):
+    return obstacles.find_obstacles(open_files.find_open_files(pid, []), kinds, list(devices), limit)
+
+
+@pytest.fixture
+def seen(keep):
+    """Return a function that lets a child do something and returns what stands in the way of its checkpoint: [(kind, resource)]."""
+    def run(work, *arguments, **options):
+        pid = keep(work)
+        found = look(pid, *arguments, **options)
+        assert {obstacle.pid for obstacle in found} <= {pid}
+        assert all(obstacle.name == processes.read_process(pid).name for obstacle in found)
+        assert all(obstacle.advice == obstacles.KINDS[obstacle.kind] for obstacle in found)
+        return [(obstacle.kind, obstacle.resource) for obstacle in found]
+    return run
+
+
+def make_io_uring():
+    descriptor = LIBC.syscall(425, 1, (ctypes.c_char * 120)())
+    if descriptor < 0:
+        os._exit(0)
+    return descriptor
+
+
+def test_ordinary_process_has_none(seen, tmp_path):
+    def work():
+        first, second = socket.socketpair()
+        listening = socket.socket()
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(5)
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        datagrams.connect(("127.0.0.1", 9))
+        return os.pipe(), first, second, listening, datagrams, socket.socket(), open(str(tmp_path / "file"), "w"), open("/dev/null")
+    assert seen(work) == []
+
+
+@pytest.mark.skipif(LIBC.syscall(425, 0, None) < 0 and ctypes.get_errno() in (1, 38), reason="no io_uring here")
+def test_io_uring(seen):
+    assert seen(make_io_uring) == [("io_uring", "has an io_uring open")]
+
+
+def watch(path="/tmp"):
+    descriptor = LIBC.inotify_init1(0)
+    assert LIBC.inotify_add_watch(descriptor, path.encode(), 2) == 1
+    return descriptor
+
+
+def test_inotify(seen):
+    assert seen(watch) == [("inotify", "watches files (inotify)")]
+    assert seen(watch, ("tcp",)) == []
+    assert seen(lambda: LIBC.inotify_init1(0)) == []
+
+
+@pytest.mark.parametrize("work", [lambda: LIBC.eventfd(0, 0), lambda: LIBC.epoll_create1(0), lambda: LIBC.timerfd_create(1, 0)])
+def test_kernel_objects_that_are_none(seen, work):
+    assert seen(work) == []
+
+
+def test_other_kernel_objects(seen, monkeypatch):
+    monkeypatch.setattr(obstacles, "_KNOWN_OBJECTS", ())
+    assert seen(lambda: LIBC.eventfd(0, 0)) == [("kernel_object", "has a kernel object open (eventfd)")]
+
+
+def test_packet_pipe(seen):
+    assert seen(lambda: os.pipe2(os.O_DIRECT)) == [("packet_pipe", "has a pipe of packets open (O_DIRECT)")]
+
+
+@pytest.mark.parametrize("patterns, wanted", [
+    (["/dev/nvidia*", "/dev/fu*"], [("device", "has the device /dev/full open")]),
+    (["/dev/full"], [("device", "has the device /dev/full open")]),
+    (["/dev/f"], []), ([], [])])
+def test_device(seen, patterns, wanted):
+    assert seen(lambda: os.open("/dev/full", os.O_RDONLY), devices=patterns) == wanted
+
+
+def test_removed_files(seen, tmp_path):
+    def work():
+        first, second = tempfile.TemporaryFile(dir=str(tmp_path)), open(str(tmp_path / "data"), "w+b")
+        first.write(b"x" * (1 << 20))
+        second.write(b"x" * (2 << 20))
+        first.flush()
+        second.flush()
+        os.unlink(second.name)
+        return first, second
+    assert seen(work, limit=4 << 20) == []
+    assert [resource for _kind, resource in seen(work, limit=2 << 20)] == [
+        "has the removed file %s/data of 2.0 MiB open, and others, 3.0 MiB in all, of which at most 2.0 MiB may be in an image"
+        % os.path.realpath(str(tmp_path))]
+    assert seen(work, limit=0, kinds=("tcp",)) == []
+
+
+def test_process_in_a_namespace_of_its_own(keep):
+    if subprocess.run(["unshare", "-u", "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("cannot unshare here")
+    reader, writer = os.pipe()
+
+    def work():
+        if os.fork() == 0:
+            LIBC.unshare(0x04000000)  # CLONE_NEWUTS
+            os.write(writer, b"x")
+            signal.pause()
+    pid = keep(work)
+    os.read(reader, 1)
+    child = processes.list_children(pid)[0]
+    assert [(obstacle.kind, obstacle.pid, obstacle.resource) for obstacle in look(pid)] == [
+        ("namespace", child, "is in a container (namespaces of its own: uts)")]
+    assert look(child) == []  # with all that is in it
+    os.kill(child, signal.SIGKILL)
+
+
+def test_traced_process(keep):
+    pid = keep(lambda: None)
+    assert LIBC.ptrace(0x4206, pid, None, None) == 0  # PTRACE_SEIZE
+    try:
+        assert [(obstacle.kind, obstacle.resource) for obstacle in look(pid)] == [
+            ("traced", "is traced by process %d (%s)" % (os.getpid(), processes.read_self().name))]
+    finally:
+        os.kill(pid, signal.SIGSTOP)
+        os.waitpid(pid, 0)
+        LIBC.ptrace(17, pid, None, None)
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_confined_process(seen):
+    def work():
+        assert LIBC.prctl(38, 1, 0, 0, 0) == 0
+
+        class Filter(ctypes.Structure):
+            _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+        allow = (ctypes.c_uint64 * 1)(0x7fff0000 << 32 | 0x06)
+        assert LIBC.prctl(22, 2, ctypes.byref(Filter(1, ctypes.addressof(allow))), 0, 0) == 0
+    assert seen(work) == [("seccomp", "is confined by seccomp")]
+
+
+# Sockets
+
+def connect(host, family=socket.AF_INET):
+    """Return both ends of a connection, the listener last."""
+    listener = socket.socket(family)
+    listener.bind((host, 0))
+    listener.listen(5)
+    client = socket.socket(family)
+    client.connect(listener.getsockname()[:2])
+    return client, listener.accept()[0], listener
+
+
+@pytest.mark.parametrize("host, shown, family", [("127.0.0.1", "127.0.0.1", socket.AF_INET), ("::1", "[::1]", socket.AF_INET6)])
+def test_connection_to_itself(keep, host, shown, family):
+    ports = tempfile.TemporaryFile("w+")
+
+    def work():
+        ends = connect(host, family)
+        print(ends[0].getsockname()[1], ends[1].getsockname()[1], file=ports, flush=True)
+        return ends
+    pid = keep(work)
+    ports.seek(0)
+    client, server = ports.read().split()
+    name = processes.read_process(pid).name
+    sentence = "has a TCP connection from %s:%s to %s:%s, which is process %d (%s) of the job"
+    assert sorted(obstacle.resource for obstacle in look(pid)) == sorted([
+        sentence % (shown, client, shown, server, pid, name), sentence % (shown, server, shown, client, pid, name)])
+
+
+def test_connection_to_another_process(seen):
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(5)
+    port = listener.getsockname()[1]
+    inherited = []
+
+    def work():
+        client = socket.socket()
+        client.connect(("127.0.0.1", port))
+        listener.close()
+        return client
+    (kind, resource), = seen(work)
+    inherited.append(listener.accept()[0])
+    client = inherited[0].getpeername()[1]
+    assert (kind, resource) == (
+        "tcp", "has a TCP connection from 127.0.0.1:%d to 127.0.0.1:%d, which is a process of uid %d that is not of the job"
+        % (client, port, os.getuid()))
+
+
+def test_connection_that_is_not_accepted(seen):
+    def work():
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(5)
+        client = socket.socket()
+        client.connect(listener.getsockname())
+        return listener, client
+    assert sorted(kind for kind, _resource in seen(work)) == ["tcp", "tcp_pending"]
+
+
+def test_unix_connection_to_another_process(seen):
+    mine, theirs = socket.socketpair()
+
+    def work():
+        mine.close()
+        return theirs
+    assert seen(work) == [("unix_peer", "is connected to a unix socket without a name, a socket of a process that is not of the job")]
+
+
+@pytest.mark.parametrize("name, wanted", [
+    ("\0/tmp/.X11-unix/X%d" % os.getpid(), ("x11", "has windows on a screen (@/tmp/.X11-unix/X%d)" % os.getpid())),
+    ("\0test-%d" % os.getpid(), ("unix_peer", "is connected to @test-%d, a socket of a process that is not of the job" % os.getpid()))])
+def test_unix_connection_to_a_name(keep, name, wanted):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(name)
+        listener.listen(5)
+
+        def work():
+            listener.close()
+            client = socket.socket(socket.AF_UNIX)
+            client.connect(name)
+            return client
+        pid = keep(work)
+        with listener.accept()[0]:
+            assert [(obstacle.kind, obstacle.resource) for obstacle in look(pid)] == [wanted]
+
+
+def test_unix_connection_that_the_job_has_not_accepted(seen):
+    def work():
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind("\0own-%d" % os.getpid())
+        listener.listen(5)
+        client = socket.socket(socket.AF_UNIX)
+        client.connect(listener.getsockname())
+        return listener, client
+    assert seen(work) == []
+
+
+def test_socket_of_another_protocol(seen):
+    try:
+        socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).close()
+    except OSError:
+        pytest.skip("no MPTCP here")
+    assert seen(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)) == [("socket", "has a socket of the protocol MPTCP open")]
+
+
+@pytest.mark.parametrize("text, shown", [
+    ("0100007F:1F90", "127.0.0.1:8080"), ("0A00A8C0:0016", "192.168.0.10:22"), ("00000000000000000000000001000000:0050", "[::1]:80"),
+    ("0000000000000000FFFF00000100007F:0050", "127.0.0.1:80"), ("B80D0120000000000000000001000000:0050", "[2001:db8::1]:80"),
+    ("00000000000000000000000000000000:0050", "[::]:80")])
+def test_address(text, shown):
+    if sys.byteorder == "big":
+        pytest.skip("as a little-endian machine prints them")
+    assert connections.format_address(text) == shown
+
+
+# All
+
+def test_list_is_in_the_order_of_the_tree(keep):
+    reader, writer = os.pipe()
+
+    def work():
+        if os.fork() == 0:
+            pipes = os.pipe2(os.O_DIRECT)  # noqa: F841 stays open
+            os.write(writer, b"x")
+            signal.pause()
+        return watch()
+    pid = keep(work)
+    os.read(reader, 1)
+    child = processes.list_children(pid)[0]
+    assert [(obstacle.pid, obstacle.kind) for obstacle in look(pid)] == [(pid, "inotify"), (child, "packet_pipe")]
+    os.kill(child, signal.SIGKILL)
+
+
+def test_sentence():
+    obstacle = obstacles.Obstacle("traced", 7, "a.out", "is traced by process 8 (gdb)", "end it")
+    assert obstacles.format_sentence(obstacle, "CRIU") == (
+        "process 7 (a.out) is traced by process 8 (gdb); CRIU cannot checkpoint that; end it")
+    assert obstacles.format_sentence(obstacle, "CRIU", "the job keeps running") == (
+        "process 7 (a.out) is traced by process 8 (gdb); CRIU cannot checkpoint that; the job keeps running; end it")
+
+
+@pytest.mark.parametrize("entry", registry.ENGINES, ids=lambda entry: entry.name)
+def test_engines_know_no_other_kinds(entry):
+    assert set(entry.obstacles) <= set(obstacles.KINDS)
