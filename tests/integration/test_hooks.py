@@ -349,6 +349,117 @@ def test_program_that_confines_itself_for_a_while(job, node1, node2):
     assert running.end() == 5
 
 
+CONNECTED = """
+exec python3 -c "
+import os, socket, time
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(('127.0.0.1', 0))
+listener.listen(5)
+with open('port', 'w') as stream:
+    stream.write('%d' % listener.getsockname()[1])
+client = socket.create_connection(listener.getsockname())
+server = listener.accept()[0]
+if os.fork() == 0:
+    client.close()
+    while True:
+        server.sendall(server.recv(100))
+server.close()
+others, counter = [], 0
+listener.settimeout(0)
+while not os.path.exists('stop'):
+    counter += 1
+    client.sendall(b'%09d' % counter)
+    assert client.recv(100) == b'%09d' % counter
+    os.write(1, b'%d\\n' % counter)
+    if os.path.exists('accept'):
+        try:
+            others.append(listener.accept()[0])
+        except BlockingIOError:
+            pass
+    time.sleep(0.02)
+os._exit(5)
+"
+"""
+"""Counts by a connection between its two processes; with the file accept it accepts others."""
+
+
+def test_connection_inside_the_job_moves(job, node1, node2):
+    running = job(node1, CONNECTED)
+    running.progress()
+    assert running.checkpoint(0).code == 0
+    running.progress()
+    for node in (node2, node1, node2):
+        running.hold()
+        assert json.loads(running.node.ask("cat %s/%s/manifest.json" % (running.directory, running.name())))["connected"] is True
+        running.move(node)
+    assert running.end() == 5
+
+
+def test_hold_that_fails_after_the_image_lets_connections_continue(job, node1):
+    """CRIU alone would leave them unusable."""
+    running = job(node1, CONNECTED)
+    running.progress()
+    node1.ask("install -d -o alice -m 711 {0} && install -d -o alice {0}/ckpt.{1}.1/mine".format(running.directory, running.id))
+    unharmed(running, running.checkpoint(15), 73, "cannot publish image %s: what has its name is not an older image; it is kept"
+             % running.name())
+
+
+OUTSIDER = ("import os, socket, time; there = socket.create_connection(('127.0.0.1', %s)); "
+            "print(there.getsockname()[1], os.getpid(), flush=True); time.sleep(30)")
+FOREIGN = (r"process \d+ \(python3\) has a TCP connection from 127\.0\.0\.1:%s to 127\.0\.0\.1:%s, which is a process of uid %d that is "
+           r"not of the job; CRIU cannot checkpoint that; the job keeps running; checkpoint the job when the connection is closed\n")
+
+
+@pytest.mark.parametrize("user, uid", [("bob", 1501), ("alice", 1500)])
+def test_connection_from_outside_is_refused(job, node1, user, uid):
+    """One end is in a process that is not of the job: another user's, or the owner's."""
+    running = job(node1, CONNECTED)
+    running.progress()
+    port = node1.ask("cat %s/port" % running.work)
+    node1.ask("runuser -u alice -- touch %s/accept" % running.work)
+    client, pid = node1.ask("setsid runuser -u %s -- python3 -c \"%s\" > /tmp/outsider 2>&1 < /dev/null & sleep 1; cat /tmp/outsider"
+                            % (user, OUTSIDER % port)).split()
+    for signal in (0, 15):
+        done = running.checkpoint(signal)
+        assert done.code == 77
+        assert re.fullmatch(FOREIGN % (port, client, uid), done.err), done.err
+        running.progress()
+    node1.ask("kill %s" % pid)
+
+
+def test_connection_that_the_job_has_not_accepted_is_refused(job, node1):
+    running = job(node1, CONNECTED)
+    running.progress()
+    port = node1.ask("cat %s/port" % running.work)
+    pid = node1.ask("setsid python3 -c \"%s\" > /tmp/outsider 2>&1 < /dev/null & sleep 1; cat /tmp/outsider" % OUTSIDER % port).split()[1]
+    done = running.checkpoint(15)
+    assert done.code == 77
+    assert re.fullmatch(r"process \d+ \(python3\) has not yet accepted a TCP connection to 127\.0\.0\.1:%s; CRIU cannot checkpoint that; "
+                        r"the job keeps running; try again when the process has accepted it\n" % port, done.err), done.err
+    running.progress()
+    node1.ask("kill %s" % pid)
+
+
+@pytest.mark.parametrize("signal", [0, 15])
+def test_connection_that_comes_at_the_moment_of_the_checkpoint(job, node1, signal):
+    """The look has not seen it; the image has, and is not used."""
+    running = job(node1, CONNECTED)
+    running.progress()
+    port = node1.ask("cat %s/port" % running.work)
+    node1.ask("cat > /tmp/criu <<'X'\n#!/bin/sh\nif [ $1 = dump ]; then\ntouch {0}/accept\n"
+              "setsid python3 -c \"{1}\" > {0}/outsider 2>&1 < /dev/null &\nsleep 1\nfi\nexec /usr/sbin/criu \"$@\"\nX\nchmod 755 /tmp/criu"
+              .format(running.work, OUTSIDER % port))
+    with configured(node1, engine_options={"path": "/tmp/criu"}):
+        done = running.checkpoint(signal)
+    assert done.code == 77, done.err
+    assert re.fullmatch(r"the job was connected with something outside it while its image was written \(a TCP connection between the ports "
+                        r"\d+ and \d+\); the job keeps running; try again when that connection is closed\n", done.err), done.err
+    running.progress()
+    node1.ask("kill $(cut -d ' ' -f 2 %s/outsider) 2> /dev/null; true" % running.work)  # it may have ended with the hook
+    assert running.generations() == {}
+
+
 def test_name_is_taken(job, node1):
     """What is no older image of the job's is never replaced."""
     running = job(node1)

@@ -50,7 +50,7 @@ class Toy(Engine):
     def check_node(self):
         """See Engine."""
 
-    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None, removed=None):
+    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None, removed=None, connected=False):
         """See Engine."""
         tree = processes.list_tree(root)
         if meanwhile:
@@ -86,7 +86,7 @@ class Toy(Engine):
         """See Engine."""
         return False
 
-    def restore(self, directory, action_script=None):
+    def restore(self, directory, action_script=None, connected=False):
         """See Engine."""
         with open(os.path.join(directory, IMAGE)) as stream:
             image = json.load(stream)

@@ -15,6 +15,9 @@ class Engine:
     stops_late = False
     """Whether it may still stop the job when its program was killed, because the kernel continues what it has begun."""
 
+    moves_connections = False
+    """Whether it writes and restores TCP connections between processes of the tree."""
+
     @property
     def dump_capabilities(self) -> "tuple[int, ...]":
         """Capabilities that dump needs."""
@@ -23,6 +26,11 @@ class Engine:
     @property
     def restore_capabilities(self) -> "tuple[int, ...]":
         """Capabilities that restore needs. An image decides what the engine does with them, so as few as can be."""
+        return ()
+
+    @property
+    def connection_capabilities(self) -> "tuple[int, ...]":
+        """Capabilities that dump and restore need beside the others if there are connections that the engine moves (moves_connections)."""
         return ()
 
     @property
@@ -65,13 +73,15 @@ class Engine:
         return arguments
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
-             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None) -> None:
+             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None,
+             connected: bool = False) -> None:
         """Write the tree under root (pid) into directory (path).
 
         :param stop: leave the tree stopped (True) or running (False)
         :param memory: where the files that hold memory go (path), or None for directory: they are as large as the job. An engine that
             writes more of them than it expected may leave those in directory
         :param removed: how large a removed file that the tree has open may be (bytes), or None for what the engine allows by itself
+        :param connected: write TCP connections between processes of the tree; stop must be False then
         :param action_script: program (path) to run when the image is written and the tree is frozen, or None; dump fails if that does
         :param meanwhile: called while the engine works, or None; what it raises this raises when the engine has ended well
         :raises HookError: ENGINE; the tree keeps running then
@@ -86,6 +96,10 @@ class Engine:
         """Return what in an image (descriptor) would give a process more than its owner has, who calls this; empty if nothing."""
         return ""
 
+    def find_foreign_connection(self, directory: int) -> str:
+        """Return which TCP connection in an image (descriptor) is with something outside it; empty if none is."""
+        return ""
+
     def list_lost_resources(self, directory: int) -> "list[str]":
         """Return what the processes had and will not have after a restart of the image in directory (descriptor)."""
         return []
@@ -98,10 +112,11 @@ class Engine:
         """Whether memory is in the image's file name, beside other things maybe: it is as large as the job, and worth compressing."""
         return self.is_memory(name)
 
-    def restore(self, directory: str, action_script: "str | None" = None) -> None:
+    def restore(self, directory: str, action_script: "str | None" = None, connected: bool = False) -> None:
         """Restore the tree in directory (path); its root becomes an orphan of this process.
 
         :param action_script: program (path) to run when the tree is restored and still stopped, or None; if it fails, so does this
+        :param connected: the image has TCP connections
         :raises HookError: ENGINE or TEMPORARY; nothing of the tree is left then
         """
         raise NotImplementedError

@@ -203,7 +203,8 @@ class Blcr(Engine):
                             % (os.uname().release, _CONTROL))
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
-             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None) -> None:
+             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None,
+             connected: bool = False) -> None:
         """See Engine. The processes are stopped in any case: with --kill or --term BLCR ends them even when it fails."""
         suspended = processes.list_stopped(root)
         try:
@@ -288,7 +289,7 @@ class Blcr(Engine):
         """See Engine."""
         return name == CONTEXT
 
-    def restore(self, directory: str, action_script: "str | None" = None) -> None:
+    def restore(self, directory: str, action_script: "str | None" = None, connected: bool = False) -> None:
         """See Engine."""
         with open(os.path.join(directory, DESCRIPTION)) as stream:
             about = json.load(stream)

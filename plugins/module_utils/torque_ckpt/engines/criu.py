@@ -7,7 +7,7 @@ import time
 from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, quote_name, quote_text
 from ..system import processes, sock_diag
 from ..system.command import run
-from ..system.privilege import CAP_CHECKPOINT_RESTORE, CAP_SETPCAP, CAP_SYS_PTRACE
+from ..system.privilege import CAP_CHECKPOINT_RESTORE, CAP_NET_ADMIN, CAP_SETPCAP, CAP_SYS_PTRACE
 from .base import Engine
 
 MYPY = False  # true for the type checker alone
@@ -21,8 +21,12 @@ if MYPY:
 # --manage-cgroups      pbs_mom owns the job's cgroups
 _COMMON = ["--unprivileged", "--shell-job", "--file-locks", "--ext-unix-sk", "--link-remap", "--manage-cgroups=ignore", "-v1"]
 
+# skip: both ends of each connection stand still, so that nothing needs to be kept from it
+_CONNECTED = ["--tcp-established", "--network-lock", "skip"]
+
 _CAPABILITIES = {"setpcap": CAP_SETPCAP, "sys_ptrace": CAP_SYS_PTRACE, "checkpoint_restore": CAP_CHECKPOINT_RESTORE}
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
+_PORT_IN_USE = re.compile(r"Can't bind inet socket.*Address already in use")
 _PID_IN_USE = re.compile(r"(?:Can't fork for|Unable to fork|Can't clone).*File exists|Pid \d+ do not match expected", re.IGNORECASE)
 # CRIU's processes talk to each other through abstract sockets, to which whoever is on the node can send. After another failure that
 # is printed first it reports nothing about them, or something else.
@@ -146,6 +150,7 @@ class Criu(Engine):
     """
 
     name = "criu"
+    moves_connections = True
 
     def __init__(self, path: str, options: "Sequence[str]" = (), timeout: int = 3600, stall: int = 30) -> None:
         self.path = path
@@ -159,6 +164,11 @@ class Criu(Engine):
     def dump_capabilities(self) -> "tuple[int, ...]":
         """See Engine. The first is as good as root's rights: CRIU has it only where Yama lets nobody else stop a process."""
         return ((CAP_SYS_PTRACE,) if _is_ptrace_restricted() else ()) + (CAP_CHECKPOINT_RESTORE,)
+
+    @property
+    def connection_capabilities(self) -> "tuple[int, ...]":
+        """See Engine. TCP_REPAIR needs it, by which CRIU reads and sets the state of a connection."""
+        return (CAP_NET_ADMIN,)
 
     @property
     def restore_capabilities(self) -> "tuple[int, ...]":
@@ -196,13 +206,18 @@ class Criu(Engine):
                             "allow it: setsebool -P allow_execmem on, or where the policy has deny_execmem: setsebool -P deny_execmem off")
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
-             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None) -> None:
-        """See Engine. CRIU has one directory; links in it lead to the files of memory, which it opens as they are."""
+             meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None,
+             connected: bool = False) -> None:
+        """See Engine. CRIU has one directory; links in it lead to the files of memory, which it opens as they are.
+
+        With --leave-stopped CRIU leaves connections in repair mode, in which they could not go on.
+        """
+        options = ([] if removed is None else ["--ghost-limit", str(max(removed, _REMOVED))]) + (_CONNECTED if connected else [])
         for left in reversed(range(_CONFINED_TRIES)):
             links = _create_links(directory, memory, root) if memory else []
             status, output = self._run_criu(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
                                             action_script, meanwhile, "the job keeps running; try again",
-                                            [] if removed is None else ["--ghost-limit", str(max(removed, _REMOVED))])
+                                            options)
             if status == 0:
                 for name in links:
                     os.unlink(os.path.join(directory, name))
@@ -263,15 +278,28 @@ class Criu(Engine):
                 return "%s has %s" % (name, excess)
         return ""
 
+    def find_foreign_connection(self, directory: int) -> str:
+        """See Engine."""
+        from . import criu_image
+        with open(os.open("files.img", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "rb") as stream:
+            data = stream.read(criu_image.LARGEST_FILES + 1)
+        try:
+            return criu_image.find_foreign_connection(data)
+        except criu_image.Unreadable as error:
+            return "files.img is not as CRIU writes it: %s" % error
+
     def is_memory(self, name: str) -> bool:
         """See Engine. CRIU copies these into the processes and reads nothing in them."""
         return _MEMORY.fullmatch(name) is not None
 
-    def restore(self, directory: str, action_script: "str | None" = None) -> None:
+    def restore(self, directory: str, action_script: "str | None" = None, connected: bool = False) -> None:
         """See Engine."""
         status, output = self._run_criu(["restore", "-d", "-D", directory], action_script, None,
-                                        "try again later or on another node; image kept")
+                                        "try again later or on another node; image kept", _CONNECTED if connected else [])
         if status != 0:
+            if _PORT_IN_USE.search(output):
+                raise HookError(TEMPORARY, "a port of the image is in use on this node (criu: %s); try again later or on another node"
+                                % find_reason(output))
             if _PID_IN_USE.search(output):
                 raise HookError(TEMPORARY, "a process id of the image is in use on this node (criu: %s); "
                                 "try again later or on another node" % find_reason(output))

@@ -1,10 +1,10 @@
-"""Reads from CRIU's images which rights they would give to processes.
+"""Reads from CRIU's images which rights they would give to processes, and with whom these would be connected.
 
 CRIU gives each restored thread what its core image names, as far as CRIU itself may, and CRIU has capabilities that the job's
 owner does not have. So an image is read first, strictly: what is not as CRIU writes it is refused.
 
 A core image is two magic numbers, the length of an entry, and the entry, in the wire format of Protocol Buffers (images/core.proto
-and images/creds.proto of CRIU; read of version 4.2).
+and images/creds.proto of CRIU; read of version 4.2). The image of open files has many entries (images/fdinfo.proto, sk-inet.proto).
 """
 import struct
 
@@ -120,4 +120,72 @@ def find_excess(data: bytes, uid: int, gids: "set[int]") -> str:
     for field, words in sorted(sets.items()):
         if any(words):
             return "%s capabilities 0x%s" % (_SETS[field], "".join("%08x" % word for word in reversed(words)).lstrip("0"))
+    return ""
+
+
+# -- connections ---------------------------------------------------------------------------------------------------------
+
+LARGEST_FILES = 64 << 20
+"""How long the image of open files may be (bytes); an entry has about 100."""
+
+_FILES = 0x56303138
+_FILE_HEADER, _LENGTH = struct.Struct("<II"), struct.Struct("<I")
+_INET = 4
+_FAMILY, _TYPE, _STATE_OF_SOCKET, _SOURCE_PORT, _TARGET_PORT, _SOURCE, _TARGET = 3, 4, 6, 7, 8, 11, 12
+_STREAM, _CLOSED, _LISTENING = 1, 7, 10
+
+
+def _list_entries(data: bytes) -> "Iterator[bytes]":
+    """Yield the entries of the image of open files."""
+    if len(data) < _FILE_HEADER.size or _FILE_HEADER.unpack_from(data) != (_COMMON, _FILES):
+        raise Unreadable("it is not the image of open files")
+    position = _FILE_HEADER.size
+    while position < len(data):
+        if position + _LENGTH.size > len(data):
+            raise Unreadable("an entry in it does not end")
+        start, length = position + _LENGTH.size, _LENGTH.unpack_from(data, position)[0]
+        position = start + length
+        if position > len(data):
+            raise Unreadable("an entry in it does not end")
+        yield data[start:position]
+
+
+def _get_address(data: bytes, field: int) -> bytes:
+    """Return an address, 4 or 16 bytes, of the entry of a socket."""
+    words = []
+    for number, kind, value in _parse_fields(data):
+        if number == field:
+            if kind != _NUMBER or value >= 1 << 32:
+                raise Unreadable("an address in it is of another kind")
+            words.append(_LENGTH.pack(value))
+    address = b"".join(words)
+    if len(address) not in (4, 16):
+        raise Unreadable("an address in it has %d bytes" % len(address))
+    mapped = address[:12] == b"\0" * 10 + b"\xff\xff"
+    return address[12:] if mapped else address
+
+
+def _is_loopback(address: bytes) -> bool:
+    return address[:1] == b"\x7f" if len(address) == 4 else address == b"\0" * 15 + b"\1"
+
+
+def find_foreign_connection(data: bytes) -> str:
+    """Return which TCP connection in the image of open files is not between two sockets of it on the loopback interface; empty if none.
+
+    :raises Unreadable: when the image is not as CRIU writes it
+    """
+    if len(data) > LARGEST_FILES:
+        raise Unreadable("it has more than %d bytes" % LARGEST_FILES)
+    ends = set()
+    for entry in _list_entries(data):
+        socket = _get_only_value(entry, _INET, _BYTES)
+        if socket is None or _get_only_value(socket, _TYPE, _NUMBER) != _STREAM:
+            continue
+        if _get_only_value(socket, _STATE_OF_SOCKET, _NUMBER) in (_CLOSED, _LISTENING):
+            continue
+        ports = [_get_only_value(socket, field, _NUMBER) for field in (_SOURCE_PORT, _TARGET_PORT)]
+        ends.add((_get_address(socket, _SOURCE), ports[0], _get_address(socket, _TARGET), ports[1]))
+    for source, source_port, target, target_port in sorted(ends, key=repr):
+        if not _is_loopback(source) or not _is_loopback(target) or (target, target_port, source, source_port) not in ends:
+            return "a TCP connection between the ports %s and %s" % (source_port, target_port)
     return ""

@@ -1,8 +1,13 @@
 """TCP connections of a process tree, and whose their other ends are, by /proc/net/tcp."""
+import os
 import sys
 
 from ..errors import quote_text
 from ..system import processes
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Iterator
 
 _CLOSED, _LISTENING = "07", "0A"
 
@@ -76,14 +81,49 @@ class Connections:
         self.opened = [(pid, connection) for pid, connection in own if connection.is_open()]
         self.waiting = [(pid, connection) for pid, connection in own if connection.state == _LISTENING and connection.waiting]
 
+    def is_inside(self, connection: Connection) -> bool:
+        """Whether both ends are of the tree, and on the loopback interface: nobody else has to do with it."""
+        other = self._ends.get((connection.remote, connection.local))
+        return other is not None and other.inode in self._owners and all(
+            format_address(address).startswith(("127.", "[::1]")) for address in (connection.local, connection.remote))
+
+    def are_inside(self) -> bool:
+        """Whether there are connections, and all of them are inside the tree."""
+        return bool(self.opened) and not self.waiting and all(self.is_inside(connection) for _pid, connection in self.opened)
+
     def describe(self, connection: Connection) -> str:
         """Return both ends of a connection, for a sentence."""
         other = self._ends.get((connection.remote, connection.local))
         if other is None:
             owner = "another host"
+        elif other.inode == "0":
+            owner = "a socket that no process has open"  # not accepted yet, or closed
         elif other.inode in self._owners:
             process = processes.read_process(self._owners[other.inode])
             owner = "process %d (%s) of the job" % (process.pid, quote_text(process.name)) if process else "a process of the job"
         else:
             owner = "a process of uid %s that is not of the job" % other.uid
         return "from %s to %s, which is %s" % (format_address(connection.local), format_address(connection.remote), owner)
+
+
+def _list_links(pid: int) -> "Iterator[str]":
+    """Yield what the descriptors of a process lead to."""
+    try:
+        numbers = os.listdir("/proc/%d/fd" % pid)
+    except OSError:
+        return  # it has ended
+    for number in numbers:
+        try:
+            yield os.readlink("/proc/%d/fd/%s" % (pid, number))
+        except OSError:
+            pass  # it has been closed
+
+
+def has_inside_only(pids: "list[int]") -> bool:
+    """Return whether a tree (pids, its root first) has TCP connections, and all of them are inside it. Nothing is opened but /proc."""
+    owners: "dict[str, int]" = {}
+    for pid in pids:
+        for path in _list_links(pid):
+            if path.startswith("socket:["):
+                owners.setdefault(path[8:-1], pid)
+    return bool(owners) and Connections(pids[0], owners).are_inside()

@@ -172,11 +172,12 @@ def _examine_removed_files(found: _Findings, opened: "OpenFiles", limit: int) ->
 
 # -- sockets -------------------------------------------------------------------------------------------------------------
 
-def _examine_tcp(found: _Findings, root: int, owners: "dict[str, int]") -> None:
-    """owners: the tree's sockets, each with a process that has it."""
+def _examine_tcp(found: _Findings, root: int, owners: "dict[str, int]", moves: bool) -> None:
+    """owners: the tree's sockets, each with a process that has it; moves: see find_obstacles()."""
     connections = Connections(root, owners)
     for pid, connection in connections.opened:
-        found.add("tcp", pid, "has a TCP connection " + connections.describe(connection))
+        if not (moves and connections.is_inside(connection)):
+            found.add("tcp", pid, "has a TCP connection " + connections.describe(connection))
     for pid, connection in connections.waiting:
         found.add("tcp_pending", pid, "has not yet accepted a TCP connection to %s" % format_address(connection.local))
 
@@ -210,7 +211,7 @@ def _examine_protocol(found: _Findings, pid: int, number: str) -> None:
         found.add("socket", pid, "has a socket of the protocol %s open" % quote_text(name))
 
 
-def _examine_sockets(found: _Findings, opened: "OpenFiles") -> None:
+def _examine_sockets(found: _Findings, opened: "OpenFiles", moves: bool) -> None:
     ends = [(pid, number, path[8:-1]) for pid, number, path in opened.others if path.startswith("socket:[")]
     owners: "dict[str, int]" = {}
     for pid, _number, inode in ends:
@@ -219,7 +220,7 @@ def _examine_sockets(found: _Findings, opened: "OpenFiles") -> None:
         _examine_unix(found, opened, owners)
     others = [(pid, number) for pid, number, inode in ends if inode not in opened.unix]
     if others and "tcp" in found.kinds:
-        _examine_tcp(found, opened.pids[0], owners)
+        _examine_tcp(found, opened.pids[0], owners, moves)
     if "socket" in found.kinds:
         for pid, number in others:
             _examine_protocol(found, pid, number)
@@ -227,20 +228,21 @@ def _examine_sockets(found: _Findings, opened: "OpenFiles") -> None:
 
 # -- all -----------------------------------------------------------------------------------------------------------------
 
-def find_obstacles(opened: "OpenFiles", kinds: "Iterable[str]", devices: "list[str]", limit: int) -> "list[Obstacle]":
+def find_obstacles(opened: "OpenFiles", kinds: "Iterable[str]", devices: "list[str]", limit: int, moves: bool = False) -> "list[Obstacle]":
     """Return what stands in the way of a checkpoint of a tree, in the order of its processes.
 
     :param opened: what the tree has open, from open_files.find_open_files()
     :param kinds: what the engine cannot write, of KINDS
     :param devices: patterns of devices' paths
     :param limit: how much removed files may have (bytes)
+    :param moves: whether TCP connections between processes of the tree on the loopback interface are moved
     """
     found = _Findings(kinds)
     _examine_processes(found, opened.pids)
     _examine_descriptors(found, opened, devices)
     if "removed_file" in found.kinds:
         _examine_removed_files(found, opened, limit)
-    _examine_sockets(found, opened)
+    _examine_sockets(found, opened, moves)
     return found.sort(opened.pids)
 
 

@@ -4,13 +4,14 @@ Called by pbs_mom as root. What goes to stderr becomes the job's comment. A
 checkpoint that fails leaves the job running and the older images as they were.
 """
 import contextlib
+import signal
 import time
 from collections import namedtuple
 
 from .. import phases
 from ..engines import registry
 from ..errors import HookError, ENGINE, REFUSED
-from ..files import capture, consistency, obstacles, open_files, output
+from ..files import capture, connections, consistency, obstacles, open_files, output
 from ..image import compression, compressors, digest, manifest, seal
 from ..job import frozen, identity, lock, suspension
 from ..store import capacity, catalog, generations, incarnation, location
@@ -28,8 +29,10 @@ if MYPY:
 
 _CONSEQUENCE = "the job keeps running"
 """The end of the sentence when something fails before the job is touched."""
+_STOP_SECONDS = 60
+"""How long the processes may take to stop when they have been signalled (seconds)."""
 
-Target = namedtuple("Target", "root spooled left incarnation needed")
+Target = namedtuple("Target", "root spooled left incarnation needed connected")
 """What is to be checkpointed.
 
 root         processes.Process: the job's root process
@@ -37,6 +40,7 @@ spooled      list of str: the job's files in pbs_mom's spool
 left         list of dict: what the job left on other nodes
 incarnation  dict: of this life of the job, empty for one that was not restarted on this node
 needed       list of int: bytes and files that the image takes, from capacity.estimate_need
+connected    bool: its processes have TCP connections with each other, and with nobody else, which the engine moves
 """
 
 
@@ -66,6 +70,31 @@ class Companions:
         return dict(facts, left=self._target.left, spool=output.save_output_files(self._image, self._streams))
 
 
+class Stop:
+    """Stops the tree: work for frozen.Worker, when the engine itself must let the tree run. As the job's owner.
+
+    :param root: the tree's root
+    """
+
+    def __init__(self, root: processes.Process) -> None:
+        self._root = root
+
+    def while_frozen(self) -> None:
+        """Have each process stop as soon as the engine lets it go."""
+        processes.signal_processes(processes.list_owned(self._root), signal.SIGSTOP)
+
+    def after_thaw(self) -> None:
+        """Wait until all have stopped.
+
+        :raises HookError: ENGINE if one does not
+        """
+        deadline = time.monotonic() + _STOP_SECONDS
+        while any(process.state not in "TtZX" for process in map(processes.read_process, processes.list_tree(self._root.pid)) if process):
+            if time.monotonic() > deadline:
+                raise HookError(ENGINE, "not all processes of the job stopped within %d seconds; %s" % (_STOP_SECONDS, _CONSEQUENCE))
+            time.sleep(0.001)
+
+
 def _find_target(job: preflight.Job) -> Target:
     """As root: return the Target, verified to be the job. One that a dead hook has left stopped is resumed."""
     root = identity.find_root_process(job.records, job.call, job.user.uid)
@@ -73,8 +102,9 @@ def _find_target(job: preflight.Job) -> Target:
     # A restart hook does not have the job's output open as the run hook has.
     spooled, left, life = (identity.read_recorded(job.records, root, key) for key in ("output", "left", "incarnation"))
     spooled = spooled or output.find_output_files(root.ppid, output.get_spool_directory())
-    needed = capacity.estimate_need(processes.list_tree(root.pid), sum(output.read_sizes(spooled).values()))
-    return Target(root, spooled, left, life, needed)
+    tree = processes.list_tree(root.pid)
+    needed = capacity.estimate_need(tree, sum(output.read_sizes(spooled).values()))
+    return Target(root, spooled, left, life, needed, job.engine.moves_connections and connections.has_inside_only(tree))
 
 
 def _check_obstacles(job: preflight.Job, opened: open_files.OpenFiles, kind: "str | None" = None) -> None:
@@ -84,7 +114,7 @@ def _check_obstacles(job: preflight.Job, opened: open_files.OpenFiles, kind: "st
     """
     entry = registry.get_entry(job.engine.name)
     listed = obstacles.find_obstacles(opened, entry.obstacles if kind is None else [kind], job.settings["refused_devices"],
-                                     job.settings["node_local_bytes"])
+                                     job.settings["node_local_bytes"], job.engine.moves_connections)
     if listed:
         more = "; torque-ckpt check %s lists %d more" % (job.call.job_id, len(listed) - 1) if len(listed) > 1 else ""
         raise HookError(REFUSED, obstacles.format_sentence(listed[0], entry.title, _CONSEQUENCE) + more)
@@ -123,6 +153,8 @@ def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "Priva
                channel: "frozen.Channel | None") -> dict:
     """Have the engine write the tree, and copy its companions: by the channel while the tree is frozen, or after it, for a hold.
 
+    For a hold of a job with connections the tree is stopped by the channel: an engine that leaves it stopped would not release them.
+
     The tree's memory goes into the draft, which its owner can change; what steers the engine goes to the private directory.
 
     Returns the manifest's fields about both.
@@ -131,28 +163,32 @@ def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "Priva
 
     def read_version() -> None:
         engine["version"] = job.engine.read_version()
+    held = job.call.signal == contract.HOLD
     with phases.measure("dump"):
-        worker = frozen.Worker(companions, channel) if channel else None
+        worker = frozen.Worker(Stop(target.root) if held else companions, channel) if channel else None
         try:
             job.engine.dump(target.root.pid, location.get_engine_path(staging.descriptor), not channel, channel and channel.program,
-                            read_version, draft.path(), job.settings["node_local_bytes"])
+                            read_version, draft.path(), job.settings["node_local_bytes"], target.connected)
         except HookError as error:
             raise worker and worker.find_fault() or _explain_failure(job, target, error)
     seconds = time.monotonic() - started
     with phases.measure("output"):
-        if worker:
-            facts = worker.read_result()
-        else:
+        facts = (worker.read_result() if worker else None) or {}
+        if held:
             companions.while_frozen()
             facts = companions.after_thaw()
-    return dict(facts, engine=engine, frozen_seconds=round(seconds, 6), held=not channel)
+    return dict(facts, engine=engine, frozen_seconds=round(seconds, 6), held=held, connected=target.connected)
 
 
-def _check_rights(job: preflight.Job, staging: "PrivateDirectory") -> None:
-    """Check that the image would give no process more than its owner has.
+def _check_rights(job: preflight.Job, target: Target, staging: "PrivateDirectory") -> None:
+    """Check that the image would give no process more than its owner has, and no connection with anything outside it.
 
     :raises HookError: REFUSED
     """
+    connection = job.engine.find_foreign_connection(staging.descriptor) if target.connected else ""
+    if connection:
+        raise HookError(REFUSED, "the job was connected with something outside it while its image was written (%s); the job keeps running; try "
+                        "again when that connection is closed" % connection)
     excess = job.engine.find_excess(staging.descriptor)
     if excess:
         raise HookError(REFUSED, "the image would give a process of the job more than %s has (%s); checkpoint the job when that "
@@ -172,7 +208,7 @@ def _make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory",
     """As the job's owner: check, dump, compress, describe, publish, prune. Returns the manifest.
 
     :param staging: where the engine writes
-    :param channel: how the engine reaches this hook while the job stands still, or None when the job is to be held
+    :param channel: how the engine reaches this hook while the job stands still, or None when the engine is to leave the job stopped
     """
     call, engine = job.call, job.engine
     with phases.measure("admit"):
@@ -189,7 +225,7 @@ def _make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory",
         with phases.measure("admit"):
             _check_capacity(job, target, staging, node_local, draft, opened)
         facts = _dump_tree(job, target, draft, staging, Companions(job, target, node_local, draft.descriptor), channel)
-        _check_rights(job, staging)
+        _check_rights(job, target, staging)
         compressed = {}
         if compressor:
             with phases.measure("compress"):
@@ -213,6 +249,11 @@ def _make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory",
     return described
 
 
+def _list_capabilities(job: preflight.Job, target: Target) -> "tuple[int, ...]":
+    """Return the capabilities that the engine needs to write this job."""
+    return job.engine.dump_capabilities + (job.engine.connection_capabilities if target.connected else ())
+
+
 def _checkpoint_for_hold(job: preflight.Job, target: Target, staging: "PrivateDirectory", answer: "Callable[[Any], Any]") -> dict:
     """As root: have an image written of a job that is to be held; the job is stopped then. Returns the manifest.
 
@@ -221,11 +262,14 @@ def _checkpoint_for_hold(job: preflight.Job, target: Target, staging: "PrivateDi
     privilege.become_subreaper()
     commands = unheard_hold.find_commands()
     try:
-        with suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]) as suspended:
+        with contextlib.ExitStack() as stack:
+            suspended = stack.enter_context(suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]))
+
             def make_image() -> dict:
                 with suspension.resume_on_failure(target.root, suspended):
-                    return _make_image(job, target, staging, None)
-            described = privilege.as_user(job.user, make_image, job.engine.dump_capabilities, answer)
+                    return _make_image(job, target, staging, channel)
+            channel = stack.enter_context(frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE)) if target.connected else None
+            described = privilege.as_user(job.user, make_image, _list_capabilities(job, target), answer)
             unheard_hold.check_server(commands)
             return described
     except unheard_hold.Unheard:
@@ -240,7 +284,7 @@ def _checkpoint_and_continue(job: preflight.Job, target: Target, staging: "Priva
             privilege.become_subreaper()
             stack.enter_context(suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]))
         channel = stack.enter_context(frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE))
-        return privilege.as_user(job.user, lambda: _make_image(job, target, staging, channel), job.engine.dump_capabilities, answer)
+        return privilege.as_user(job.user, lambda: _make_image(job, target, staging, channel), _list_capabilities(job, target), answer)
 
 
 def _checkpoint_job(job: preflight.Job, started: float) -> None:

@@ -24,34 +24,40 @@ _CONSEQUENCE = "image kept"
 """The end of the sentence when something fails before the job is restored."""
 
 
-def _run_engine(job: preflight.Job, staging: private_dir.PrivateDirectory, cuts: "list[dict]", channel: frozen.Channel) -> None:
-    """Have the engine restore; truncate files that have grown, but not before the tree is restored."""
+def _run_engine(job: preflight.Job, staging: private_dir.PrivateDirectory, cuts: "list[dict]", channel: frozen.Channel,
+                connected: bool) -> None:
+    """Have the engine restore; truncate files that have grown, but not before the tree is restored. connected: see _restore_image."""
     path = location.get_engine_path(staging.descriptor)
     if not cuts:
-        job.engine.restore(path)
+        job.engine.restore(path, None, connected)
         return
     worker = frozen.Worker(consistency.Truncation(cuts), channel)
     try:
-        job.engine.restore(path, channel.program)
+        job.engine.restore(path, channel.program, connected)
     except HookError as error:
         raise worker.find_fault() or error
     worker.read_result()
 
 
-def _check_rights(job: preflight.Job, staging: private_dir.PrivateDirectory, image_path: str) -> None:
-    """Check that the image gives no process more than its owner has.
+def _check_rights(job: preflight.Job, staging: private_dir.PrivateDirectory, image_path: str, connected: bool) -> None:
+    """Check that the image gives no process more than its owner has, and no connection with anything outside it.
 
     :raises HookError: DATA
     """
+    connection = job.engine.find_foreign_connection(staging.descriptor) if connected else ""
+    if connection:
+        raise manifest.damaged(image_path, "it would connect a process with something outside the job (%s)" % connection)
     excess = job.engine.find_excess(staging.descriptor)
     if excess:
         raise manifest.damaged(image_path, "it would give a process more than %s has (%s)" % (job.user.name, excess))
 
 
-def _restore_image(job: preflight.Job, staging: private_dir.PrivateDirectory, channel: frozen.Channel) -> dict:
+def _restore_image(job: preflight.Job, staging: private_dir.PrivateDirectory, channel: frozen.Channel, connected: bool) -> dict:
     """As the job's owner: open and verify the image, restore what was verified, from a directory where nobody can change it.
 
-    :returns: "manifest" (dict), "remarks" (list of str), "created": what was restored on this node (list of dict), "before": what
+    :param connected: whether the engine has the capabilities that it needs for connections
+    :returns: nothing, if the image has connections and these capabilities are missing: nothing was done then. Otherwise "manifest"
+        (dict), "remarks" (list of str), "created": what was restored on this node (list of dict), "before": what
         incarnation.restore_text takes (str or None)
     """
     settings, user = job.settings, job.user
@@ -64,6 +70,9 @@ def _restore_image(job: preflight.Job, staging: private_dir.PrivateDirectory, ch
         if described["engine"]["name"] != job.engine.name:
             raise HookError(ENGINE, "image %s was written by %s, this node has %s; restart it on a node like %s; image kept"
                             % (image_path, described["engine"]["name"], job.engine.name, described["node"]))
+        if described.get("connected") and not connected:
+            return {}
+        connected = bool(described.get("connected"))
         restore.check_node(described, image_path)
         if job.engine.keeps_ids:
             manifest.check_pids_free(described)
@@ -77,7 +86,7 @@ def _restore_image(job: preflight.Job, staging: private_dir.PrivateDirectory, ch
     if described["format"] == schema.COMPRESSED:
         with phases.measure("decompress"):
             compression.decompress_files(image, described, image_path, staging, settings["engine_timeout"])
-    _check_rights(job, staging, image_path)
+    _check_rights(job, staging, image_path, connected)
     private_dir.ask_to_take_over()
     files = restore.Restoration(image, described, settings, user.uid)
     with contextlib.ExitStack() as undo:
@@ -88,7 +97,7 @@ def _restore_image(job: preflight.Job, staging: private_dir.PrivateDirectory, ch
         with phases.measure("restore"):
             before = incarnation.begin_incarnation(directory, call.job_id, described.get("generation", 0))
             undo.callback(incarnation.restore_text, directory, call.job_id, before)
-            _run_engine(job, staging, cuts, channel)
+            _run_engine(job, staging, cuts, channel, connected)
         undo.pop_all()
     return {"manifest": described, "remarks": [remark] * bool(remark) + remarks, "created": files.created, "before": before}
 
@@ -139,10 +148,20 @@ def _restore_job(job: preflight.Job) -> "tuple[dict, processes.Process]":
     """As root: restore the job and write root's record of it. Returns what _restore_image does, and the job's root Process."""
     digest.load_modules()
     incarnations: "list[dict]" = []
+    verified: "list[dict]" = []
     with job.create_private_directory(_CONSEQUENCE) as staging:
-        answer = incarnation.answer_restart(job, incarnations, staging.build_answer(seal.build_answer(job.keys, job.call, job.user)))
+        answer = incarnation.answer_restart(job, incarnations, staging.build_answer(
+            seal.build_answer(job.keys, job.call, job.user, verified)))
         with frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE) as channel:
-            restored = privilege.as_user(job.user, lambda: _restore_image(job, staging, channel), job.engine.restore_capabilities, answer)
+            restored = privilege.as_user(job.user, lambda: _restore_image(job, staging, channel, False), job.engine.restore_capabilities,
+                                         answer)
+            if not restored:
+                # Root itself has verified that an image of this job needs more.
+                owner = job.call.job_id, job.user.uid
+                if not any(facts.get("connected") and (facts["job_id"], facts["uid"]) == owner for facts in verified):
+                    raise HookError(SYSTEM, "the part of the hook that runs as %s returned nothing; image kept" % job.user.name)
+                restored = privilege.as_user(job.user, lambda: _restore_image(job, staging, channel, True),
+                                             job.engine.restore_capabilities + job.engine.connection_capabilities, answer)
     with contextlib.ExitStack() as undo:
         undo.callback(_undo_restore, job, restored)
         root = _adopt_root(job, restored["manifest"], incarnations[0])

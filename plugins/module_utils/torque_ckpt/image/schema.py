@@ -142,6 +142,7 @@ FIELDS = (
     Field("incarnation", text(NAME), "The id of the run of the job in which it was written (store/incarnation.py).", optional=True,
           default=""),
     Field("held", FLAG, "Whether the job was held, so that it has not run since.", optional=True),
+    Field("connected", FLAG, "Whether it has TCP connections between processes of the job.", optional=True),
     Field("frozen_seconds", SECONDS, "How long the engine held the job."),
     Field("root", number(1, 2 ** 22), "The process id of the job's root process."),
     Field("pids", number(1, 2 ** 22), "The ids of all processes and threads in the image.", many=True),

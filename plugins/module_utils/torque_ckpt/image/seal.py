@@ -118,18 +118,22 @@ def check_seal(keys: "Keys | list[tuple[str, bytes]]", manifest: dict, image_pat
                         "take an older image" % image_path)
 
 
-def build_answer(keys: "Keys | list[tuple[str, bytes]]", call: "Any", user: privilege.User) -> "Callable[[list], Any]":
+def build_answer(keys: "Keys | list[tuple[str, bytes]]", call: "Any", user: privilege.User,
+                 verified: "list[dict] | None" = None) -> "Callable[[list], Any]":
     """Return root's answer function (for privilege.as_user) to the two questions below.
 
     It seals only manifests of this job's image.
 
     :param keys: from load_keys, or Keys
     :param call: contract.Call
+    :param verified: takes each manifest that was verified, or None
     """
     def respond(question: list) -> "dict | None":
         kind, manifest, image_path = question
         if kind == "verify":
             check_seal(keys, manifest, image_path)
+            if verified is not None:
+                verified.append(manifest)
             return None
         if (manifest["job_id"], manifest["uid"], manifest["name"]) != (call.job_id, user.uid, call.name):
             raise HookError(SYSTEM, "the manifest to be sealed speaks of another image than %s" % call.name)

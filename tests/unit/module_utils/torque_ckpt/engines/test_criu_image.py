@@ -1,5 +1,6 @@
 """What a core image would give to its thread. The images are built here; those of the real CRIU are read by every test of real hooks."""
 import os
+import struct
 
 import pytest
 from core_images import core_image, credentials, framed, message
@@ -102,7 +103,76 @@ def test_every_bit_that_is_turned_over_is_read_or_refused():
             pass
 
 
+# Connections
+
+HERE, THERE, WIDE = [0x0100007f], [0x0a00a8c0], [0, 0, 0, 0x01000000]
+MAPPED = [0, 0, 0xffff0000, 0x0100007f]
+
+
+def end(source, source_port, target, target_port, state=1, kind=1):
+    """An entry of the image of open files: one end of a connection, as the word that the kernel has of addresses."""
+    fields = [(1, 5), (2, 6), (3, 2), (4, kind), (5, 6), (6, state), (7, source_port), (8, target_port)]
+    return message((1, 4), (2, 5), (4, message(*fields + [(11, word) for word in source] + [(12, word) for word in target])))
+
+
+def files_image(*entries):
+    return struct.pack("<II", 0x54564319, 0x56303138) + b"".join(struct.pack("<I", len(entry)) + entry for entry in entries)
+
+
+FILE = message((1, 1), (2, 1), (3, message((1, 1))))
+
+
+@pytest.mark.parametrize("entries, wanted", [
+    ([], ""), ([FILE], ""),
+    ([end(HERE, 5, HERE, 6), FILE, end(HERE, 6, HERE, 5)], ""),
+    ([end(WIDE, 5, WIDE, 6), end(WIDE, 6, WIDE, 5)], ""),
+    ([end(MAPPED, 5, MAPPED, 6), end(HERE, 6, HERE, 5)], ""),
+    ([end(HERE, 5, HERE, 0, state=10), end(HERE, 5, HERE, 0, state=7), end(THERE, 5, THERE, 6, kind=2)], ""),
+    ([end(HERE, 5, HERE, 6)], "a TCP connection between the ports 5 and 6"),
+    ([end(HERE, 5, HERE, 6, state=4)], "a TCP connection between the ports 5 and 6"),
+    ([end(HERE, 5, HERE, 6), end(HERE, 6, HERE, 7)], "a TCP connection between the ports 5 and 6"),
+    ([end(HERE, 5, THERE, 6), end(THERE, 6, HERE, 5)], "a TCP connection between the ports 5 and 6"),
+    ([end(THERE, 5, THERE, 6), end(THERE, 6, THERE, 5)], "a TCP connection between the ports 5 and 6"),
+])
+def test_connection_with_something_outside_the_image(entries, wanted):
+    assert criu_image.find_foreign_connection(files_image(*entries)) == wanted
+
+
+@pytest.mark.parametrize("data, why", [
+    (b"", "it is not the image of open files"), (bytes(8), "it is not the image of open files"),
+    (files_image(FILE)[:-1], "an entry in it does not end"), (files_image() + b"123", "an entry in it does not end"),
+    (files_image(message((4, 7))), "field 4 is there 1 times or of another kind"),
+    (files_image(end([], 5, HERE, 6)), "an address in it has 0 bytes"),
+    (files_image(end([1 << 32], 5, HERE, 6)), "an address in it is of another kind"),
+])
+def test_image_of_open_files_that_is_not_as_criu_writes_it(data, why):
+    with pytest.raises(criu_image.Unreadable) as caught:
+        criu_image.find_foreign_connection(data)
+    assert str(caught.value) == why
+
+
+def test_every_bit_of_an_image_of_open_files_is_read_or_refused():
+    good = files_image(end(HERE, 5, HERE, 6), FILE, end(HERE, 6, HERE, 5))
+    for position in range(8 * len(good)):
+        data = bytearray(good)
+        data[position // 8] ^= 1 << position % 8
+        try:
+            assert isinstance(criu_image.find_foreign_connection(bytes(data)), str)
+        except criu_image.Unreadable:
+            pass
+
+
 # The engine
+
+@pytest.mark.parametrize("data, wanted", [
+    (files_image(end(HERE, 5, HERE, 6)), "a TCP connection between the ports 5 and 6"), (files_image(), ""),
+    (b"x", "files.img is not as CRIU writes it: it is not the image of open files")])
+def test_engine_reads_the_image_of_open_files(tmp_path, data, wanted):
+    (tmp_path / "files.img").write_bytes(data)
+    directory = os.open(str(tmp_path), os.O_RDONLY)
+    assert criu.Criu.find_foreign_connection(object.__new__(criu.Criu), directory) == wanted
+    os.close(directory)
+
 
 @pytest.mark.parametrize("name, data, wanted", [
     ("core-7.img", core_image(ME, ambient=CHECKPOINT_RESTORE), "core-7.img has ambient capabilities 0x10000000000"),

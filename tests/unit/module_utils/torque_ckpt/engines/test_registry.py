@@ -110,6 +110,23 @@ def test_limit_of_removed_files(program, removed, limit):
     assert str(caught.value) == "criu dump failed with status 1: dump -t 4711 -D /d --leave-stopped %s; the job keeps running" % options
 
 
+def test_connections_on_the_command_line(program):
+    with pytest.raises(HookError) as caught:
+        criu.Criu(program('echo "$@"; exit 1\n'), ["--tcp-close"]).dump(4711, "/d", False, removed=0, connected=True)
+    assert " --ghost-limit 1048576 --tcp-established --network-lock skip --tcp-close; " in str(caught.value)
+    with pytest.raises(HookError) as caught:
+        criu.Criu(program('echo "$@"; exit 1\n')).restore("/d", connected=True)
+    assert " --tcp-established --network-lock skip; " in str(caught.value)
+
+
+def test_port_in_use_is_temporary(program):
+    words = "inet: Can't bind inet socket (id 3): Address already in use"
+    with pytest.raises(HookError) as caught:
+        restore(criu.Criu(program('echo "Error (criu/sk-inet.c:1059): %s"; exit 1\n' % words)))
+    assert (caught.value.code, str(caught.value)) == (
+        errors.TEMPORARY, "a port of the image is in use on this node (criu: %s); try again later or on another node" % words)
+
+
 CONFINED = """
 words="{2}"
 echo x >> {0}/tries

@@ -17,8 +17,8 @@ ALL = tuple(obstacles.KINDS)
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def look(pid, kinds=ALL, devices=(), limit=1 << 30):
-    return obstacles.find_obstacles(open_files.find_open_files(pid, []), kinds, list(devices), limit)
+def look(pid, kinds=ALL, devices=(), limit=1 << 30, moves=False):
+    return obstacles.find_obstacles(open_files.find_open_files(pid, []), kinds, list(devices), limit, moves)
 
 
 @pytest.fixture
@@ -180,24 +180,80 @@ def test_connection_to_itself(keep, host, shown, family):
         sentence % (shown, client, shown, server, pid, name), sentence % (shown, server, shown, client, pid, name)])
 
 
-def test_connection_to_another_process(seen):
-    listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen(5)
-    port = listener.getsockname()[1]
-    inherited = []
+@pytest.mark.parametrize("host, family", [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
+def test_connection_to_itself_can_be_moved(keep, host, family):
+    pid = keep(lambda: connect(host, family))
+    assert connections.has_inside_only([pid])
+    assert look(pid, moves=True) == []
 
+
+def test_without_a_connection_nothing_is_to_be_moved(keep):
+    assert not connections.has_inside_only([keep(lambda: connect("127.0.0.1")[2])])
+    assert not connections.has_inside_only([keep(socket.socketpair)])
+
+
+def test_one_connection_to_somebody_else_is_named_alone(keep):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(5)
+
+        def work():
+            client = socket.socket()
+            client.connect(listener.getsockname())
+            port = listener.getsockname()[1]
+            listener.close()
+            return connect("127.0.0.1"), client, port
+        pid = keep(work)
+        port = listener.getsockname()[1]
+        with listener.accept()[0] as there:
+            assert not connections.has_inside_only([pid])
+            assert [obstacle.resource for obstacle in look(pid, moves=True)] == [
+                "has a TCP connection from 127.0.0.1:%d to 127.0.0.1:%d, which is a process of uid %d that is not of the job"
+                % (there.getpeername()[1], port, os.getuid())]
+
+
+def test_connection_by_another_address_is_not_moved(keep):
+    """What is not loopback another host may be part of."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("no other address here")
+        address = probe.getsockname()[0]
+    pid = keep(lambda: connect(address))
+    assert not connections.has_inside_only([pid])
+    assert {obstacle.kind for obstacle in look(pid, moves=True)} == {"tcp"}
+
+
+def test_connection_that_was_not_accepted_is_not_moved(keep):
     def work():
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(5)
         client = socket.socket()
-        client.connect(("127.0.0.1", port))
-        listener.close()
-        return client
-    (kind, resource), = seen(work)
-    inherited.append(listener.accept()[0])
-    client = inherited[0].getpeername()[1]
-    assert (kind, resource) == (
-        "tcp", "has a TCP connection from 127.0.0.1:%d to 127.0.0.1:%d, which is a process of uid %d that is not of the job"
-        % (client, port, os.getuid()))
+        client.connect(listener.getsockname())
+        return connect("127.0.0.1"), listener, client
+    assert not connections.has_inside_only([keep(work)])
+
+
+def test_connection_to_another_process(keep):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(5)
+        port = listener.getsockname()[1]
+
+        def work():
+            client = socket.socket()
+            client.connect(("127.0.0.1", port))
+            listener.close()
+            return client
+        pid = keep(work)
+        sentence = "has a TCP connection from 127.0.0.1:%d to 127.0.0.1:%d, which is "
+        (kind, resource), = [(obstacle.kind, obstacle.resource) for obstacle in look(pid)]
+        assert kind == "tcp" and resource.endswith(", which is a socket that no process has open")  # not accepted yet
+        with listener.accept()[0] as there:
+            assert [obstacle.resource for obstacle in look(pid)] == [
+                sentence % (there.getpeername()[1], port) + "a process of uid %d that is not of the job" % os.getuid()]
 
 
 def test_connection_that_is_not_accepted(seen):
