@@ -65,17 +65,17 @@ class _Findings:
 
     def __init__(self, kinds: "Iterable[str]") -> None:
         self.kinds = frozenset(kinds)
-        self._found: "dict[tuple[int, str], Obstacle]" = {}
+        self._obstacles: "dict[tuple[int, str], Obstacle]" = {}
 
     def add(self, kind: str, pid: int, resource: str) -> None:
         """Note a resource, if it is of one of the kinds."""
-        if kind in self.kinds and (pid, resource) not in self._found and len(self._found) < _MOST:
-            self._found[pid, resource] = Obstacle(kind, pid, _read_name(pid), resource, KINDS[kind])
+        if kind in self.kinds and (pid, resource) not in self._obstacles and len(self._obstacles) < _MOST:
+            self._obstacles[pid, resource] = Obstacle(kind, pid, _read_name(pid), resource, KINDS[kind])
 
     def sort(self, pids: "list[int]") -> "list[Obstacle]":
         """Return the obstacles in the order of these processes."""
         order = {pid: number for number, pid in enumerate(pids)}
-        return sorted(self._found.values(), key=lambda obstacle: order.get(obstacle.pid, len(order)))
+        return sorted(self._obstacles.values(), key=lambda obstacle: order.get(obstacle.pid, len(order)))
 
 
 def _read_name(pid: int) -> str:
@@ -86,16 +86,16 @@ def _read_name(pid: int) -> str:
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 def _read_namespaces(pid: int) -> "dict[str, str]":
-    found = {}
+    links = {}
     for name in _NAMESPACES:
         try:
-            found[name] = os.readlink("/proc/%d/ns/%s" % (pid, name))
+            links[name] = os.readlink("/proc/%d/ns/%s" % (pid, name))
         except OSError:
             pass  # it has ended, or the kernel has no such namespaces
-    return found
+    return links
 
 
-def _examine_process(found: _Findings, pid: int) -> None:
+def _examine_process(findings: _Findings, pid: int) -> None:
     try:
         with open("/proc/%d/status" % pid, "rb") as stream:
             fields = dict(line.split(b":", 1) for line in stream.read().splitlines() if line.startswith((b"TracerPid", b"Seccomp:")))
@@ -103,19 +103,19 @@ def _examine_process(found: _Findings, pid: int) -> None:
         return  # it has ended
     tracer = int(fields[b"TracerPid"])
     if tracer:
-        found.add("traced", pid, "is traced by process %d (%s)" % (tracer, _read_name(tracer)))
+        findings.add("traced", pid, "is traced by process %d (%s)" % (tracer, _read_name(tracer)))
     if fields.get(b"Seccomp", b"0").strip() != b"0":
-        found.add("seccomp", pid, "is confined by seccomp")
+        findings.add("seccomp", pid, "is confined by seccomp")
 
 
-def _examine_processes(found: _Findings, pids: "list[int]") -> None:
+def _examine_processes(findings: _Findings, pids: "list[int]") -> None:
     own = _read_namespaces(pids[0])
     for pid in pids:
-        _examine_process(found, pid)
-        if "namespace" in found.kinds and pid != pids[0]:
+        _examine_process(findings, pid)
+        if "namespace" in findings.kinds and pid != pids[0]:
             other = [name for name, link in _read_namespaces(pid).items() if own.get(name) != link]
             if other:
-                found.add("namespace", pid, "is in a container (namespaces of its own: %s)" % ", ".join(other))
+                findings.add("namespace", pid, "is in a container (namespaces of its own: %s)" % ", ".join(other))
 
 
 # -- descriptors and mappings --------------------------------------------------------------------------------------------
@@ -134,55 +134,55 @@ def _is_watching(pid: int, number: str, name: str) -> bool:
         return False  # it has been closed
 
 
-def _examine_device(found: _Findings, pid: int, path: str, devices: "list[str]") -> None:
+def _examine_device(findings: _Findings, pid: int, path: str, devices: "list[str]") -> None:
     if any(fnmatchcase(path, pattern) for pattern in devices):
-        found.add("device", pid, "has the device %s open" % quote_text(path))
+        findings.add("device", pid, "has the device %s open" % quote_text(path))
 
 
-def _examine_descriptors(found: _Findings, opened: "OpenFiles", devices: "list[str]") -> None:
+def _examine_descriptors(findings: _Findings, opened: "OpenFiles", devices: "list[str]") -> None:
     for pid, number, path in opened.others:
         if path.startswith("/dev/"):
-            _examine_device(found, pid, path, devices)
+            _examine_device(findings, pid, path, devices)
         elif path.startswith(_ANONYMOUS):
             name = path[len(_ANONYMOUS):].strip("[]")
             if name == "io_uring":
-                found.add("io_uring", pid, "has an io_uring open")
+                findings.add("io_uring", pid, "has an io_uring open")
             elif name in _WATCHES:
-                if name in found.kinds and _is_watching(pid, number, name):
-                    found.add(name, pid, "watches files (%s)" % name)
+                if name in findings.kinds and _is_watching(pid, number, name):
+                    findings.add(name, pid, "watches files (%s)" % name)
             elif name not in _KNOWN_OBJECTS:
-                found.add("kernel_object", pid, "has a kernel object open (%s)" % quote_text(name))
-        elif path.startswith("pipe:") and "packet_pipe" in found.kinds and _is_packet_pipe(pid, number):
-            found.add("packet_pipe", pid, "has a pipe of packets open (O_DIRECT)")
+                findings.add("kernel_object", pid, "has a kernel object open (%s)" % quote_text(name))
+        elif path.startswith("pipe:") and "packet_pipe" in findings.kinds and _is_packet_pipe(pid, number):
+            findings.add("packet_pipe", pid, "has a pipe of packets open (O_DIRECT)")
     for pid, path in opened.mapped:
-        _examine_device(found, pid, path, devices)
+        _examine_device(findings, pid, path, devices)
         if path.startswith("/SYSV"):
-            found.add("sysv_memory", pid, "has System V shared memory")
+            findings.add("sysv_memory", pid, "has System V shared memory")
 
 
-def _examine_removed_files(found: _Findings, opened: "OpenFiles", limit: int) -> None:
+def _examine_removed_files(findings: _Findings, opened: "OpenFiles", limit: int) -> None:
     """All of them together may have as much as may travel with an image."""
     total = opened.count_removed_bytes()
     if total > limit:
         size, path, pid = max(opened.removed.values())
         others = ", and others, %s in all" % format_bytes(total) if size < total else ""
-        found.add("removed_file", pid, "has the removed file %s of %s open%s, of which at most %s may be in an image"
+        findings.add("removed_file", pid, "has the removed file %s of %s open%s, of which at most %s may be in an image"
                   % (quote_text(path), format_bytes(size), others, format_bytes(limit)))
 
 
 # -- sockets -------------------------------------------------------------------------------------------------------------
 
-def _examine_tcp(found: _Findings, root: int, owners: "dict[str, int]", moves: bool) -> None:
+def _examine_tcp(findings: _Findings, root: int, owners: "dict[str, int]", moves: bool) -> None:
     """owners: the tree's sockets, each with a process that has it; moves: see find_obstacles()."""
     connections = Connections(root, owners)
     for pid, connection in connections.opened:
         if not (moves and connections.is_inside(connection)):
-            found.add("tcp", pid, "has a TCP connection " + connections.describe(connection))
+            findings.add("tcp", pid, "has a TCP connection " + connections.describe(connection))
     for pid, connection in connections.waiting:
-        found.add("tcp_pending", pid, "has not yet accepted a TCP connection to %s" % format_address(connection.local))
+        findings.add("tcp_pending", pid, "has not yet accepted a TCP connection to %s" % format_address(connection.local))
 
 
-def _examine_unix(found: _Findings, opened: "OpenFiles", owners: "dict[str, int]") -> None:
+def _examine_unix(findings: _Findings, opened: "OpenFiles", owners: "dict[str, int]") -> None:
     sockets = sock_diag.list_unix_sockets()
     for inode, (kind, _name) in opened.unix.items():
         peer = sock_diag.unpack_number(sockets.get(int(inode), {}).get(sock_diag.PEER))
@@ -190,10 +190,10 @@ def _examine_unix(found: _Findings, opened: "OpenFiles", owners: "dict[str, int]
             continue  # of a connection that nobody has accepted yet the peer is 0
         name = os.fsdecode(sockets[peer].get(sock_diag.NAME, b"")).rstrip("\0")
         shown = "@" + name[1:] if name.startswith("\0") else name
-        if shown.startswith(_X11) and "x11" in found.kinds:
-            found.add("x11", owners[inode], "has windows on a screen (%s)" % quote_text(shown))
+        if shown.startswith(_X11) and "x11" in findings.kinds:
+            findings.add("x11", owners[inode], "has windows on a screen (%s)" % quote_text(shown))
         else:
-            found.add("unix_peer", owners[inode], "is connected to %s, a socket of a process that is not of the job"
+            findings.add("unix_peer", owners[inode], "is connected to %s, a socket of a process that is not of the job"
                       % (quote_text(shown) if shown else "a unix socket without a name"))
 
 
@@ -202,28 +202,28 @@ _HARMLESS = ("UNIX", "UNIX-STREAM", "TCP", "TCPv6", "UDP", "UDPv6", "UDP-Lite", 
 """Protocols of sockets that are no obstacles by themselves, by the names that the kernel gives them."""
 
 
-def _examine_protocol(found: _Findings, pid: int, number: str) -> None:
+def _examine_protocol(findings: _Findings, pid: int, number: str) -> None:
     try:
         name = os.getxattr("/proc/%d/fd/%s" % (pid, number), "system.sockprotoname").rstrip(b"\0").decode("ascii", "replace")
     except OSError:
         return  # it has been closed
     if name not in _HARMLESS:
-        found.add("socket", pid, "has a socket of the protocol %s open" % quote_text(name))
+        findings.add("socket", pid, "has a socket of the protocol %s open" % quote_text(name))
 
 
-def _examine_sockets(found: _Findings, opened: "OpenFiles", moves: bool) -> None:
+def _examine_sockets(findings: _Findings, opened: "OpenFiles", moves: bool) -> None:
     ends = [(pid, number, path[8:-1]) for pid, number, path in opened.others if path.startswith("socket:[")]
     owners: "dict[str, int]" = {}
     for pid, _number, inode in ends:
         owners.setdefault(inode, pid)
-    if opened.unix and found.kinds & {"unix_peer", "x11"}:
-        _examine_unix(found, opened, owners)
+    if opened.unix and findings.kinds & {"unix_peer", "x11"}:
+        _examine_unix(findings, opened, owners)
     others = [(pid, number) for pid, number, inode in ends if inode not in opened.unix]
-    if others and "tcp" in found.kinds:
-        _examine_tcp(found, opened.pids[0], owners, moves)
-    if "socket" in found.kinds:
+    if others and "tcp" in findings.kinds:
+        _examine_tcp(findings, opened.pids[0], owners, moves)
+    if "socket" in findings.kinds:
         for pid, number in others:
-            _examine_protocol(found, pid, number)
+            _examine_protocol(findings, pid, number)
 
 
 # -- all -----------------------------------------------------------------------------------------------------------------
@@ -237,13 +237,13 @@ def find_obstacles(opened: "OpenFiles", kinds: "Iterable[str]", devices: "list[s
     :param limit: how much removed files may have (bytes)
     :param moves: whether TCP connections between processes of the tree on the loopback interface are moved
     """
-    found = _Findings(kinds)
-    _examine_processes(found, opened.pids)
-    _examine_descriptors(found, opened, devices)
-    if "removed_file" in found.kinds:
-        _examine_removed_files(found, opened, limit)
-    _examine_sockets(found, opened, moves)
-    return found.sort(opened.pids)
+    findings = _Findings(kinds)
+    _examine_processes(findings, opened.pids)
+    _examine_descriptors(findings, opened, devices)
+    if "removed_file" in findings.kinds:
+        _examine_removed_files(findings, opened, limit)
+    _examine_sockets(findings, opened, moves)
+    return findings.sort(opened.pids)
 
 
 def format_sentence(obstacle: Obstacle, engine: str, consequence: str = "") -> str:

@@ -187,8 +187,8 @@ def _check_rights(job: preflight.Job, target: Target, staging: "PrivateDirectory
     """
     connection = job.engine.find_foreign_connection(staging.descriptor) if target.connected else ""
     if connection:
-        raise HookError(REFUSED, "the job was connected with something outside it while its image was written (%s); the job keeps running; try "
-                        "again when that connection is closed" % connection)
+        raise HookError(REFUSED, "the job was connected with something outside it while its image was written (%s); the job keeps "
+                        "running; try again when that connection is closed" % connection)
     excess = job.engine.find_excess(staging.descriptor)
     if excess:
         raise HookError(REFUSED, "the image would give a process of the job more than %s has (%s); checkpoint the job when that "
