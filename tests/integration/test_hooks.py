@@ -448,7 +448,8 @@ def test_connection_that_comes_at_the_moment_of_the_checkpoint(job, node1, signa
     running.progress()
     port = node1.ask("cat %s/port" % running.work)
     node1.ask("cat > /tmp/criu <<'X'\n#!/bin/sh\nif [ $1 = dump ]; then\ntouch {0}/accept\n"
-              "setsid python3 -c \"{1}\" > {0}/outsider 2>&1 < /dev/null &\nsleep 1\nfi\nexec /opt/criu/current/sbin/criu \"$@\"\nX\nchmod 755 /tmp/criu"
+              "setsid python3 -c \"{1}\" > {0}/outsider 2>&1 < /dev/null &\nsleep 1\nfi\n"
+              "exec /opt/criu/current/sbin/criu \"$@\"\nX\nchmod 755 /tmp/criu"
               .format(running.work, OUTSIDER % port))
     with configured(node1, engine_options={"path": "/tmp/criu"}):
         done = running.checkpoint(signal)

@@ -395,8 +395,8 @@ def test_pbs_mom_that_is_started_again_during_a_hold(qsub, node1, moment, signal
     job.reach("up")
     job.user("%s/qhold %s" % (BIN, job.id))
     try:
-        node1.ask("for _ in $(seq 3000); do [ -s %s/%s.CK/.*/pages-1.img ] && break; sleep 0.01; done; "
-                  "pkill -STOP -x -P $(systemctl show -p MainPID --value pbs_mom) pbs_mom && pkill -STOP -x criu" % (STORE, job.id))
+        node1.ask("for _ in $(seq 3000); do pkill -STOP -f '^[^ ]*/criu [d]ump ' && break; sleep 0.01; done; "
+                  "pkill -STOP -x -P $(systemctl show -p MainPID --value pbs_mom) pbs_mom && pgrep -x criu")
         node1.ask(again + " && pkill -CONT -x criu" if moment == "writing" else "pkill -CONT -x criu")
         logged(node1, job, "outcome=held")
         if moment == "held":
