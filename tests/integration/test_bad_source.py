@@ -58,26 +58,26 @@ SHA256 = hashlib.sha256(b"foo").hexdigest()
 
 def test_wrong_checksum(build, tmp_path):
     (tmp_path / "foo.tar.gz").write_text("foo")
-    build("torque_source %s/foo.tar.gz has checksum %s, but torque_source_checksum is 1234; fetch the file again "
-          "or correct the checksum; nothing was done." % (tmp_path, SHA256),
+    build("torque_source %s/foo.tar.gz has checksum %s, but torque_source_checksum is 1234; fetch the file again, "
+          "or correct the checksum; nothing was built." % (tmp_path, SHA256),
           torque_source="%s/foo.tar.gz" % tmp_path, torque_source_checksum="sha256:1234")
 
 
 def test_wrong_checksum_of_a_download(build, tmp_path, address):
     (tmp_path / "foo.tar.gz").write_text("foo")
     build("torque_source %s/foo.tar.gz cannot be downloaded (The checksum did not match 1234; it was %s); correct torque_source or "
-          "torque_source_checksum, or put the tarball on the controller and name its path in torque_source; nothing was done."
+          "torque_source_checksum, or put the tarball on the controller and name its path in torque_source; nothing was built."
           % (address, SHA256), torque_source="%s/foo.tar.gz" % address, torque_source_checksum="sha256:1234")
 
 
 def test_address_that_has_no_source(build, address):
     build("torque_source %s/none.tar.gz cannot be downloaded (Request failed, HTTP Error 404: File not found); correct torque_source or "
-          "torque_source_checksum, or put the tarball on the controller and name its path in torque_source; nothing was done." % address,
+          "torque_source_checksum, or put the tarball on the controller and name its path in torque_source; nothing was built." % address,
           torque_source="%s/none.tar.gz" % address)
 
 
 def test_source_that_is_no_file(build, tmp_path):
-    build("torque_source %s is not a file on the controller; put the tarball there or name a URL; nothing was done." % tmp_path,
+    build("torque_source %s is not a file on the controller; put the tarball there or name a URL; nothing was built." % tmp_path,
           torque_source=str(tmp_path))
 
 
