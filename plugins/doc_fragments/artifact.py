@@ -22,6 +22,11 @@ options:
     description: Where artifacts are installed.
     type: path
     default: /opt/torque
+  programs:
+    description: Files of the artifact, by their paths in it. A host that lacks one does not have the artifact, and gets it again.
+    type: list
+    elements: str
+    default: []
   cache:
     description: The controller's directory of artifacts.
     type: path

@@ -97,6 +97,7 @@ def main() -> None:
             "version": {"type": "str", "required": True},
             "digest": {"type": "str", "required": True},
             "prefix": {"type": "path", "default": "/opt/torque"},
+            "programs": {"type": "list", "elements": "str", "default": []},
             "cache": {"type": "path", "required": True},
             "archive": {"type": "path"},
             "checksum": {"type": "str"},
@@ -104,7 +105,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     params, host = module.params, os.uname().nodename
-    result = artifact.describe(params["version"], params["digest"], params["prefix"], module.get_bin_path)
+    result = artifact.describe(params["version"], params["digest"], params["prefix"], params["programs"], module.get_bin_path)
     key, installed, current = result["key"], result["installed"], result["current"]
     link = os.path.join(params["prefix"], artifact.LINK)
     if not os.path.isabs(params["prefix"]):

@@ -80,12 +80,14 @@ def main() -> None:
             "version": {"type": "str", "required": True},
             "digest": {"type": "str", "required": True},
             "prefix": {"type": "path", "default": "/opt/torque"},
+            "programs": {"type": "list", "elements": "str", "default": []},
             "cache": {"type": "path", "required": True},
         },
         supports_check_mode=True,
     )
     params = module.params
-    module.exit_json(changed=False, **artifact.describe(params["version"], params["digest"], params["prefix"], module.get_bin_path))
+    module.exit_json(changed=False, **artifact.describe(params["version"], params["digest"], params["prefix"], params["programs"],
+                                                        module.get_bin_path))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ import os
 import pathlib
 import re
 import subprocess
+import tarfile
 
 import pytest
 from cluster import GROUP, Cluster, hosts
+from refusals import refusal
 
 PACKAGES = "openmpi-bin ibverbs-providers rdma-core"
 LOOK = "dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\\n'; find /etc/apt -type f -exec sha256sum {} + | sort"
@@ -42,6 +44,73 @@ def test_node_without_criu_gets_the_artifact_and_keeps_its_packages(fresh):
         "linux-vdso.so.1", "libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}, libraries
     again = cluster.role("node2", "criu")
     assert passed(again) and '"changed": true' not in again.out, again.out
+
+
+def test_program_that_was_removed_is_put_back(fresh):
+    cluster, node = fresh
+    node.ask("rm " + PROGRAM)
+    done = cluster.role("node2", "criu")
+    assert passed(done), done.out
+    assert "Version: 4.2.1" in node.ask(PROGRAM + " --version")
+
+
+def test_removal_waits_for_a_checkpoint(fresh):
+    cluster, node = fresh
+    pid = node.ask("setsid sh -c '%s service --address /run/criu.socket > /dev/null 2>&1 & echo $!'" % PROGRAM)
+    try:
+        done = cluster.role("node2", "criu", criu_state="absent")
+        refusal(done, "node2: CRIU cannot be removed, a checkpoint or restart uses it (process %s); run this again when that has ended; "
+                "nothing was changed." % pid)
+        assert "Version: 4.2.1" in node.ask(PROGRAM + " --version")
+    finally:
+        node.ask("kill %s; while [ -e /proc/%s ]; do sleep 0.1; done; rm -f /run/criu.socket" % (pid, pid))
+
+
+def test_removal(fresh):
+    cluster, node = fresh
+    before = node.ask(LOOK)
+    done = cluster.role("node2", "criu", criu_state="absent")
+    assert done.code == 0 and '"changed": true' in done.out, done.out
+    assert node.ask("ls -d /opt/criu 2> /dev/null; true") == ""
+    assert node.ask(LOOK) == before
+    done = cluster.role("node2", "criu", criu_state="absent")
+    assert done.code == 0 and '"changed": true' not in done.out, done.out
+    assert passed(cluster.role("node2", "criu"))
+
+
+FOO = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+RELEASED = "29ec0ee09e296479fe7048c80980e8ef1d0684d0b0204c2b101dfea19f6725b9"
+NOWHERE = "http://127.0.0.1:9/criu.tar.gz"
+CORRECT = "; correct criu_source or criu_version; nothing was built."
+
+
+@pytest.mark.parametrize("name, variables, sentence", [
+    ("foo", {}, "criu_source {0}/foo has checksum %s, but a released one has %s; fetch the file again, or set criu_source_checksum if "
+     "this is the file that you want; nothing was built." % (FOO, RELEASED)),
+    ("foo", {"criu_source_checksum": "sha256:1234"}, "criu_source {0}/foo has checksum %s, but criu_source_checksum is 1234; fetch the "
+     "file again, or correct the checksum; nothing was built." % FOO),
+    ("foo", {"criu_version": "9.9"}, "criu_source {0}/foo cannot be unpacked (tar: This does not look like a tar archive)" + CORRECT),
+    ("other.tar.gz", {"criu_version": "9.9"}, "criu_source {0}/other.tar.gz is no CRIU" + CORRECT),
+    ("real", {"criu_version": "9.9"}, "criu_source {0}/real is CRIU 4.2.1, but criu_version is 9.9" + CORRECT),
+    ("none", {}, "criu_source {0}/none is not a file on the controller; put the tarball there or name a URL; nothing was built."),
+    ("", {"criu_source": NOWHERE}, "node2: criu_source %s is an address, what comes from there restores jobs, and criu_source_checksum "
+     "is not set; download it once, check it, and set criu_source_checksum to what sha256sum prints; nothing was changed." % NOWHERE),
+    ("", {"criu_source": NOWHERE, "criu_source_checksum": "sha256:" + 64 * "0"}, "criu_source %s cannot be downloaded (Request failed: "
+     "<urlopen error [Errno 111] Connection refused>); correct criu_source or criu_source_checksum, or put the tarball on the controller "
+     "and name its path in criu_source; nothing was built." % NOWHERE),
+])
+def test_source_that_cannot_be_built(fresh, tmp_path, name, variables, sentence):
+    cluster, node = fresh
+    (tmp_path / "foo").write_text("foo")
+    (tmp_path / "real").symlink_to(json.loads(pathlib.Path(cluster.inventory).read_text())["all"]["vars"]["criu_source"])
+    with tarfile.open(str(tmp_path / "other.tar.gz"), "w:gz") as archive:
+        archive.add(__file__, "other/README")
+    before = node.ask("ls -l /opt/criu")
+    done = cluster.role("node2", "criu", **dict({"criu_source": str(tmp_path / name), "criu_install_method": "artifact",
+                                                 "criu_cache": str(tmp_path / "cache"), "criu_prefix": "/opt/another"}, **variables))
+    refusal(done, sentence.format(tmp_path))
+    assert [path for path in (tmp_path / "cache").rglob("*") if path.is_file()] == []
+    assert node.ask("ls -l /opt/criu; ls -d /opt/another /var/tmp/criu-build.* 2> /dev/null; true") == before
 
 
 def test_criu_of_the_node_is_taken_if_it_passes(fresh):

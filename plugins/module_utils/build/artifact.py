@@ -90,7 +90,7 @@ def install(archive: "str | None", key: str, prefix: str, label: "Callable[[str,
         if archive:
             unpack(archive, os.path.join(prefix.strip("/"), key), os.path.join(draft, "new"))
             label(os.path.join(draft, "new"), target)
-            if os.path.lexists(target):  # a part of one: it has no manifest
+            if os.path.lexists(target):  # a part of one
                 os.rename(target, os.path.join(draft, "old"))
             os.rename(os.path.join(draft, "new"), target)
         os.symlink(key, os.path.join(draft, "link"))
@@ -120,18 +120,20 @@ def advise(error: Exception) -> str:
     return "remove it, and the .sha256 beside it, from the controller's cache and build it again"
 
 
-def describe(version: str, digest: str, prefix: str, find_program: "Callable[[str], str | None]") -> dict:
+def describe(version: str, digest: str, prefix: str, programs: "list[str]", find_program: "Callable[[str], str | None]") -> dict:
     """Return which artifact this host needs and which it has, as the modules return it.
 
     :param version: of the program
     :param digest: what tells its builds apart
     :param prefix: the directory of artifacts
+    :param programs: files of the artifact (paths in it) without which it is not whole
     :param find_program: like AnsibleModule.get_bin_path
     """
     name, family = identify_system(read_text("/etc/os-release"), read_text("/etc/redhat-release"))
     platform = "%s-%s" % (name, os.uname().machine)
     key = "%s-%s-%s" % (version, platform, digest)
     link = os.path.join(prefix, LINK)
-    return {"platform": platform, "family": family, "key": key, "installed": os.path.isfile(os.path.join(prefix, key, MANIFEST)),
+    installed = all(os.path.isfile(os.path.join(prefix, key, name)) for name in [MANIFEST] + programs)
+    return {"platform": platform, "family": family, "key": key, "installed": installed,
             "current": os.readlink(link) if os.path.islink(link) else "",
             "package_formats": [kind for kind, program in PACKAGERS if find_program(program)]}

@@ -142,6 +142,17 @@ def test_info_of_a_host_that_has_it(installed):
     assert (answer["changed"], answer["installed"], answer["current"]) == (False, True, installed.key)
 
 
+def test_host_that_lost_a_program_gets_the_artifact_again(installed):
+    programs = ["bin/qsub", "sbin/pbs_mom"]
+    assert installed(programs=programs)["changed"] is False
+    (installed.directory / "sbin" / "pbs_mom").unlink()
+    assert installed.module("torque_artifact_info", dict(installed.arguments(), programs=programs))["installed"] is False
+    answer = installed(programs=programs)
+    assert (answer["changed"], answer["installed"]) == (True, False)
+    assert text_of(str(installed.directory / "sbin" / "pbs_mom")) == "mom"
+    assert os.listdir(str(installed.prefix)) in (["current", installed.key], [installed.key, "current"])
+
+
 def test_first_run_installs_and_second_changes_nothing(host):
     first = host()
     assert (first["changed"], first["installed"], first["current"]) == (True, False, "")

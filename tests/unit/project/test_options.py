@@ -17,7 +17,7 @@ LAYOUT = {"checkpoint_store_shared_enabled", "checkpoint_store_transfer_director
           "checkpoint_store_additional_stores"}
 BUILD = {"criu_prefix", "criu_version", "criu_cache", "criu_package_formats"}
 """As those of torque_build: each value would be one more CRIU to build."""
-ONE_CHOICE = {"criu_path", "criu_packages",  # of methods that tests/integration/test_packages.py tries
+ONE_CHOICE = {"criu_path", "criu_packages", "criu_state",  # of methods that tests/integration/test_packages.py tries
               "criu_engine_info",  # playbooks pass it
               "checkpoint_hooks_engine",  # the other one needs a kernel of its own
               "torque_mom_restart_enabled"}  # site.yml sets it itself
