@@ -335,6 +335,52 @@ def test_other_ways_to_mount_and_export(cluster, trip, mounted, version, squash)
     assert (result["passed"], result.get("exit_status")) == (True, 7), result["cause"]
 
 
+# Why CRIU runs as the job's owner: here root may do all that it may on a node
+
+SECRET, SHOWN = "the secret of root", "what alice may see"
+READER = """\
+import os, time
+held = os.open("data", os.O_RDONLY)
+while not os.path.exists("go"):
+    time.sleep(0.05)
+with open("said", "wb") as stream:
+    stream.write(os.pread(held, 100, 0))
+"""
+
+
+@pytest.fixture
+def replaced(cluster):
+    """A directory of alice's on node1 with a file "data", and what she replaces it by: a link to a file of root's that is as large."""
+    node = cluster.nodes["node1"]
+    node.ask("install -d -o alice -m 755 /srv/reader && cd /srv/reader && echo '%s' > data && chown alice data && "
+             "(umask 077; echo '%s' > /root/secret)" % (SHOWN, SECRET))
+    yield as_alice("ln -sf /root/secret /srv/reader/data")
+    node.ask("rm -rf /srv/reader /srv/reader.images /root/secret")
+
+
+def test_criu_run_by_root_opens_for_a_user_what_he_may_not(cluster, replaced):
+    """It restores what root itself wrote, and opens files by their names with root's rights; names belong to users."""
+    node = cluster.nodes["node1"]
+    pid = node.ask("cd /srv/reader && cat > job.py <<'X'\n%sX\nsetsid --fork %s < /dev/null > /dev/null 2>&1; "
+                   "for _ in $(seq 200); do pgrep -u alice -f 'python3 [j]ob.py' && break; sleep 0.1; done; sleep 2"
+                   % (READER, as_alice("exec python3 job.py"))).split()[0]
+    criu = "/opt/criu/current/sbin/criu %s -D /srv/reader.images -v1 "
+    node.ask("install -d -m 700 /srv/reader.images && " + criu % "dump" + "-t " + pid)
+    node.ask(replaced + " && " + criu % "restore" + "-d && " + as_alice("touch /srv/reader/go"))
+    assert node.ask("for _ in $(seq 100); do [ -s /srv/reader/said ] && break; sleep 0.1; done; cat /srv/reader/said") == SECRET
+
+
+def test_restart_hook_opens_for_a_user_only_what_he_may(cluster, replaced, job):
+    node = cluster.nodes["node1"]
+    held = job(node, "open('/srv/reader/data')")
+    assert held.checkpoint(15).code == 0
+    node.ask(replaced)
+    done = held.restart(node)
+    assert (done.code, done.err) == (77, "file /srv/reader/data, which the job has open, cannot be found on this node (Permission "
+                                     "denied); make it available here or restart the job on another node; image kept\n")
+    assert node.run("pgrep -u alice").out == ""
+
+
 # Last: what all of this has left
 
 def test_nothing_is_nobodys_and_nothing_is_everybodys(server):
