@@ -99,6 +99,24 @@ def test_empty_output_survives_a_move(qsub):
     assert job.head.ask("stat -c %%s %s/out %s/err" % (job.work, job.work)).split() == ["0", "0"]
 
 
+def test_job_on_several_nodes_is_not_checkpointed(qsub, node2):
+    """An image would have its processes on the first node only; those on the other are still there."""
+    job = qsub("%s/pbsdsh -h node2 /usr/bin/setsid --fork sleep 600\n%s" % (BIN, COUNTS), "-c", "enabled", "-l", "nodes=node1+node2")
+    job.reach("up")
+    other = node2.ask("pgrep -u alice -x sleep")
+    pid = job.session("node1")
+    for command in ("qhold", "qchkpt"):
+        job.user("%s/%s %s" % (BIN, command, job.id))
+        facts = job.comment("belongs to a job on 2 nodes (node1, node2); CRIU cannot checkpoint that; the job keeps running; submit it "
+                            "for one node, or let its program write restart files of its own")
+        assert facts["job_state"] == "R" and "checkpoint_name" not in facts, facts
+    assert node2.ask("pgrep -u alice -x sleep") == other
+    assert "belongs to a job on 2 nodes" in job.nodes["node1"].run("torque-ckpt check " + job.id).out
+    assert job.session("node1") == pid
+    node2.ask("kill " + other)  # in a session of its own, so that TORQUE does not know it
+    job.finish()
+
+
 KEPT = "job.sh.o%s"
 """What "-k oe" names the output, in the home on the node."""
 

@@ -67,6 +67,8 @@ SETTINGS = (
                                 "/dev/knem"],
             "A job that has one of these devices open cannot be checkpointed, because what is in a graphics processor or a network adapter "
             "is in no image; `*` stands for any text.", check=check_texts),
+    Setting("multinode", "refuse", "Whether a job on several nodes can be checkpointed: an image has its processes on its first node only. "
+            "site: it can, the site or its programs take care of the others.", choices=("refuse", "site")),
     Setting("transfer_directory", "", "Where this node has the server's checkpoint directory mounted. Empty: images are copied there by "
             "sftp.", check=check_path),
     Setting("transfer_ssh_config", "/etc/ckpt-torque/copies/ssh_config", "How sftp reaches it.", check=check_path),

@@ -14,7 +14,7 @@ from .open_files import read_flags, read_information
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Iterable
+    from typing import Iterable, Sequence
     from .open_files import OpenFiles
 
 Obstacle = namedtuple("Obstacle", "kind pid name resource advice")
@@ -39,6 +39,7 @@ KINDS = {
     "namespace": "checkpoint the job when the container has ended, or run the program without a container",
     "traced": "end the debugger, or checkpoint the job when it has ended",
     "seccomp": "checkpoint the job when the process has ended, or run the program without its sandbox",
+    "nodes": "submit it for one node, or let its program write restart files of its own",
     "tcp": "checkpoint the job when the connection is closed",
     "tcp_pending": "try again when the process has accepted it",
     "unix_peer": "checkpoint the job when the connection is closed",
@@ -46,6 +47,9 @@ KINDS = {
     "socket": _WAIT,
 }
 """Kinds of obstacles, and what to do about each."""
+
+REFUSE, SITE = "refuse", "site"
+"""What a checkpoint does about a job on several nodes: see config.py, multinode."""
 
 _ANONYMOUS = "anon_inode:"
 _KNOWN_OBJECTS = ("eventfd", "eventpoll", "signalfd", "timerfd", "pidfd", "bpf-map")
@@ -116,6 +120,13 @@ def _examine_processes(findings: _Findings, pids: "list[int]") -> None:
             other = [name for name, link in _read_namespaces(pid).items() if own.get(name) != link]
             if other:
                 findings.add("namespace", pid, "is in a container (namespaces of its own: %s)" % ", ".join(other))
+
+
+def _examine_nodes(findings: _Findings, root: int, nodes: "Sequence[str]") -> None:
+    """An image has a job's processes on one of its nodes: that of its shell."""
+    if len(nodes) > 1:
+        shown = ", ".join(map(quote_text, nodes[:4])) + (" and %d more" % (len(nodes) - 4) if len(nodes) > 4 else "")
+        findings.add("nodes", root, "belongs to a job on %d nodes (%s)" % (len(nodes), shown))
 
 
 # -- descriptors and mappings --------------------------------------------------------------------------------------------
@@ -228,7 +239,13 @@ def _examine_sockets(findings: _Findings, opened: "OpenFiles", moves: bool) -> N
 
 # -- all -----------------------------------------------------------------------------------------------------------------
 
-def find_obstacles(opened: "OpenFiles", kinds: "Iterable[str]", devices: "list[str]", limit: int, moves: bool = False) -> "list[Obstacle]":
+def select_kinds(kinds: "Iterable[str]", settings: dict) -> "list[str]":
+    """Return what stands in the way on this node, of KINDS: what its engine cannot write, and what its settings refuse."""
+    return list(kinds) + ["nodes"] * (settings["multinode"] == REFUSE)
+
+
+def find_obstacles(opened: "OpenFiles", kinds: "Iterable[str]", devices: "list[str]", limit: int, moves: bool = False,
+                   nodes: "Sequence[str]" = ()) -> "list[Obstacle]":
     """Return what stands in the way of a checkpoint of a tree, in the order of its processes.
 
     :param opened: what the tree has open, from open_files.find_open_files()
@@ -236,8 +253,10 @@ def find_obstacles(opened: "OpenFiles", kinds: "Iterable[str]", devices: "list[s
     :param devices: patterns of devices' paths
     :param limit: how much removed files may have (bytes)
     :param moves: whether TCP connections between processes of the tree on the loopback interface are moved
+    :param nodes: those of the job, from identity.list_nodes()
     """
     findings = _Findings(kinds)
+    _examine_nodes(findings, opened.pids[0], nodes)
     _examine_processes(findings, opened.pids)
     _examine_descriptors(findings, opened, devices)
     if "removed_file" in findings.kinds:

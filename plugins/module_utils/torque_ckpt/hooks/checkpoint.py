@@ -113,8 +113,9 @@ def _check_obstacles(job: preflight.Job, opened: open_files.OpenFiles, kind: "st
     :raises HookError: REFUSED
     """
     entry = registry.get_entry(job.engine.name)
-    listed = obstacles.find_obstacles(opened, entry.obstacles if kind is None else [kind], job.settings["refused_devices"],
-                                     job.settings["node_local_bytes"], job.engine.moves_connections)
+    kinds = obstacles.select_kinds(entry.obstacles, job.settings) if kind is None else [kind]
+    listed = obstacles.find_obstacles(opened, kinds, job.settings["refused_devices"], job.settings["node_local_bytes"],
+                                      job.engine.moves_connections, identity.list_nodes(opened.pids[0]))
     if listed:
         more = "; torque-ckpt check %s lists %d more" % (job.call.job_id, len(listed) - 1) if len(listed) > 1 else ""
         raise HookError(REFUSED, obstacles.format_sentence(listed[0], entry.title, _CONSEQUENCE) + more)

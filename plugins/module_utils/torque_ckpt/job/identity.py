@@ -5,6 +5,8 @@ session, on another node, where the number may belong to anybody. A job's
 root process is verified by uid, start time and PBS_JOBID; after a restart it is
 found by the record that the restart hook, as root, left on this node.
 """
+import os
+
 from ..errors import HookError, GONE, REFUSED, quote_text
 from ..system import processes
 from ..torque import names
@@ -16,6 +18,10 @@ if MYPY:
     from .records import Records
 
 
+_NODE_FILE_BYTES = 1 << 20
+"""So much of the list of a job's nodes is read at most."""
+
+
 def read_job_id(pid: int) -> "str | None":
     """Return PBS_JOBID from the environment pid was started with, or None.
 
@@ -23,6 +29,19 @@ def read_job_id(pid: int) -> "str | None":
     """
     value = processes.read_variable(pid, names.JOB_ID)
     return None if value is None else value.decode("utf-8", "replace")
+
+
+def list_nodes(root: int) -> "list[str]":
+    """Return the nodes of the job with this root process (pid), by the file that pbs_mom gave it; [] if it has none. As the job's owner.
+
+    :raises HookError: as processes.read_variable()
+    """
+    path = processes.read_variable(root, names.NODE_FILE)
+    try:
+        with open(os.open(path or b"", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
+            return sorted(set(map(os.fsdecode, stream.read(_NODE_FILE_BYTES).split())))
+    except OSError:
+        return []  # pbs_mom has removed it
 
 
 def write_record(records: "Records", leader: processes.Process, root: processes.Process, output: "Sequence[str]" = (),

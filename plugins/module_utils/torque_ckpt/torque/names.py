@@ -7,6 +7,9 @@ MOM, DEMUX = "pbs_mom", "pbs_demux"
 JOB_ID = "PBS_JOBID"
 """The variable of a job that holds its id."""
 
+NODE_FILE = "PBS_NODEFILE"
+"""The variable of a job that holds the path of a file with the names of its nodes, one line for each processor."""
+
 JOB_ID_PATTERN = re.compile(r"[0-9]+(\[[0-9]*\])?(-[0-9]+)?(\.[A-Za-z0-9][A-Za-z0-9.-]*)?")
 
 _DIRECTORY_SUFFIX = ".CK"

@@ -341,6 +341,22 @@ def test_list_is_in_the_order_of_the_tree(keep):
     os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("nodes, wanted", [
+    ([], []),
+    (["node1"], []),
+    (["node1", "node2"], ["belongs to a job on 2 nodes (node1, node2)"]),
+    (["n%d" % number for number in range(1, 7)], ["belongs to a job on 6 nodes (n1, n2, n3, n4 and 2 more)"]),
+])
+def test_job_on_several_nodes(nodes, wanted):
+    listed = obstacles.find_obstacles(open_files.find_open_files(os.getpid(), []), ["nodes"], [], 0, nodes=nodes)
+    assert [(obstacle.pid, obstacle.resource) for obstacle in listed] == [(os.getpid(), resource) for resource in wanted]
+
+
+@pytest.mark.parametrize("setting, wanted", [("refuse", ["device", "traced", "nodes"]), ("site", ["device", "traced"])])
+def test_kinds_by_settings(setting, wanted):
+    assert obstacles.select_kinds(("device", "traced"), {"multinode": setting}) == wanted
+
+
 def test_sentence():
     obstacle = obstacles.Obstacle("traced", 7, "a.out", "is traced by process 8 (gdb)", "end it")
     assert obstacles.format_sentence(obstacle, "CRIU") == (

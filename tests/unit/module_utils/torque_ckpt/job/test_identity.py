@@ -114,6 +114,34 @@ def test_environment_that_a_process_declares(in_child):
         process.wait()
 
 
+@pytest.mark.parametrize("lines, nodes", [
+    (None, []),
+    ("", []),
+    ("node1\nnode1\n", ["node1"]),
+    ("node2\nnode1\nnode2\n", ["node1", "node2"]),
+])
+def test_nodes_of_a_job(tmp_path, lines, nodes):
+    if lines is not None:
+        (tmp_path / "nodes").write_text(lines)
+    process = subprocess.Popen(["sleep", "60"], env={"PBS_NODEFILE": str(tmp_path / "nodes")})
+    try:
+        assert identity.list_nodes(process.pid) == nodes
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_nodes_of_a_process_without_a_list_or_with_a_pipe(free_pid, tmp_path):
+    assert identity.list_nodes(free_pid) == []
+    os.mkfifo(str(tmp_path / "pipe"))
+    process = subprocess.Popen(["sleep", "60"], env={"PBS_NODEFILE": str(tmp_path / "pipe")})
+    try:
+        assert identity.list_nodes(process.pid) == []
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_job_of_nobody(free_pid):
     assert identity.read_job_id(free_pid) is None
 
