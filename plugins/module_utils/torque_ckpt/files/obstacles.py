@@ -28,7 +28,8 @@ advice    str: what to do
 
 _WAIT = "checkpoint the job when the process has closed it"
 KINDS = {
-    "io_uring": "if it is Node.js or another program with libuv, start it with UV_USE_IO_URING=0, else turn io_uring off in the program",
+    "io_uring": "turn io_uring off in the program (libuv before 1.50, so most Node.js before 24: UV_USE_IO_URING=0), or have the "
+                "administrator turn it off on the nodes (sysctl kernel.io_uring_disabled=2)",
     "kernel_object": _WAIT,
     "inotify": "start the program so that it does not watch files, or checkpoint the job when it has ended",
     "fanotify": _WAIT,
