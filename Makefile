@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests nfs selinux storm torque-matrix torque-releases bench docs collection tools \
+.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests nfs selinux storm apps torque-matrix torque-releases bench docs collection tools \
   guest-tools runtime testing clean
 
 help: ## say what can be made
@@ -64,6 +64,9 @@ selinux: guest-tools testing collection ## stores of the nodes with SELinux enfo
 
 storm: tools testing collection ## move jobs 500 times, each run by pbs_sched and an administrator at once (STORM=number; ten minutes and up)
 	@STORM=$(STORM) $(VENV)/bin/python tests/run.py $@
+
+apps: tools testing collection ## hold and move programs of Debian as jobs (APPS="numpy sqlite": these; an hour), table into docs/reference/programs.md
+	@APPS="$(APPS)" $(VENV)/bin/python tests/run.py $@
 
 torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/reference/patches.md
 	@$(VENV)/bin/python tests/matrix.py

@@ -1,0 +1,52 @@
+"""The hosts of the integration tests, with the programs' Debian packages on both nodes."""
+import os
+import subprocess
+from importlib.util import module_from_spec, spec_from_file_location
+
+import pytest
+from cluster import TOP
+from programs import PROGRAMS
+
+pytest.register_assert_rewrite("runs")
+
+_spec = spec_from_file_location("integration_fixtures", TOP / "tests/integration/conftest.py")
+_fixtures = module_from_spec(_spec)
+_spec.loader.exec_module(_fixtures)
+cluster = _fixtures.cluster
+
+ARCHIVES = "/shared/packages"
+"""What the nodes download once, together."""
+INSTALL = ("mkdir -p {0}/partial && apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "
+           "-o Dir::Cache::Archives={0} -o APT::Keep-Downloaded-Packages=true {1}")
+
+
+def choose_programs():
+    """Return the programs (list) that APPS names, or all.
+
+    :raises pytest.UsageError: if it names one that is not in the table
+    """
+    names = os.environ.get("APPS", "").split()
+    unknown = sorted(set(names) - {program.name for program in PROGRAMS})
+    if unknown:
+        raise pytest.UsageError("APPS: no program %s; choose from %s" % (
+            ", ".join(unknown), ", ".join(program.name for program in PROGRAMS)))
+    return [program for program in PROGRAMS if not names or program.name in names]
+
+
+def pytest_generate_tests(metafunc):
+    if "program" in metafunc.fixturenames:
+        metafunc.parametrize("program", choose_programs(), ids=lambda program: program.name)
+
+
+@pytest.fixture(scope="session")
+def equipped(cluster):
+    """The cluster, once both nodes have the packages of the chosen programs."""
+    packages = sorted({package for program in choose_programs() for package in program.packages.split()})
+    for name in ("node1", "node2"):
+        node = cluster.nodes[name]
+        if node.run("dpkg-query -W %s" % " ".join(packages)).code == 0:
+            continue
+        done = subprocess.run(node.command + [INSTALL.format(ARCHIVES, " ".join(packages))], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False)
+        assert done.returncode == 0, "%s: %s" % (name, done.stdout[-3000:])
+    return cluster

@@ -1,0 +1,84 @@
+"""The programs that `make apps` runs, as data: what a job does is in scripts/, what differs from program to program is here.
+
+A script runs in a directory of its own on the shared file system, writes a line to stdout whenever it has come further, and works for
+about half a minute. Its output, its files and its exit status depend on nothing but the script.
+"""
+import pathlib
+import re
+from collections import namedtuple
+
+SCRIPTS = pathlib.Path(__file__).parent / "scripts"
+
+Program = namedtuple("Program", "name packages version script files normalise settings refused title")
+"""One program.
+
+name       str: for APPS and the tests
+packages   str: Debian packages
+version    str: command that prints its version, which is the first number with a dot
+script     str: name of the file in scripts/ that is its job
+files      str: files in the job's directory whose content is compared
+normalise  function that takes from what the job printed (str) what differs between two runs
+settings   str: what a user has to set, Markdown
+refused    str: part of the sentence with which its checkpoint is refused; "" if it moves
+title      str: what the table calls it
+"""
+
+
+def without(expression):
+    """Return a function that removes the lines that match an expression, and what matches within others is kept."""
+    pattern = re.compile(expression)
+    return lambda text: "".join(line for line in text.splitlines(True) if not pattern.search(line))
+
+
+def sort_lines(text):
+    """Return the lines in alphabetical order: processes at the same time print them in any."""
+    return "".join(sorted(text.splitlines(True)))
+
+
+def keep_text(text):
+    return text
+
+
+def _program(name, title, packages, version, files="", normalise=keep_text, settings="", refused="", script=None):
+    return Program(name, packages, version, (script or name) + ".sh", files, normalise, settings, refused, title)
+
+
+PYTHON = "python3 --version"
+
+PROGRAMS = [
+    _program("numpy", "NumPy and SciPy, threads of OpenBLAS and of FFT", "python3-numpy python3-scipy libopenblas0-pthread",
+             "python3 -c 'import numpy; print(numpy.__version__)'", "matrix.npy"),
+    _program("r", "R", "r-base-core", "Rscript --version", "result.rds"),
+    _program("java-serial", "OpenJDK, serial collector", "openjdk-21-jdk-headless", "java --version"),
+    _program("java-g1", "OpenJDK, G1 collector, threads", "openjdk-21-jdk-headless", "java --version"),
+    _program("node", "Node.js, worker threads", "nodejs", "node --version", "result.json"),
+    _program("sqlite", "SQLite in WAL mode, a writer and a reader", "sqlite3", "sqlite3 --version", "dump.sql"),
+    _program("ffmpeg", "ffmpeg with x264, threads", "ffmpeg", "ffmpeg -version", "video.mkv", without(r"^\w+=")),
+    _program("lammps", "LAMMPS, serial", "lammps", "dpkg-query -W -f '${Version}' lammps", "final.data",
+             without("^(Loop time|Performance|Total wall|[0-9.]+% CPU|Pair |Neigh |Comm |Output |Modify |Other )")),
+    _program("gromacs", "GROMACS, thread-MPI", "gromacs", "gmx --version -quiet | grep 'GROMACS version'", "frames.txt energies.txt"),
+    _program("mpich", "MPICH, 4 ranks", "mpich libmpich-dev gcc libc6-dev", "mpiexec.mpich --version | grep Version:", "result.*",
+             settings="`UCX_TLS=posix,self`, `mpiexec -iface lo`"),
+    _program("openmpi", "Open MPI, 4 ranks", "openmpi-bin libopenmpi-dev gcc libc6-dev", "mpirun.openmpi --version", "result.*",
+             settings="`PMIX_MCA_ptl_base_if_include=lo`, `OMPI_MCA_pml=ob1`, `OMPI_MCA_btl=self,sm`"),
+    _program("make", "make -j2 with gcc", "make gcc libc6-dev", "make --version", "program all.o", sort_lines),
+    _program("pipelines", "pipelines of bash, awk, perl, sort", "bash gawk perl coreutils", "bash --version", "sorted.txt"),
+    _program("random-writes", "random writes in place, on a shared file system and in the node's /tmp", "python3", PYTHON,
+             "here.bin there.bin"),
+    _program("asyncio", "Python asyncio, unix sockets and threads", "python3", PYTHON, "result.txt"),
+    _program("multiprocessing", "Python multiprocessing, pool, queue and locks", "python3", PYTHON, "result.txt"),
+    _program("timers", "interval timers, timerfd, alarm in Python and Perl", "python3 perl", PYTHON),
+    _program("mappings", "shared mappings: removed file, memfd, /dev/shm", "python3", PYTHON, "result.bin"),
+    _program("xz", "xz, threads", "xz-utils", "xz --version", "text.xz"),
+    _program("7zip", "7-Zip (format xz), threads", "7zip", "7z i | head -3", "text.xz", without(".*")),
+    _program("flock-fifo", "flock and FIFOs between shells", "util-linux bash", "flock --version", "log.txt"),
+    _program("expect", "a program on a pty, by expect", "expect bc", "expect -v"),
+    _program("bc", "bc", "bc", "bc --version"),
+    _program("openmp", "OpenMP of gcc, 2 threads", "gcc libc6-dev libgomp1", "gcc --version"),
+    _program("jupyter", "Jupyter kernel and its client", "python3-ipykernel python3-jupyter-client",
+             "python3 -c 'import ipykernel; print(ipykernel.__version__)'", "result.txt"),
+    _program("dask", "Dask LocalCluster, 2 workers as processes", "python3-distributed",
+             "python3 -c 'import distributed; print(distributed.__version__)'", "result.txt"),
+    _program("stress-ng", "stress-ng: cpu, vm, pipe, futex, switch", "stress-ng", "stress-ng --version",
+             normalise=lambda text: re.sub(r"\d+\.\d+ secs?|\[\d+\]", "-", text)),
+]
