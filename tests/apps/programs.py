@@ -51,7 +51,7 @@ PROGRAMS = [
     _program("r", "R", "r-base-core", "Rscript --version", "result.rds"),
     _program("java-serial", "OpenJDK, serial collector", "openjdk-21-jdk-headless", "java --version"),
     _program("java-g1", "OpenJDK, G1 collector, threads", "openjdk-21-jdk-headless", "java --version"),
-    _program("node", "Node.js, worker threads", "nodejs", "node --version", "result.json"),
+    _program("node", "Node.js, worker threads", "nodejs", "node --version", "result.json", refused="has an io_uring open"),
     _program("sqlite", "SQLite in WAL mode, a writer and a reader", "sqlite3", "sqlite3 --version", "dump.sql"),
     _program("ffmpeg", "ffmpeg with x264, threads", "ffmpeg", "ffmpeg -version", "video.mkv", without(r"^\w+=")),
     _program("lammps", "LAMMPS, serial", "lammps", "dpkg-query -W -f '${Version}' lammps", "final.data",

@@ -17,11 +17,12 @@ def show(message):
 client.execute_interactive("import hashlib, time; value = b'begin'", output_hook=show)
 for step in range(60):
     reply = client.execute_interactive(
-        "value = hashlib.pbkdf2_hmac('sha256', value, b'salt', 300000); time.sleep(0.1); print(%d, value.hex())" % step,
+        "value = hashlib.pbkdf2_hmac('sha256', value, b'salt', 400000); time.sleep(0.1); print(%d, value.hex())" % step,
         output_hook=show, timeout=120)
     assert reply["content"]["status"] == "ok"
 with open("result.txt", "w") as stream:
     stream.writelines(kept)
 client.stop_channels()
 manager.shutdown_kernel()
+del client, manager
 EOF

@@ -14,7 +14,7 @@ int main(int count, char **arguments)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     for (int i = 0; i < LENGTH; i++)
         data[i] = rank + i * 1e-5;
-    for (int step = 0; step < 400; step++) {
+    for (int step = 0; step < 1000; step++) {
         double sum = 0, total;
         for (int turn = 0; turn < 10; turn++) {
             MPI_Sendrecv(data, LENGTH, MPI_DOUBLE, (rank + 1) % size, 0, received, LENGTH, MPI_DOUBLE, (rank + size - 1) % size, 0,
