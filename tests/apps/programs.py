@@ -9,13 +9,13 @@ from collections import namedtuple
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
-Program = namedtuple("Program", "name packages version script files normalise settings refused title")
+Program = namedtuple("Program", "name packages version scripts files normalise settings refused title")
 """One program.
 
 name       str: for APPS and the tests
 packages   str: Debian packages
 version    str: command that prints its version, which is the first number with a dot
-script     str: name of the file in scripts/ that is its job
+scripts    list of str: names of the files in scripts/ that are its job, one after the other
 files      str: files in the job's directory whose content is compared
 normalise  function that takes from what the job printed (str) what differs between two runs
 settings   str: what a user has to set, Markdown
@@ -39,8 +39,13 @@ def keep_text(text):
     return text
 
 
-def _program(name, title, packages, version, files="", normalise=keep_text, settings="", refused="", script=None):
-    return Program(name, packages, version, (script or name) + ".sh", files, normalise, settings, refused, title)
+def _program(name, title, packages, version, files="", normalise=keep_text, settings="", refused="", scripts=None):
+    return Program(name, packages, version, [script + ".sh" for script in scripts or [name]], files, normalise, settings, refused, title)
+
+
+def read_job(program):
+    """Return the text of a program's job (str)."""
+    return "".join((SCRIPTS / script).read_text() for script in program.scripts)
 
 
 PYTHON = "python3 --version"
@@ -52,6 +57,10 @@ PROGRAMS = [
     _program("java-serial", "OpenJDK, serial collector", "openjdk-21-jdk-headless", "java --version"),
     _program("java-g1", "OpenJDK, G1 collector, threads", "openjdk-21-jdk-headless", "java --version"),
     _program("node", "Node.js, worker threads", "nodejs", "node --version", "result.json", refused="has an io_uring open"),
+    _program("node-preload", "Node.js, worker threads, io_uring turned off", "nodejs gcc libc6-dev", "node --version", "result.json",
+             settings="`LD_PRELOAD` of a library in which `syscall(SYS_io_uring_setup)` fails with `ENOSYS` "
+                      "([io-uring-off.sh](../../tests/apps/scripts/io-uring-off.sh)); `UV_USE_IO_URING=0` is not enough with libuv 1.50",
+             scripts=["io-uring-off", "node"]),
     _program("sqlite", "SQLite in WAL mode, a writer and a reader", "sqlite3", "sqlite3 --version", "dump.sql"),
     _program("ffmpeg", "ffmpeg with x264, threads", "ffmpeg", "ffmpeg -version", "video.mkv", without(r"^\w+=")),
     _program("lammps", "LAMMPS, serial", "lammps", "dpkg-query -W -f '${Version}' lammps", "final.data",

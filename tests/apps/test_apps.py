@@ -8,7 +8,7 @@ import time
 import page
 import pytest
 from jobs import await_nodes
-from programs import PROGRAMS, SCRIPTS
+from programs import PROGRAMS, read_job
 from runs import PATIENCE, HooksRun, TorqueRun
 
 STEPS = 2
@@ -28,7 +28,7 @@ def run(equipped, program):
     runs = []
 
     def start():
-        runs.append((TorqueRun if equipped.torque else HooksRun)(equipped, program, (SCRIPTS / program.script).read_text()))
+        runs.append((TorqueRun if equipped.torque else HooksRun)(equipped, program, read_job(program)))
         runs[-1].start()
         return runs[-1]
 

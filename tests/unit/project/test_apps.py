@@ -34,7 +34,7 @@ def test_document_of_this_collection_has_rows_of_its_programs_only():
 
 
 def test_each_program_has_a_script_and_names_of_its_own():
-    assert {program.script for program in PROGRAMS} == {path.name for path in SCRIPTS.iterdir()}
+    assert {script for program in PROGRAMS for script in program.scripts} == {path.name for path in SCRIPTS.iterdir()}
     for column in ("name", "title"):
         values = [getattr(program, column) for program in PROGRAMS]
         assert len(set(values)) == len(values)
