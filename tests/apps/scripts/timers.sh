@@ -1,4 +1,4 @@
-perl -e '$| = 1; $SIG{ALRM} = sub { $rung++ }; for (1 .. 16) { alarm 1; sleep 5; } print "alarm rang $rung times\n"' > alarms &
+perl -e '$rung = 0; $SIG{ALRM} = sub { $rung++ }; for (1 .. 16) { my $before = $rung; alarm 1; sleep 5 while $rung == $before; } print "alarm rang $rung times\n"' > alarms &
 python3 - <<'EOF'
 import os
 import select
