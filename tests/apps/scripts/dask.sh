@@ -22,5 +22,5 @@ if __name__ == "__main__":
             print(step, digest, file=stream)
             print(step, digest, flush=True)
 EOF
-export DASK_TEMPORARY_DIRECTORY=$PWD/dask
+export DASK_TEMPORARY_DIRECTORY=$PWD/dask DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD=fork
 python3 program.py
