@@ -418,3 +418,54 @@ def test_scratch_directory_travels(job, node1, node2, places):
         done = moved.restart(node2)
     assert (done.code, done.err) == (77, "%s, which the image carries, is there already and is not empty; move it away or restart the "
                                          "job on another node; image kept\n" % places)
+
+
+LEASES = r"""
+import fcntl, os, signal, sys, time
+path = sys.argv[1]
+os.makedirs(os.path.dirname(path), exist_ok=True)
+broken = []
+signal.signal(signal.SIGIO, lambda number, frame: broken.append(number))
+leased = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+os.write(leased, b"hello")
+fcntl.fcntl(leased, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+counter = 0
+while not os.path.exists("stop"):
+    counter += 1
+    os.write(1, b"%d\n" % counter)
+    time.sleep(0.01)
+os._exit(5 if not broken and fcntl.fcntl(leased, fcntl.F_GETLEASE) == fcntl.F_WRLCK else 9)
+"""
+
+
+def test_lease_is_not_broken(job, node2, node1):
+    """Neither by an image of a job that continues, nor by the one it moves with: its holder would get a signal that nobody sent."""
+    moved = job(node1, "cat > leases.py <<'Y'\n%s\nY\nexec python3 leases.py $PWD/leased" % LEASES)
+    for _turn in range(2):
+        done = moved.checkpoint(0)
+        assert (done.code, done.err) == (0, "")
+        moved.progress()
+    moved.hold()
+    moved.move(node2)
+    assert moved.end() == 5
+
+
+def test_leased_file_binds_the_image_to_its_node(job, node1, node2, places):
+    held = job(node1, "cat > leases.py <<'Y'\n%s\nY\nexec python3 leases.py %s/leased" % (LEASES, places))
+    assert held.checkpoint(0).code == 0
+    held.progress()
+    held.hold()
+    assert "the job has a lease on %s/leased, so that opening the file would send it a signal" % places in held.restart(node2).err
+    held.move(node1)
+    assert held.end() == 5
+
+
+def test_lease_that_is_being_broken(job, node1):
+    """CRIU would restore it with a signal more."""
+    running = job(node1, "cat > leases.py <<'Y'\n%s\nY\nexec python3 leases.py $PWD/leased" % LEASES)
+    node1.run("runuser -u alice -- dd if=%s/leased iflag=nonblock count=1 of=/dev/null" % running.work)
+    done = running.checkpoint(15)
+    assert done.code != 0
+    assert "has a lease on the file %s/leased that another process is breaking; CRIU cannot checkpoint that; the job keeps running; " \
+           "try again when the process has given the lease up" % running.work in done.err
+    running.progress()

@@ -50,7 +50,8 @@ class Toy(Engine):
     def check_node(self):
         """See Engine."""
 
-    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None, removed=None, connected=False):
+    def dump(self, root, directory, stop, action_script=None, meanwhile=None, memory=None, removed=None, connected=False,
+             leased=False):
         """See Engine."""
         tree = processes.list_tree(root)
         if meanwhile:

@@ -74,7 +74,7 @@ class Engine:
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
              meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None,
-             connected: bool = False) -> None:
+             connected: bool = False, leased: bool = False) -> None:
         """Write the tree under root (pid) into directory (path).
 
         :param stop: leave the tree stopped (True) or running (False)
@@ -82,6 +82,7 @@ class Engine:
             writes more of them than it expected may leave those in directory
         :param removed: how large a removed file that the tree has open may be (bytes), or None for what the engine allows by itself
         :param connected: write TCP connections between processes of the tree; stop must be False then
+        :param leased: open no file that the tree has open: it has a lease that this would break
         :param action_script: program (path) to run when the image is written and the tree is frozen, or None; dump fails if that does
         :param meanwhile: called while the engine works, or None; what it raises this raises when the engine has ended well
         :raises HookError: ENGINE; the tree keeps running then

@@ -204,7 +204,7 @@ class Blcr(Engine):
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
              meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None,
-             connected: bool = False) -> None:
+             connected: bool = False, leased: bool = False) -> None:
         """See Engine. The processes are stopped in any case: with --kill or --term BLCR ends them even when it fails."""
         suspended = processes.list_stopped(root)
         try:

@@ -24,6 +24,9 @@ _COMMON = ["--unprivileged", "--shell-job", "--file-locks", "--ext-unix-sk", "--
 # skip: both ends of each connection stand still, so that nothing needs to be kept from it
 _CONNECTED = ["--tcp-established", "--network-lock", "skip"]
 
+# Otherwise CRIU opens each file to read the id of a program's build. With this it knows programs, too, by their size alone.
+_LEASED = ["--file-validation", "filesize"]
+
 _CAPABILITIES = {"setpcap": CAP_SETPCAP, "sys_ptrace": CAP_SYS_PTRACE, "checkpoint_restore": CAP_CHECKPOINT_RESTORE}
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 _PORT_IN_USE = re.compile(r"Can't bind inet socket.*Address already in use")
@@ -207,12 +210,13 @@ class Criu(Engine):
 
     def dump(self, root: int, directory: str, stop: bool, action_script: "str | None" = None,
              meanwhile: "Optional[Callable[[], None]]" = None, memory: "str | None" = None, removed: "int | None" = None,
-             connected: bool = False) -> None:
+             connected: bool = False, leased: bool = False) -> None:
         """See Engine. CRIU has one directory; links in it lead to the files of memory, which it opens as they are.
 
         With --leave-stopped CRIU leaves connections in repair mode, in which they could not go on.
         """
-        options = ([] if removed is None else ["--ghost-limit", str(max(removed, _REMOVED))]) + (_CONNECTED if connected else [])
+        options = ([] if removed is None else ["--ghost-limit", str(max(removed, _REMOVED))]) + (_CONNECTED if connected else []) + (
+            _LEASED if leased else [])
         for left in reversed(range(_CONFINED_TRIES)):
             links = _create_links(directory, memory, root) if memory else []
             status, output = self._run_criu(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],

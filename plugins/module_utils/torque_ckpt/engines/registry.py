@@ -96,7 +96,7 @@ ENGINES = (
     ), path_variable="criu_prefix", path_beneath="current/sbin/criu", mode="as an ordinary user", notes=("stats-restore",),
         variables=(("UV_USE_IO_URING", "0"),),  # libuv, so Node.js, uses io_uring otherwise, which CRIU cannot write
         obstacles=("io_uring", "kernel_object", "inotify", "fanotify", "packet_pipe", "device", "sysv_memory", "removed_file", "namespace",
-                   "traced", "seccomp", "tcp", "tcp_pending", "unix_peer", "x11", "socket"),
+                   "traced", "seccomp", "tcp", "tcp_pending", "unix_peer", "x11", "socket", "broken_lease"),
         words=(("io_uring", "io_uring"), ("send_fds failed (-22)", "io_uring"),  # which Linux lets nobody pass on since 6.7
                ("(anon ", "kernel_object"), ("(chr ", "device"), ("Can't dump that handle", "inotify"),
                ("packetized mode for pipes", "packet_pipe"), ("SysVIPC shmem", "sysv_memory"), ("increase limit", "removed_file"),

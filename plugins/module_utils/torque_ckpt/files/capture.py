@@ -13,7 +13,7 @@ from ..errors import HookError, CANNOT_WRITE, quote_name
 from ..system import mounts, processes, strict_json
 from ..units import format_bytes
 from . import scratch, sparse
-from .open_files import format_state
+from .open_files import WRITE_LEASE, format_state
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -77,6 +77,7 @@ class Load:
     directories  list of (path, directory, os.stat_result), outer ones first
     trees        list of str
     bytes        int: what it takes in the image
+    leased       list of str: those of its files that nobody can open, as the job has a lease on them
     """
 
     def __init__(self, open_files: "OpenFiles", node_local: NodeLocal, output: "list[str]", uid: int) -> None:
@@ -93,6 +94,9 @@ class Load:
             if directory and status.st_uid == uid:
                 self.directories.append((path, directory, status))
         self.trees = [path for path in node_local.trees if scratch.is_owned(path, uid)]
+        leased = {name for file in open_files.files if file.lease == WRITE_LEASE for name in file.names}
+        self.leased = sorted(leased.intersection(name for _file, names in self.files for name, _directory in names)
+                             .union(name for name in leased if any(mounts.is_beneath(name, tree) for tree in self.trees)))
         self.bytes = sum(_count_allocated(file.status) for file, _names in self.files) + sum(map(scratch.measure_size, self.trees))
 
     def format_names(self) -> str:
@@ -185,6 +189,10 @@ class Capture:
         if self._load.bytes > self._limit:
             self._bound_reason = ("%s (%s) lie on this node's own file systems, above the limit of %s (checkpoint_hooks_node_local_bytes)"
                                   % (format_bytes(self._load.bytes), self._load.format_names(), format_bytes(self._limit)))
+            return opened
+        if self._load.leased:
+            self._bound_reason = ("the job has a lease on %s, so that opening the file would send it a signal"
+                                  % quote_name(self._load.leased[0]))
             return opened
         try:
             _open_files(self._load.files, opened)

@@ -15,6 +15,7 @@ import time
 from ..errors import HookError, CANNOT_WRITE, REFUSED, quote_name
 from ..system import mounts
 from . import output
+from .open_files import READ_LEASE, WRITE_LEASE
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -69,25 +70,42 @@ def record_open_files(open_files: "OpenFiles", excluded: "set[str]", trees: "Seq
     return files
 
 
-def _open_file(path: str) -> int:
+def has_lease(open_files: "OpenFiles") -> bool:
+    """Return whether the job has a lease that any opening of its file breaks."""
+    return any(file.lease == WRITE_LEASE for file in open_files.files)
+
+
+def find_leases(open_files: "OpenFiles") -> "dict[str, str]":
+    """Return which files (by path) the job has a lease on: READ_LEASE or WRITE_LEASE."""
+    return {name: file.lease for file in open_files.files if file.lease for name in file.names}
+
+
+def _open_file(path: str, lease: str = "") -> int:
+    """Open a file for reading, or for writing if it cannot be read and that breaks no lease of the job."""
     flags = os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         return os.open(path, os.O_RDONLY | flags)
     except PermissionError:
+        if lease == READ_LEASE:
+            raise
         return os.open(path, os.O_WRONLY | flags)
 
 
-def flush_files(files: "list[dict]") -> None:
+def flush_files(files: "list[dict]", leases: "dict[str, str]") -> None:
     """Flush to the disk, or to the file server, what the job has written: the image is useless without it when this node fails.
 
     :param files: "open_files" of the manifest
+    :param leases: from find_leases
     :raises HookError: CANNOT_WRITE when the file system has not kept it
     """
+    if any(entry["writable"] and leases.get(entry["path"]) == WRITE_LEASE for entry in files):
+        os.sync()  # nobody but the job can open it
     for entry in files:
-        if not entry["writable"]:
+        lease = leases.get(entry["path"], "")
+        if not entry["writable"] or lease == WRITE_LEASE:
             continue
         try:
-            descriptor = _open_file(entry["path"])
+            descriptor = _open_file(entry["path"], lease)
         except OSError:  # gone by now, or closed to its writer: nothing can be done
             continue
         try:
@@ -99,27 +117,28 @@ def flush_files(files: "list[dict]") -> None:
             os.close(descriptor)
 
 
-def note_times(files: "list[dict]") -> None:
+def note_times(files: "list[dict]", leases: "dict[str, str]") -> None:
     """Note the times anew, of a job that is to be held: a file server may have set them when the files were flushed.
 
     :param files: "open_files" of the manifest
+    :param leases: from find_leases
     """
     for entry in files:
         try:
-            status = _read_status(entry["path"])
+            status = _read_status(entry["path"], leases.get(entry["path"], ""))
         except OSError:
             continue  # the restart will report it
         if (status.st_ino, status.st_size) == (entry["inode"], entry["size"]):
             entry.update(mtime_ns=status.st_mtime_ns, ctime_ns=status.st_ctime_ns)
 
 
-def _read_status(path: str) -> os.stat_result:
+def _read_status(path: str, lease: str = "") -> os.stat_result:
     """Return the status of a file. NFS shows what another node has done to it only to whoever opens it."""
     status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):
+    if not stat.S_ISREG(status.st_mode) or lease == WRITE_LEASE:
         return status
     try:
-        descriptor = _open_file(path)
+        descriptor = _open_file(path, lease)
     except PermissionError:
         return status
     try:

@@ -10,7 +10,7 @@ from ..errors import quote_text
 from ..system import processes, sock_diag
 from ..units import format_bytes
 from .connections import Connections, format_address
-from .open_files import read_flags, read_information
+from .open_files import parse_flags, read_information
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -46,6 +46,7 @@ KINDS = {
     "unix_peer": "checkpoint the job when the connection is closed",
     "x11": "close its windows, or start an X server in the job for it (xvfb-run)",
     "socket": _WAIT,
+    "broken_lease": "try again when the process has given the lease up",
 }
 """Kinds of obstacles, and what to do about each."""
 
@@ -134,7 +135,7 @@ def _examine_nodes(findings: _Findings, root: int, nodes: "Sequence[str]") -> No
 
 def _is_packet_pipe(pid: int, number: str) -> bool:
     try:
-        return bool(read_flags(pid, number) & os.O_DIRECT)
+        return bool(parse_flags(read_information(pid, number)) & os.O_DIRECT)
     except OSError:
         return False  # it has been closed
 
@@ -170,6 +171,8 @@ def _examine_descriptors(findings: _Findings, opened: "OpenFiles", devices: "lis
         _examine_device(findings, pid, path, devices)
         if path.startswith("/SYSV"):
             findings.add("sysv_memory", pid, "has System V shared memory")
+    for pid, path in opened.breaking:
+        findings.add("broken_lease", pid, "has a lease on the file %s that another process is breaking" % quote_text(path))
 
 
 def _examine_removed_files(findings: _Findings, opened: "OpenFiles", limit: int) -> None:

@@ -20,17 +20,23 @@ class File:
     logged     bool: some descriptor is for appending only
     read       bool: some descriptor is for reading only
     held       bool: there is a descriptor or a shared mapping; otherwise the file is a program, a library or the like
+    lease      str: READ_LEASE if the tree has a lease that opening the file for writing breaks, WRITE_LEASE if it has one that any opening
+               breaks, or empty. Its holder gets a signal then, and whoever opens the file waits
     """
 
     def __init__(self, status: os.stat_result, proc_path: str) -> None:
         self.names: "list[str]" = []
         self.status, self.proc_path = status, proc_path
         self.written = self.logged = self.read = self.held = False
+        self.lease = ""
 
     def is_append_only(self) -> bool:
         """Whether all descriptors are for appending only."""
         return self.logged and not self.written and not self.read
 
+
+READ_LEASE, WRITE_LEASE = "read", "write"
+"""See File. A lease that is being broken counts as one for writing until its holder has given it up."""
 
 REMOVED = " (deleted)"
 """The end of the name that the kernel shows of a removed file."""
@@ -47,6 +53,7 @@ class OpenFiles:
     others       list of (pid, descriptor (str), what it leads to (str)): sockets, pipes, devices and the like
     mapped       list of (pid, path): devices and System V shared memory that are mapped
     unix         dict of (type, name) (str, as /proc/net/unix has them) by inode (str): the tree's unix sockets
+    breaking     list of (pid, path): files on which a process has a lease that another process is breaking
     pids         list of int: the tree
     """
 
@@ -57,6 +64,7 @@ class OpenFiles:
         self.others: "list[tuple[int, str, str]]" = []
         self.mapped: "list[tuple[int, str]]" = []
         self.unix: "dict[str, tuple[str, str]]" = {}
+        self.breaking: "list[tuple[int, str]]" = []
         self.pids: "list[int]" = []
 
     @property
@@ -103,9 +111,26 @@ def read_information(pid: int, number: str) -> bytes:
         return stream.read()
 
 
-def read_flags(pid: int, number: str) -> int:
-    """Return the flags with which a process has a descriptor open."""
-    return int(read_information(pid, number).split(b"flags:", 1)[1].split(None, 1)[0], 8)
+def parse_flags(information: bytes) -> int:
+    """Return the flags with which a descriptor is open, by what read_information returned."""
+    return int(information.split(b"flags:", 1)[1].split(None, 1)[0], 8)
+
+
+def _note_lease(open_files: OpenFiles, file: File, pid: int, path: str, information: bytes) -> None:
+    """Note the lease that a process has on a file by a descriptor.
+
+    :param information: what read_information returned, with lines like "lock: 1: LEASE ACTIVE WRITE 4711 fe:00:2 0 EOF"
+    """
+    for line in information.splitlines():
+        fields = line.split()
+        if fields[:1] != [b"lock:"] or fields[2:3] != [b"LEASE"]:
+            continue
+        if fields[3] == b"BREAKING":
+            open_files.breaking.append((pid, path))
+        if fields[3:5] != [b"ACTIVE", b"READ"]:
+            file.lease = WRITE_LEASE
+        elif not file.lease:
+            file.lease = READ_LEASE
 
 
 def _add_descriptors(open_files: OpenFiles, pid: int, sockets: "set[str]") -> None:
@@ -120,9 +145,11 @@ def _add_descriptors(open_files: OpenFiles, pid: int, sockets: "set[str]") -> No
             file = open_files.add(path, proc_path)
             if file is None:
                 continue
-            flags = read_flags(pid, number)
+            information = read_information(pid, number)
         except FileNotFoundError:
             continue  # this thread's own view of it has just gone
+        flags = parse_flags(information)
+        _note_lease(open_files, file, pid, path, information)
         mode = flags & os.O_ACCMODE
         if flags & getattr(os, "O_PATH", 0):
             continue

@@ -67,6 +67,7 @@ class Companions:
         facts = self._capture.after_thaw()
         travelling = set(self._target.spooled) | capture.list_paths(facts)
         facts["open_files"] = consistency.record_open_files(self._open_files, travelling, [] if facts["bound"] else self._node_local.trees)
+        facts["leases"] = consistency.find_leases(self._open_files)
         return dict(facts, left=self._target.left, spool=output.save_output_files(self._image, self._streams))
 
 
@@ -151,10 +152,12 @@ def _check_capacity(job: preflight.Job, target: Target, staging: "PrivateDirecto
 
 
 def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "PrivateDirectory", companions: Companions,
-               channel: "frozen.Channel | None") -> dict:
+               channel: "frozen.Channel | None", leased: bool) -> dict:
     """Have the engine write the tree, and copy its companions: by the channel while the tree is frozen, or after it, for a hold.
 
     For a hold of a job with connections the tree is stopped by the channel: an engine that leaves it stopped would not release them.
+
+    :param leased: the tree has a lease that any opening of its file breaks
 
     The tree's memory goes into the draft, which its owner can change; what steers the engine goes to the private directory.
 
@@ -169,7 +172,7 @@ def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "Priva
         worker = frozen.Worker(Stop(target.root) if held else companions, channel) if channel else None
         try:
             job.engine.dump(target.root.pid, location.get_engine_path(staging.descriptor), not channel, channel and channel.program,
-                            read_version, draft.path(), job.settings["node_local_bytes"], target.connected)
+                            read_version, draft.path(), job.settings["node_local_bytes"], target.connected, leased)
         except HookError as error:
             raise worker and worker.find_fault() or _explain_failure(job, target, error)
     seconds = time.monotonic() - started
@@ -225,7 +228,8 @@ def _make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory",
     with draft:
         with phases.measure("admit"):
             _check_capacity(job, target, staging, node_local, draft, opened)
-        facts = _dump_tree(job, target, draft, staging, Companions(job, target, node_local, draft.descriptor), channel)
+        facts = _dump_tree(job, target, draft, staging, Companions(job, target, node_local, draft.descriptor), channel,
+                           consistency.has_lease(opened))
         _check_rights(job, target, staging)
         compressed = {}
         if compressor:
@@ -233,10 +237,11 @@ def _make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory",
                 compressed = compression.compress_files(draft.descriptor, engine.holds_memory, compressor,
                                                         job.settings["compression_level"], job.settings["engine_timeout"])
         draft.flush()
+        leases = facts.pop("leases")
         with phases.measure("publish"):
-            consistency.flush_files(facts["open_files"])
+            consistency.flush_files(facts["open_files"], leases)
             if facts["held"]:
-                consistency.note_times(facts["open_files"])
+                consistency.note_times(facts["open_files"], leases)
         facts.update(root=target.root.pid, pids=engine.list_process_ids(staging.descriptor),
                      lost=engine.list_lost_resources(staging.descriptor), generation=generation, incarnation=life.incarnation["id"])
         if call.depth:

@@ -110,6 +110,12 @@ def test_limit_of_removed_files(program, removed, limit):
     assert str(caught.value) == "criu dump failed with status 1: dump -t 4711 -D /d --leave-stopped %s; the job keeps running" % options
 
 
+def test_lease_on_the_command_line(program):
+    with pytest.raises(HookError) as caught:
+        criu.Criu(program('echo "$@"; exit 1\n'), ["--tcp-close"]).dump(4711, "/d", False, leased=True)
+    assert " -v1 --file-validation filesize --tcp-close; " in str(caught.value)
+
+
 def test_connections_on_the_command_line(program):
     with pytest.raises(HookError) as caught:
         criu.Criu(program('echo "$@"; exit 1\n'), ["--tcp-close"]).dump(4711, "/d", False, removed=0, connected=True)

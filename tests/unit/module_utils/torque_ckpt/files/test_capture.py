@@ -1,5 +1,7 @@
 import errno
+import fcntl
 import os
+import signal
 import stat
 import subprocess
 
@@ -464,3 +466,34 @@ def test_nonsense(change):
     for bad in ({"left": [{"node": 1, "path": "", "state": ""}]}, {"bound": 1}, {"bound_reason": None}):
         with pytest.raises(TypeError):
             schema.check_fields(dict(dict(rest, node_local=[]), **bad), *TRAVELS)
+
+
+def take_lease(path, flags, taken):
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+    fcntl.fcntl(os.open(path, flags), fcntl.F_SETLEASE, taken)
+
+
+def test_file_with_a_lease_for_writing_binds_the_image(trip):
+    """Opening it would break the lease."""
+    trip.write("leased")
+    pid = trip.keep(lambda: take_lease(trip.path("leased"), os.O_RDWR, fcntl.F_WRLCK))
+    places = capture.NodeLocal(trip.settings, pid)
+    copying = capture.Capture(trip.image, capture.Load(open_files.find_open_files(pid, places.directories), places, (), ME), 1 << 30)
+    copying.while_frozen()
+    assert copying.after_thaw() == {"node_local": [], "bound": True, "bound_reason": (
+        "the job has a lease on %s, so that opening the file would send it a signal" % trip.path("leased"))}
+    assert open_files.find_open_files(pid, []).breaking == []
+
+
+def test_tree_with_a_leased_file_binds_the_image(trip):
+    os.mkdir(trip.path("tree"))
+    trip.write("tree/leased")
+    trip.settings["node_local_trees"] = [trip.path("tree")]
+    load = trip.load(lambda: take_lease(trip.path("tree", "leased"), os.O_RDWR, fcntl.F_WRLCK))
+    assert (load.trees, load.leased) == ([trip.path("tree")], [trip.path("tree", "leased")])
+
+
+def test_file_with_a_lease_for_reading_travels(trip):
+    trip.write("leased")
+    saved = trip.save(lambda: take_lease(trip.path("leased"), os.O_RDONLY, fcntl.F_RDLCK))
+    assert (saved["bound"], [entry["path"] for entry in saved["node_local"]]) == (False, [trip.path("leased")])

@@ -1,5 +1,7 @@
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import time
 
@@ -191,7 +193,7 @@ def test_what_was_written_is_flushed(entry, monkeypatch):
     flushed = []
     monkeypatch.setattr(consistency.os, "fsync", lambda descriptor: flushed.append(os.fstat(descriptor).st_ino))
     before = os.listdir("/proc/self/fd")
-    consistency.flush_files([entry, dict(entry, writable=False), dict(entry, path=entry["path"] + ".gone")])
+    consistency.flush_files([entry, dict(entry, writable=False), dict(entry, path=entry["path"] + ".gone")], {})
     assert flushed == [entry["inode"]]
     assert os.listdir("/proc/self/fd") == before
 
@@ -201,7 +203,7 @@ def test_what_cannot_be_flushed(entry, monkeypatch):
         raise OSError(28, os.strerror(28))
     monkeypatch.setattr(consistency.os, "fsync", full)
     with pytest.raises(HookError) as caught:
-        consistency.flush_files([entry])
+        consistency.flush_files([entry], {})
     assert (caught.value.code, str(caught.value)) == (errors.CANNOT_WRITE, (
         "what the job wrote to %s could not be flushed: No space left on device; the job keeps running; see to that file system" % (
             entry["path"])))
@@ -309,6 +311,59 @@ def test_times_are_noted_after_the_flush(entry):
     write(entry["path"])
     status = os.stat(entry["path"])
     other = dict(entry, inode=0)
-    consistency.note_times([entry, other, dict(entry, path=entry["path"] + ".gone")])
+    consistency.note_times([entry, other, dict(entry, path=entry["path"] + ".gone")], {})
     assert (entry["mtime_ns"], entry["ctime_ns"]) == (status.st_mtime_ns, status.st_ctime_ns)
     assert other["mtime_ns"] != status.st_mtime_ns
+
+
+# Leases
+
+@pytest.fixture
+def leased(keep, tmp_path):
+    """Return a function that lets a child take a lease on a file: (entry, leases, function that returns whether the lease is unbroken)."""
+    def run(flags, taken):
+        path = os.path.realpath(str(tmp_path / "leased"))
+        with open(path, "w") as stream:
+            stream.write("12345")
+
+        def work():
+            signal.signal(signal.SIGIO, signal.SIG_IGN)
+            fcntl.fcntl(os.open(path, flags), fcntl.F_SETLEASE, taken)
+        pid = keep(work)
+        opened = open_files.find_open_files(pid, [])
+        entry, = [entry for entry in consistency.record_open_files(opened, set()) if entry["path"] == path] or [{"path": path}]
+        return entry, consistency.find_leases(opened), lambda: not open_files.find_open_files(pid, []).breaking
+    return run
+
+
+def test_lease_for_writing_is_not_broken(leased, monkeypatch):
+    synced = []
+    monkeypatch.setattr(consistency.os, "sync", lambda: synced.append(True))
+    entry, leases, is_unbroken = leased(os.O_RDWR, fcntl.F_WRLCK)
+    os.utime(entry["path"], (7, 7))
+    consistency.flush_files([entry], leases)
+    consistency.note_times([entry], leases)
+    assert is_unbroken()
+    assert (synced, entry["mtime_ns"]) == ([True], 7 * 10**9)
+    consistency.note_times([entry], {})
+    assert not is_unbroken()  # so what broke it would be seen
+
+
+def test_lease_for_reading_is_not_broken(leased, monkeypatch):
+    """A file that can only be opened for writing is left alone."""
+    synced, real = [], os.open
+
+    def closed(path, flags):
+        if not flags & os.O_WRONLY:
+            raise PermissionError(13, os.strerror(13))
+        return real(path, flags)
+    monkeypatch.setattr(consistency.os, "sync", lambda: synced.append(True))
+    entry, leases, is_unbroken = leased(os.O_RDONLY, fcntl.F_RDLCK)
+    entry = dict(entry, writable=True, size=5, inode=os.stat(entry["path"]).st_ino)
+    consistency.flush_files([entry], leases)
+    monkeypatch.setattr(consistency.os, "open", closed)
+    consistency.flush_files([entry], leases)
+    consistency.note_times([entry], leases)
+    assert is_unbroken() and not synced
+    consistency.flush_files([entry], {})
+    assert not is_unbroken()

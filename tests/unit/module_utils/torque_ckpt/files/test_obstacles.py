@@ -1,5 +1,6 @@
 """What stands in the way of a checkpoint, by real processes that have it."""
 import ctypes
+import fcntl
 import os
 import signal
 import socket
@@ -368,3 +369,20 @@ def test_sentence():
 @pytest.mark.parametrize("entry", registry.ENGINES, ids=lambda entry: entry.name)
 def test_engines_know_no_other_kinds(entry):
     assert set(entry.obstacles) <= set(obstacles.KINDS)
+
+
+def test_lease_that_is_being_broken(keep, tmp_path):
+    path = str(tmp_path / "file")
+    (tmp_path / "file").write_text("hello")
+
+    def work():
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        fcntl.fcntl(os.open(path, os.O_RDWR), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    pid = keep(work)
+    assert look(pid) == []
+    with pytest.raises(BlockingIOError):
+        os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    assert [(obstacle.kind, obstacle.resource, obstacle.advice) for obstacle in look(pid)] == [
+        ("broken_lease", "has a lease on the file %s that another process is breaking" % path,
+         "try again when the process has given the lease up")]
+    assert "broken_lease" in registry.get_entry("criu").obstacles

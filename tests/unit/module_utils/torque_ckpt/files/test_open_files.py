@@ -1,3 +1,4 @@
+import fcntl
 import mmap
 import os
 import signal
@@ -265,3 +266,36 @@ def test_state_sees_every_change(tmp_path):
     os.utime(path, (1, 1))
     seen.add(open_files.format_state(os.stat(path)))
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("flags, taken, lease", [
+    (os.O_RDWR, fcntl.F_WRLCK, open_files.WRITE_LEASE),
+    (os.O_RDONLY, fcntl.F_RDLCK, open_files.READ_LEASE),
+    (os.O_RDONLY, fcntl.F_UNLCK, ""),
+])
+def test_lease(keep, tmp_path, flags, taken, lease):
+    (tmp_path / "file").write_text("hello")
+
+    def work():
+        descriptor = os.open(str(tmp_path / "file"), flags)
+        if taken != fcntl.F_UNLCK:
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, taken)
+    opened = open_files.find_open_files(keep(work), [])
+    assert [file.lease for file in opened.files if str(tmp_path / "file") in file.names] == [lease]
+    assert opened.breaking == []
+
+
+@pytest.mark.parametrize("flags, taken, breaking", [(os.O_RDWR, fcntl.F_WRLCK, os.O_RDONLY), (os.O_RDONLY, fcntl.F_RDLCK, os.O_WRONLY)])
+def test_lease_that_is_being_broken(keep, tmp_path, flags, taken, breaking):
+    path = str(tmp_path / "file")
+    (tmp_path / "file").write_text("hello")
+
+    def work():
+        signal.signal(signal.SIGIO, signal.SIG_IGN)
+        fcntl.fcntl(os.open(path, flags), fcntl.F_SETLEASE, taken)
+    pid = keep(work)
+    with pytest.raises(BlockingIOError):
+        os.open(path, breaking | os.O_NONBLOCK)
+    opened = open_files.find_open_files(pid, [])
+    assert [file.lease for file in opened.files if path in file.names] == [open_files.WRITE_LEASE]
+    assert opened.breaking == [(pid, path)]
