@@ -101,6 +101,10 @@ class Engine:
         """Return which TCP connection in an image (descriptor) is with something outside it; empty if none is."""
         return ""
 
+    def find_unrestorable_connection(self, directory: int) -> str:
+        """Return which TCP connection in an image (descriptor) the engine has written but cannot restore, and why; empty if none is."""
+        return ""
+
     def list_lost_resources(self, directory: int) -> "list[str]":
         """Return what the processes had and will not have after a restart of the image in directory (descriptor)."""
         return []

@@ -42,6 +42,7 @@ LONGEST = 300
 _CORE = re.compile(r"core-([0-9]+)\.img")
 _MEMORY = re.compile(r"pages-[0-9]+\.img")
 _ERROR = re.compile(r"Error \([^)]*\): (.*)")
+_TCP_STREAM = re.compile(r"tcp-stream-[0-9a-f]+\.img")
 _RIGHTS = re.compile(r"(core|creds)-[0-9]+\.img")
 _REMOVED = 1 << 20
 """How large a removed file may be for CRIU by itself (bytes). It is never told less."""
@@ -291,6 +292,24 @@ class Criu(Engine):
             return criu_image.find_foreign_connection(data)
         except criu_image.Unreadable as error:
             return "files.img is not as CRIU writes it: %s" % error
+
+    def find_unrestorable_connection(self, directory: int) -> str:
+        """See Engine."""
+        from . import criu_image
+
+        def read(name: str, most: int) -> bytes:
+            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "rb") as stream:
+                return stream.read(most)
+        name = "files.img"
+        try:
+            reason = criu_image.find_half_closed_connection(read(name, criu_image.LARGEST_FILES + 1))
+            for name in sorted(filter(_TCP_STREAM.fullmatch, os.listdir(directory))):
+                unsent = criu_image.count_unsent_bytes(read(name, criu_image.LARGEST_STREAM))
+                if unsent and not reason:
+                    reason = "one has %d bytes that it has not sent yet" % unsent
+        except criu_image.Unreadable as error:
+            return "%s is not as CRIU writes it: %s" % (name, error)
+        return reason
 
     def is_memory(self, name: str) -> bool:
         """See Engine. CRIU copies these into the processes and reads nothing in them."""

@@ -133,6 +133,11 @@ _FILE_HEADER, _LENGTH = struct.Struct("<II"), struct.Struct("<I")
 _INET = 4
 _FAMILY, _TYPE, _STATE_OF_SOCKET, _SOURCE_PORT, _TARGET_PORT, _SOURCE, _TARGET = 3, 4, 6, 7, 8, 11, 12
 _STREAM, _CLOSED, _LISTENING = 1, 7, 10
+_HALF_CLOSED = (5, 8, 9, 11)
+"""FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING."""
+LARGEST_STREAM = 4096
+"""How much of the image of a connection is read (bytes): an entry of about 100, then what waited in the connection."""
+_TCP_STREAM, _UNSENT = 0x51465506, 12
 
 
 def _list_entries(data: bytes) -> "Iterator[bytes]":
@@ -167,6 +172,41 @@ def _get_address(data: bytes, field: int) -> bytes:
 
 def _is_loopback(address: bytes) -> bool:
     return address[:1] == b"\x7f" if len(address) == 4 else address == b"\0" * 15 + b"\1"
+
+
+def find_half_closed_connection(data: bytes) -> str:
+    """Return which TCP connection in the image of open files was closed by one side; empty if none.
+
+    CRIU needs a raw socket to restore it, to which the job's owner has no right.
+
+    :raises Unreadable: when the image is not as CRIU writes it
+    """
+    if len(data) > LARGEST_FILES:
+        raise Unreadable("it has more than %d bytes" % LARGEST_FILES)
+    for entry in _list_entries(data):
+        socket = _get_only_value(entry, _INET, _BYTES)
+        if socket is None or _get_only_value(socket, _TYPE, _NUMBER) != _STREAM:
+            continue
+        if _get_only_value(socket, _STATE_OF_SOCKET, _NUMBER) in _HALF_CLOSED:
+            return "that between the ports %s and %s is half-closed" % tuple(
+                _get_only_value(socket, field, _NUMBER) for field in (_SOURCE_PORT, _TARGET_PORT))
+    return ""
+
+
+def count_unsent_bytes(data: bytes) -> int:
+    """Return how much a TCP connection had not sent yet.
+
+    CRIU sends it when it restores the connection, and fails if it has not restored the other end yet.
+
+    :param data: the begin of the image of a connection, LARGEST_STREAM bytes of it
+    :raises Unreadable: when the image is not as CRIU writes it
+    """
+    if len(data) < _HEADER.size:
+        raise Unreadable("it has %d bytes" % len(data))
+    common, stream, length = _HEADER.unpack_from(data)
+    if (common, stream) != (_COMMON, _TCP_STREAM) or length > len(data) - _HEADER.size:
+        raise Unreadable("it is not the image of a connection")
+    return _get_only_value(data[_HEADER.size:_HEADER.size + length], _UNSENT, _NUMBER) or 0
 
 
 def find_foreign_connection(data: bytes) -> str:

@@ -10,23 +10,37 @@ if MYPY:
     from typing import Iterator
 
 _CLOSED, _LISTENING = "07", "0A"
+_HALF_CLOSED = ("05", "08", "09", "0B")
+"""FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING: one side has said that it sends nothing any more."""
+_MAPPED = "0" * 16 + ("FFFF0000" if sys.byteorder == "little" else "0000FFFF")
+"""How the address of an IPv4 host begins that an IPv6 socket has."""
+
+
+def _unmap_address(text: str) -> str:
+    """Return an address of /proc/net/tcp6 as the other end has it in /proc/net/tcp, if it is one of IPv4."""
+    return text[len(_MAPPED):] if text.startswith(_MAPPED) else text
 
 
 class Connection:
     """One end of a TCP connection, or a listening socket: a line of /proc/net/tcp.
 
-    local, remote  str: addresses and ports, as the kernel prints them
+    local, remote  str: addresses and ports, as the kernel prints them; those of IPv4 in the same form in sockets of IPv4 and of IPv6
     inode          str, "0" if no process has it
     """
 
     def __init__(self, fields: "list[str]") -> None:
-        self.local, self.remote, self.state = fields[1:4]
+        self.local, self.remote = map(_unmap_address, fields[1:3])
+        self.state = fields[3]
         self.uid, self.inode = fields[7], fields[9]
         self.waiting = int(fields[4].partition(":")[2], 16)
 
     def is_open(self) -> bool:
         """Whether this is an end of a connection."""
         return self.state not in (_CLOSED, _LISTENING)
+
+    def is_half_closed(self) -> bool:
+        """Whether one side of the connection was closed, and the other side knows it."""
+        return self.state in _HALF_CLOSED
 
 
 def format_address(text: str) -> str:

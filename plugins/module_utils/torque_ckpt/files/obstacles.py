@@ -193,6 +193,8 @@ def _examine_tcp(findings: _Findings, root: int, owners: "dict[str, int]", moves
     for pid, connection in connections.opened:
         if not (moves and connections.is_inside(connection)):
             findings.add("tcp", pid, "has a TCP connection " + connections.describe(connection))
+        elif connection.is_half_closed():
+            findings.add("tcp", pid, "has a half-closed TCP connection " + connections.describe(connection))
     for pid, connection in connections.waiting:
         findings.add("tcp_pending", pid, "has not yet accepted a TCP connection to %s" % format_address(connection.local))
 

@@ -10,7 +10,7 @@ from collections import namedtuple
 
 from .. import phases
 from ..engines import registry
-from ..errors import HookError, ENGINE, REFUSED
+from ..errors import HookError, ENGINE, REFUSED, TEMPORARY
 from ..files import capture, connections, consistency, obstacles, open_files, output
 from ..image import compression, compressors, digest, manifest, seal
 from ..job import frozen, identity, lock, suspension
@@ -185,14 +185,18 @@ def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "Priva
 
 
 def _check_rights(job: preflight.Job, target: Target, staging: "PrivateDirectory") -> None:
-    """Check that the image would give no process more than its owner has, and no connection with anything outside it.
+    """Check that the image would give no process more than its owner has, and no connection with anything outside it or that is lost.
 
-    :raises HookError: REFUSED
+    :raises HookError: REFUSED, or TEMPORARY
     """
     connection = job.engine.find_foreign_connection(staging.descriptor) if target.connected else ""
     if connection:
         raise HookError(REFUSED, "the job was connected with something outside it while its image was written (%s); the job keeps "
                         "running; try again when that connection is closed" % connection)
+    reason = job.engine.find_unrestorable_connection(staging.descriptor) if target.connected else ""
+    if reason:
+        raise HookError(TEMPORARY, "the TCP connections of the job could not be restored as they were when its image was written (%s); the "
+                        "job keeps running; try again" % reason)
     excess = job.engine.find_excess(staging.descriptor)
     if excess:
         raise HookError(REFUSED, "the image would give a process of the job more than %s has (%s); checkpoint the job when that "

@@ -162,7 +162,49 @@ def test_every_bit_of_an_image_of_open_files_is_read_or_refused():
             pass
 
 
+@pytest.mark.parametrize("state", [5, 8, 9, 11])
+def test_half_closed_connection(state):
+    good = [end(HERE, 5, HERE, 6), FILE, end(HERE, 6, HERE, 5, state=4), end(HERE, 7, HERE, 0, state=10), end(HERE, 7, HERE, 0, kind=2)]
+    assert criu_image.find_half_closed_connection(files_image(*good)) == ""
+    assert criu_image.find_half_closed_connection(files_image(*(good + [end(HERE, 8, HERE, 9, state=state)]))) == (
+        "that between the ports 8 and 9 is half-closed")
+
+
+def stream_image(*fields, **other):
+    entry = message((1, 0), (2, 7), (3, 0), (4, 9), *fields)
+    return struct.pack("<III", 0x54564319, other.get("kind", 0x51465506), len(entry)) + entry + b"what waits"
+
+
+def test_what_a_connection_has_not_sent():
+    assert criu_image.count_unsent_bytes(stream_image()) == 0
+    assert criu_image.count_unsent_bytes(stream_image((12, 797), (13, 5))) == 797
+
+
+@pytest.mark.parametrize("data, why", [
+    (b"", "it has 0 bytes"), (stream_image(kind=0x55053847), "it is not the image of a connection"),
+    (stream_image()[:14], "it is not the image of a connection"),
+    (stream_image((12, 1), (12, 2)), "field 12 is there 2 times or of another kind")])
+def test_image_of_a_connection_that_is_not_as_criu_writes_it(data, why):
+    with pytest.raises(criu_image.Unreadable) as caught:
+        criu_image.count_unsent_bytes(data)
+    assert str(caught.value) == why
+
+
 # The engine
+
+@pytest.mark.parametrize("files, wanted", [
+    ({"files.img": files_image(end(HERE, 5, HERE, 6)), "tcp-stream-1f.img": stream_image((12, 0))}, ""),
+    ({"files.img": files_image(end(HERE, 5, HERE, 6, state=8))}, "that between the ports 5 and 6 is half-closed"),
+    ({"files.img": files_image(), "tcp-stream-1f.img": stream_image((12, 797))}, "one has 797 bytes that it has not sent yet"),
+    ({"files.img": files_image(), "tcp-stream-1f.img": b""}, "tcp-stream-1f.img is not as CRIU writes it: it has 0 bytes"),
+    ({"files.img": b"x"}, "files.img is not as CRIU writes it: it is not the image of open files")])
+def test_engine_finds_connections_that_it_cannot_restore(tmp_path, files, wanted):
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    directory = os.open(str(tmp_path), os.O_RDONLY)
+    assert criu.Criu.find_unrestorable_connection(object.__new__(criu.Criu), directory) == wanted
+    os.close(directory)
+
 
 @pytest.mark.parametrize("data, wanted", [
     (files_image(end(HERE, 5, HERE, 6)), "a TCP connection between the ports 5 and 6"), (files_image(), ""),

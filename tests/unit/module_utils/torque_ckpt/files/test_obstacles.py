@@ -188,6 +188,33 @@ def test_connection_to_itself_can_be_moved(keep, host, family):
     assert look(pid, moves=True) == []
 
 
+def connect_dual():
+    """Return (IPv4 client, what an IPv6 listener has accepted, listener): a server that serves both."""
+    listener = socket.socket(socket.AF_INET6)
+    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    listener.bind(("::", 0))
+    listener.listen(5)
+    client = socket.socket()
+    client.connect(("127.0.0.1", listener.getsockname()[1]))
+    return client, listener.accept()[0], listener
+
+
+def test_connection_of_both_protocols_can_be_moved(keep):
+    pid = keep(connect_dual)
+    assert connections.has_inside_only([pid])
+    assert look(pid, moves=True) == []
+
+
+def test_half_closed_connection_is_not_moved(keep):
+    def work():
+        client, server, listener = connect("127.0.0.1")
+        client.shutdown(socket.SHUT_WR)
+        return client, server, listener
+    pid = keep(work)
+    assert {obstacle.kind for obstacle in look(pid, moves=True)} == {"tcp"}
+    assert [obstacle.resource.split(" from ")[0] for obstacle in look(pid, moves=True)] == ["has a half-closed TCP connection"] * 2
+
+
 def test_without_a_connection_nothing_is_to_be_moved(keep):
     assert not connections.has_inside_only([keep(lambda: connect("127.0.0.1")[2])])
     assert not connections.has_inside_only([keep(socket.socketpair)])
