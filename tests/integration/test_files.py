@@ -1,6 +1,7 @@
 """Files on the node's own file systems move with a job; files that stay are as the image knows them, or the restart says so."""
 import contextlib
 import json
+import re
 
 import pytest
 from cluster import CONFIG
@@ -305,6 +306,41 @@ def writes_in_place(job, node1, monkeypatch):
     """A job that writes to its file in place."""
     monkeypatch.setattr("cluster.Job.counter", lambda running: int(running.node.ask("cat %s/data 2> /dev/null || echo 0" % running.work)))
     return job(node1, IN_PLACE)
+
+
+SEMAPHORE = """
+exec python3 -c "
+import multiprocessing, os, time
+lock = multiprocessing.get_context('spawn').Lock()
+counter = 0
+while not os.path.exists('stop'):
+    with lock:
+        counter += 1
+        os.write(1, b'%d\\n' % counter)
+    time.sleep(0.02)
+import _multiprocessing
+again = _multiprocessing.SemLock._rebuild(0, lock._semlock.kind, lock._semlock.maxvalue, lock._semlock.name)
+raise SystemExit(5 if lock.acquire() and not again.acquire(False) else 6)
+"
+"""
+
+
+@pytest.mark.parametrize("signal", [0, 15])
+def test_named_semaphore_moves(job, node1, node2, signal):
+    """It is a file in /dev/shm that has lost the name by which it was opened, but not its own."""
+    moved = job(node1, SEMAPHORE)
+    if signal:
+        moved.hold()
+    else:
+        assert moved.checkpoint(0).code == 0
+        node1.ask("pkill -KILL -u alice; rm -f /dev/shm/sem.* /dev/shm/link_remap.*")
+        node1.ask(re.search('cut it back with "([^"]*)"', moved.restart(node2).err).group(1))
+    moved.move(node2)
+    moved.hold()
+    moved.move(node1)
+    assert moved.end() == 5
+    lines = moved.lines()
+    assert lines == [str(number) for number in range(1, len(lines) + 1)]
 
 
 def test_file_that_was_rewritten_while_the_job_was_held(writes_in_place, node1, node2):

@@ -55,7 +55,7 @@ def record_open_files(open_files: "OpenFiles", excluded: "set[str]", trees: "Seq
     files, table = [], mounts.read_mounts()
     for file in open_files.files:
         writable = file.written or file.logged
-        if not (file.held and stat.S_ISREG(file.status.st_mode) and (writable or file.status.st_uid != 0)):
+        if not (file.held and not file.unlinked and stat.S_ISREG(file.status.st_mode) and (writable or file.status.st_uid != 0)):
             continue
         if excluded.intersection(file.names) or any(name.startswith(tree + "/") for name in file.names for tree in trees):
             continue

@@ -22,6 +22,7 @@ class File:
     held       bool: there is a descriptor or a shared mapping; otherwise the file is a program, a library or the like
     lease      str: READ_LEASE if the tree has a lease that opening the file for writing breaks, WRITE_LEASE if it has one that any opening
                breaks, or empty. Its holder gets a signal then, and whoever opens the file waits
+    unlinked   bool: some name by which the tree has it open was removed; the names are others in the same directory
     """
 
     def __init__(self, status: os.stat_result, proc_path: str) -> None:
@@ -29,6 +30,7 @@ class File:
         self.status, self.proc_path = status, proc_path
         self.written = self.logged = self.read = self.held = False
         self.lease = ""
+        self.unlinked = False
 
     def is_append_only(self) -> bool:
         """Whether all descriptors are for appending only."""
@@ -77,7 +79,7 @@ class OpenFiles:
         return sum(size for size, _path, _pid in self.removed.values())
 
     def add(self, path: str, proc_path: str) -> "File | None":
-        """Add what proc_path leads to, if path is its name; return the File, if it is one."""
+        """Add what proc_path leads to, if path is its name, or was and others are left beside it; return the File, if it is one."""
         if not path.startswith("/") or path.startswith(("/proc/", "/sys/", "/dev/pts/")):
             return None
         try:
@@ -86,18 +88,40 @@ class OpenFiles:
                 pid = int(proc_path.split("/")[2])
                 self.removed.setdefault((status.st_dev, status.st_ino), (status.st_blocks * 512, path[:-len(REMOVED)], pid))
                 return None
-            if not os.path.samestat(status, os.lstat(path)):
-                return None
+            names = [path] if _leads_to(path, status) else _find_other_names(path, status)
         except OSError:
-            return None  # removed, or not to be seen from here
+            return None  # not to be seen from here
+        if not names:
+            return None
         if stat.S_ISDIR(status.st_mode):
             self.directories[path] = status
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
             return None
         file = self._files.setdefault((status.st_dev, status.st_ino), File(status, proc_path))
-        if path not in file.names:
-            file.names.append(path)
+        file.unlinked = file.unlinked or names != [path]
+        file.names += [name for name in names if name not in file.names]
         return file
+
+
+def _leads_to(path: str, status: os.stat_result) -> bool:
+    """Whether a path is the name of the file with this status."""
+    try:
+        return os.path.samestat(status, os.lstat(path))
+    except OSError:
+        return False
+
+
+def _find_other_names(path: str, status: os.stat_result) -> "list[str]":
+    """Return the names in the same directory of a file that lost the one by which it was opened: sem_open(3) leaves such files.
+
+    :param path: what the kernel shows, with REMOVED at its end
+    """
+    directory = os.path.dirname(path)
+    if not path.endswith(REMOVED) or not stat.S_ISREG(status.st_mode):
+        return []
+    with os.scandir(directory) as entries:
+        names = [entry.path for entry in entries if entry.inode() == status.st_ino]
+    return sorted(name for name in names if _leads_to(name, status))
 
 
 def format_state(status: os.stat_result) -> str:

@@ -91,6 +91,20 @@ def test_removed_and_replaced_files_are_the_engines(opened_by, tmp_path):
     assert opened_by(work) == ({}, [])
 
 
+def test_file_that_lost_its_name_has_its_others(opened_by, tmp_path):
+    """Those in the same directory: sem_open(3) removes the name by which it opened, and leaves another."""
+    def work():
+        descriptors = [os.open(str(tmp_path / name), os.O_RDWR | os.O_CREAT) for name in ("temporary", "elsewhere", "named")]
+        (tmp_path / "inner").mkdir()
+        for name, other in (("temporary", "name"), ("temporary", "another"), ("elsewhere", "inner/name"), ("named", "second")):
+            os.link(str(tmp_path / name), str(tmp_path / other))
+        os.unlink(str(tmp_path / "temporary"))
+        os.unlink(str(tmp_path / "elsewhere"))
+        return descriptors
+    files, _directories = opened_by(work)
+    assert {names: file.unlinked for names, file in files.items()} == {("another", "name"): True, ("named",): False}
+
+
 def test_special_files_do_not_count(opened_by, tmp_path):
     paths = [path for path in ("/dev/null", "/proc/self/stat", "/sys/kernel/profiling") if os.path.exists(path)]
     files, _directories = opened_by(lambda: [os.open(path, os.O_RDONLY) for path in paths])
