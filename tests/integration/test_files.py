@@ -312,6 +312,10 @@ SEMAPHORE = """
 exec python3 -c "
 import multiprocessing, os, time
 lock = multiprocessing.get_context('spawn').Lock()
+if os.environ.get('CONNECTED'):
+    import socket
+    server = socket.create_server(('127.0.0.1', 0))
+    ends = socket.create_connection(server.getsockname()), server.accept()
 counter = 0
 while not os.path.exists('stop'):
     with lock:
@@ -325,12 +329,14 @@ raise SystemExit(5 if lock.acquire() and not again.acquire(False) else 6)
 """
 
 
+@pytest.mark.parametrize("variables", ["", "CONNECTED=1"])
 @pytest.mark.parametrize("signal", [0, 15])
-def test_named_semaphore_moves(job, node1, node2, signal):
+def test_named_semaphore_moves(job, node1, node2, signal, variables):
     """It is a file in /dev/shm that has lost the name by which it was opened, but not its own."""
-    moved = job(node1, SEMAPHORE)
+    moved = job(node1, SEMAPHORE, variables)
     if signal:
         moved.hold()
+        assert node1.ask("ls /dev/shm | grep -c ^link || true") == "0"  # it would be in the way of the next job's
     else:
         assert moved.checkpoint(0).code == 0
         node1.ask("pkill -KILL -u alice; rm -f /dev/shm/sem.* /dev/shm/link_remap.*")

@@ -350,9 +350,9 @@ with open("said", "wb") as stream:
 
 @pytest.fixture
 def replaced(cluster):
-    """A directory of alice's on node1 with a file "data", and what she replaces it by: a link to a file of root's that is as large."""
+    """A directory of alice's on node1 with a file "data", and what she replaces it by: a link to a file of root's of that size and mode."""
     node = cluster.nodes["node1"]
-    node.ask("install -d -o alice -m 755 /srv/reader && cd /srv/reader && echo '%s' > data && chown alice data && "
+    node.ask("install -d -o alice -m 755 /srv/reader && cd /srv/reader && echo '%s' > data && chmod 600 data && chown alice data && "
              "(umask 077; echo '%s' > /root/secret)" % (SHOWN, SECRET))
     yield as_alice("ln -sf /root/secret /srv/reader/data")
     node.ask("rm -rf /srv/reader /srv/reader.images /root/secret")

@@ -139,10 +139,12 @@ class Capture:
 
     :param image: descriptor of the image
     :param limit: bytes
+    :param known: names that unlinked files had before the engine wrote the image. Others are the engine's: they are in the image, and are
+        removed here, where they would be in the way of the next job's. None: nothing is removed
     """
 
-    def __init__(self, image: int, load: Load, limit: int) -> None:
-        self._image, self._load, self._limit = image, load, limit
+    def __init__(self, image: int, load: Load, limit: int, known: "set[str] | None" = None) -> None:
+        self._image, self._load, self._limit, self._known = image, load, limit, known
         self._entries: "list[dict]" = []
         self._copies: "list[tuple[int, int, str, int, str]]" = []
         self._bound_reason = ""
@@ -159,6 +161,8 @@ class Capture:
         self._entries = [{"kind": "directory", "path": path, "beneath": directory, "mode": stat.S_IMODE(status.st_mode),
                           "gid": status.st_gid} for path, directory, status in load.directories]
         for number, ((file, names), source) in enumerate(zip(load.files, opened), 1):
+            if file.unlinked and self._known is not None:
+                _remove_names(file, self._known)
             entry = _describe_file(file, names)
             self._entries.append(entry)
             if entry["kind"] == "fifo":  # what is in it is the engine's
@@ -201,6 +205,16 @@ class Capture:
             for descriptor in opened:
                 os.close(descriptor)
         return opened
+
+
+def _remove_names(file: "File", known: "set[str]") -> None:
+    """Remove those of an open file's names that are not known, as far as that is allowed; its status is read again."""
+    for name in set(file.names) - known:
+        try:
+            os.unlink(name)
+        except OSError:
+            pass
+    file.status = os.stat(file.proc_path)
 
 
 def _describe_file(file: "File", names: "list[tuple[str, str]]") -> "dict[str, Any]":

@@ -122,7 +122,7 @@ class Restoration(SafeDirectories):
         self.entries: "list[dict]" = manifest["node_local"]
         node = os.uname().nodename
         self.left = {entry["path"]: entry["state"] for entry in list_left_files(manifest) if entry["node"] == node}
-        self.whole: "set[str]" = set()  # files (first names) that are present
+        self.whole: "dict[str, tuple[str, str]]" = {}  # by the first name of each that is present: a name that is, and what it is beneath
         self.modes: "list[tuple[str, dict]]" = []  # what is given its mode at the end, as it may forbid creating anything in it
 
     def restore(self) -> None:
@@ -165,7 +165,10 @@ class Restoration(SafeDirectories):
             kind = _KINDS[entry["kind"]]
             if stat.S_IFMT(status.st_mode) != kind.file_type or status.st_uid != self.uid:
                 raise _refused(path, "is something else or another user's on this node")
-            return kind.is_same(self, entry, path, parent, status)
+            if not kind.is_same(self, entry, path, parent, status):
+                return False
+            self.whole.setdefault(entry["path"], (path, beneath))
+            return True
         except FileNotFoundError:
             return False
         finally:
@@ -178,13 +181,13 @@ class Restoration(SafeDirectories):
         finally:
             os.close(parent)
 
-    def link(self, entry: dict, name: str, parent: int) -> None:
-        """Link the file or pipe of an entry, which is present under its first name, to another one in a directory (descriptor)."""
-        first = self.open_directory(os.path.dirname(entry["path"]), entry["beneath"])
+    def link(self, path: str, beneath: str, name: str, parent: int) -> None:
+        """Link the file or pipe at path to another name in a directory (descriptor)."""
+        directory = self.open_directory(os.path.dirname(path), beneath)
         try:
-            os.link(os.path.basename(entry["path"]), name, src_dir_fd=first, dst_dir_fd=parent, follow_symlinks=False)
+            os.link(os.path.basename(path), name, src_dir_fd=directory, dst_dir_fd=parent, follow_symlinks=False)
         finally:
-            os.close(first)
+            os.close(directory)
 
 
 class _Kind:
@@ -224,7 +227,7 @@ class _Fifo(_Kind):
     def create(work: Restoration, entry: dict, path: str, beneath: str, parent: int) -> None:
         name = os.path.basename(path)
         if entry["path"] != path:
-            work.link(entry, name, parent)
+            work.link(entry["path"], entry["beneath"], name, parent)
         else:
             os.mkfifo(name, 0o600, dir_fd=parent)
             work.modes.append((path, entry))
@@ -267,7 +270,6 @@ class _File(_Kind):
                 open(os.open(entry["name"], os.O_RDONLY | _FLAGS, dir_fd=work.image), "rb") as wanted:
             same = sparse.has_same_data(here.fileno(), wanted.fileno(), entry["size"])
         if same and stat.S_IMODE(status.st_mode) == entry["mode"]:
-            work.whole.add(entry["path"])
             return True
         if left_here:
             return False
@@ -281,10 +283,10 @@ class _File(_Kind):
         except FileNotFoundError:
             pass
         if entry["path"] in work.whole:
-            work.link(entry, name, parent)
+            work.link(*work.whole[entry["path"]], name=name, parent=parent)
         else:
             _copy_out(work.image, entry, name, parent)
-        work.whole.add(entry["path"])
+        work.whole.setdefault(entry["path"], (path, beneath))
         work.note("file", path, beneath, os.stat(name, dir_fd=parent, follow_symlinks=False))
 
 

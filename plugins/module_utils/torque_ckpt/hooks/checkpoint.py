@@ -48,10 +48,13 @@ class Companions:
     """What travels with the tree: work for frozen.Worker. As the job's owner.
 
     :param image: descriptor of the image
+    :param opened: what the tree had open before
     """
 
-    def __init__(self, job: preflight.Job, target: Target, node_local: capture.NodeLocal, image: int) -> None:
+    def __init__(self, job: preflight.Job, target: Target, node_local: capture.NodeLocal, image: int, opened: open_files.OpenFiles) -> None:
         self._job, self._target, self._node_local, self._image = job, target, node_local, image
+        held = job.call.signal == contract.HOLD and not target.connected  # an engine that lets the tree run removes its own names
+        self._known = {name for file in opened.files for name in file.names} if held else None
 
     def while_frozen(self) -> None:
         """Find what the tree has open; copy what could change."""
@@ -59,7 +62,7 @@ class Companions:
         self._open_files = open_files.find_open_files(target.root.pid, self._node_local.directories)
         self._streams = output.open_output_files(target.spooled, job.user.uid)
         load = capture.Load(self._open_files, self._node_local, target.spooled, job.user.uid)
-        self._capture = capture.Capture(self._image, load, job.settings["node_local_bytes"])
+        self._capture = capture.Capture(self._image, load, job.settings["node_local_bytes"], self._known)
         self._capture.while_frozen()
 
     def after_thaw(self) -> dict:
@@ -77,23 +80,25 @@ class Stop:
     :param root: the tree's root
     """
 
-    def __init__(self, root: processes.Process) -> None:
-        self._root = root
+    def __init__(self, root: processes.Process, companions: Companions) -> None:
+        self._root, self._companions = root, companions
 
     def while_frozen(self) -> None:
-        """Have each process stop as soon as the engine lets it go."""
+        """Copy what could change; have each process stop as soon as the engine lets it go."""
+        self._companions.while_frozen()
         processes.signal_processes(processes.list_owned(self._root), signal.SIGSTOP)
 
-    def after_thaw(self) -> None:
-        """Wait until all have stopped.
+    def after_thaw(self) -> dict:
+        """Wait until all have stopped; copy the rest; return the manifest's fields about it.
 
-        :raises HookError: ENGINE if one does not
+        :raises HookError: ENGINE if one does not stop
         """
         deadline = time.monotonic() + _STOP_SECONDS
         while any(process.state not in "TtZX" for process in map(processes.read_process, processes.list_tree(self._root.pid)) if process):
             if time.monotonic() > deadline:
                 raise HookError(ENGINE, "not all processes of the job stopped within %d seconds; %s" % (_STOP_SECONDS, _CONSEQUENCE))
             time.sleep(0.001)
+        return self._companions.after_thaw()
 
 
 def _find_target(job: preflight.Job) -> Target:
@@ -169,7 +174,7 @@ def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "Priva
         engine["version"] = job.engine.read_version()
     held = job.call.signal == contract.HOLD
     with phases.measure("dump"):
-        worker = frozen.Worker(Stop(target.root) if held else companions, channel) if channel else None
+        worker = frozen.Worker(Stop(target.root, companions) if held else companions, channel) if channel else None
         try:
             job.engine.dump(target.root.pid, location.get_engine_path(staging.descriptor), not channel, channel and channel.program,
                             read_version, draft.path(), job.settings["node_local_bytes"], target.connected, leased)
@@ -177,8 +182,9 @@ def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "Priva
             raise worker and worker.find_fault() or _explain_failure(job, target, error)
     seconds = time.monotonic() - started
     with phases.measure("output"):
-        facts = (worker.read_result() if worker else None) or {}
-        if held:
+        if worker:
+            facts = worker.read_result() or {}
+        else:
             companions.while_frozen()
             facts = companions.after_thaw()
     return dict(facts, engine=engine, frozen_seconds=round(seconds, 6), held=held, connected=target.connected)
@@ -232,7 +238,7 @@ def _make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory",
     with draft:
         with phases.measure("admit"):
             _check_capacity(job, target, staging, node_local, draft, opened)
-        facts = _dump_tree(job, target, draft, staging, Companions(job, target, node_local, draft.descriptor), channel,
+        facts = _dump_tree(job, target, draft, staging, Companions(job, target, node_local, draft.descriptor, opened), channel,
                            consistency.has_lease(opened))
         _check_rights(job, target, staging)
         compressed = {}

@@ -53,9 +53,9 @@ class Trip:
         places = capture.NodeLocal(self.settings, pid)
         return capture.Load(open_files.find_open_files(pid, places.directories), places, output, uid)
 
-    def save(self, work, between=lambda: None, **options):
+    def save(self, work, between=lambda: None, known=None, **options):
         """Carry what a child that has done work() has open; return what the manifest says."""
-        copying = capture.Capture(self.image, self.load(work, **options), self.settings["node_local_bytes"])
+        copying = capture.Capture(self.image, self.load(work, **options), self.settings["node_local_bytes"], known)
         copying.while_frozen()
         between()
         return dict(copying.after_thaw(), node="elsewhere", left=[])
@@ -186,9 +186,25 @@ def test_hard_links_come_back_as_such(trip):
     trip.empty()
     trip.put_back(manifest)
     assert trip.listing() == {"one": ("-rw-------", 2, 5), "two": ("-rw-------", 2, 5)}
-    os.unlink(trip.path("two"))
+    for name in ("two", "one"):
+        os.unlink(trip.path(name))
+        trip.put_back(manifest)
+        assert os.path.samefile(trip.path("one"), trip.path("two"))
+
+
+@pytest.mark.parametrize("known, left", [(None, {"name", "engines"}), ({"name"}, {"name"})])
+def test_names_that_the_engine_gave_travel_and_are_removed(trip, known, left):
+    """Of a file that lost the name by which it was opened."""
+    def work():
+        descriptor = os.open(trip.path("temporary"), os.O_RDWR | os.O_CREAT, 0o600)
+        for name in ("name", "engines"):
+            os.link(trip.path("temporary"), trip.path(name))
+        os.unlink(trip.path("temporary"))
+        return descriptor
+    manifest = trip.save(work, known=known and {trip.path(name) for name in known})
+    assert set(trip.listing()) == left
     trip.put_back(manifest)
-    assert os.path.samefile(trip.path("one"), trip.path("two"))
+    assert set(trip.listing()) == {"name", "engines"} and os.path.samefile(trip.path("name"), trip.path("engines"))
 
 
 def test_what_grows_after_the_image_is_cut_off(trip):
