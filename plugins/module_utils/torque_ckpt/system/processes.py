@@ -217,8 +217,8 @@ def list_owned(root: Process) -> "list[Process]":
 
 
 def list_stopped(root: int) -> "list[int]":
-    """Return the pids of the tree under root (pid) that are stopped."""
-    return [pid for pid in list_tree(root) if getattr(read_process(pid), "state", "") == "T"]
+    """Return the pids of the tree under root (pid) that are stopped, by a signal or by a debugger."""
+    return [pid for pid in list_tree(root) if getattr(read_process(pid), "state", "") in ("T", "t")]
 
 
 def resume_tree(root: Process, suspended: "list[int]") -> None:

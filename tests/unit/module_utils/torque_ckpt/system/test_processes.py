@@ -254,3 +254,18 @@ def test_alive():
     assert not processes.is_alive(mark)  # it has ended, and nobody has waited for it
     process.wait()
     assert not processes.is_alive(mark)
+
+
+def test_stopped_by_a_debugger():
+    """It is the debugger that continues it."""
+    pid = os.fork()
+    if pid == 0:
+        ctypes.CDLL(None).ptrace(0, 0, 0, 0)  # PTRACE_TRACEME
+        os.kill(os.getpid(), signal.SIGUSR1)
+        os._exit(0)
+    try:
+        os.waitpid(pid, 0)
+        assert processes.list_stopped(pid) == [pid]
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
