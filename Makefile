@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests nfs selinux storm apps torque-matrix torque-releases bench docs collection tools \
+.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests nfs selinux storm apps zdtm torque-matrix torque-releases bench docs collection tools \
   guest-tools runtime testing clean
 
 help: ## say what can be made
@@ -67,6 +67,9 @@ storm: tools testing collection ## move jobs 500 times, each run by pbs_sched an
 
 apps: tools testing collection ## hold and move programs of Debian as jobs (APPS="numpy sqlite": these; an hour), table into docs/reference/programs.md
 	@APPS="$(APPS)" $(VENV)/bin/python tests/run.py $@
+
+zdtm: tools testing collection ## move CRIU's own test programs (ZDTM="pthread00 file_lease00": these), table into docs/reference/zdtm.md
+	@ZDTM="$(ZDTM)" $(VENV)/bin/python tests/run.py $@
 
 torque-matrix: tools testing collection ## prove each version of TORQUE (TORQUE_MATRIX="2.5.13 6.1.3": these), table into docs/reference/patches.md
 	@$(VENV)/bin/python tests/matrix.py

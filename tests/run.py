@@ -125,6 +125,11 @@ def apps():
     yield ["env", "CKPT_TORQUE_GROUP=%s" % os.environ.get("CKPT_TORQUE_GROUP", "apps"), PYTHON] + PYTEST + ["-v", "tests/apps"]
 
 
+def zdtm():
+    """CRIU's own test programs as jobs: some minutes."""
+    yield [PYTHON] + PYTEST + ["-v", "-s", "tests/zdtm"]
+
+
 def guests():
     """Kernel modules, in an emulated machine, which keeps one CPU busy: only what mostly waits may run beside it."""
     yield ["molecule", "test", "-s", "blcr"]
@@ -152,7 +157,7 @@ def molecule():
 
 PARTS = [[lint, sanity], [unit], [integration, guests], [molecule]]
 """Parts in one list run at the same time: each of them keeps no more than one CPU busy."""
-FURTHER = [[faults], [storm], [apps], [nfs], [selinux], [blcr]]
+FURTHER = [[faults], [storm], [apps], [zdtm], [nfs], [selinux], [blcr]]
 """Run only when named."""
 
 
@@ -313,7 +318,7 @@ def main(names):
         print(line)
     failed = sum(not result[1] for result in results) + (0 if names else sum("NOT proven" in line for line in proven))
     if not names:
-        print("not run, each takes long: make faults, make storm, make apps, make nfs, make selinux, make blcr-vm, make torque-matrix")
+        print("not run, each takes long: make faults, make storm, make apps, make zdtm, make nfs, make selinux, make blcr-vm, make torque-matrix")
     print("parts: %d passed, %d failed" % (sum(result[1] for result in results), failed))
     return 1 if failed else 0
 

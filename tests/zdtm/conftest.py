@@ -1,0 +1,2 @@
+"""The hosts of the integration tests."""
+from integration.conftest import cluster  # noqa: F401
