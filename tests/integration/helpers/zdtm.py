@@ -153,7 +153,7 @@ class Programs:
 
 # -- what differs ------------------------------------------------------------------------
 
-_CLOSES = "asks for `--tcp-close`, which the hooks do not give to CRIU: it would cut a job's connections without a word"
+_CLOSES = "expects that its connections are closed (`--tcp-close`); the hooks keep them"
 _UNSENT = ("has not sent yet what it has written into a connection: CRIU sends it while it restores the connection, and fails if it has "
            "not restored the other end yet, as it happens")
 REASONS = {
