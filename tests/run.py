@@ -318,8 +318,8 @@ def main(names):
         print(line)
     failed = sum(not result[1] for result in results) + (0 if names else sum("NOT proven" in line for line in proven))
     if not names:
-        print("not run, each takes long: %s, make torque-matrix" % ", ".join("make " + {"blcr": "blcr-vm"}.get(part.__name__, part.__name__)
-                                                                           for part, in FURTHER))
+        further = ["make " + {"blcr": "blcr-vm"}.get(part.__name__, part.__name__) for part, in FURTHER]
+        print("not run, each takes long: %s, make torque-matrix" % ", ".join(further))
     print("parts: %d passed, %d failed" % (sum(result[1] for result in results), failed))
     return 1 if failed else 0
 

@@ -1,2 +1,4 @@
 """The hosts of the integration tests."""
-from integration.conftest import cluster  # noqa: F401
+from integration import conftest
+
+cluster = conftest.cluster

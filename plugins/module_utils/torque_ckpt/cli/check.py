@@ -50,7 +50,7 @@ def find_job(settings: dict, wanted: str) -> "tuple[str, processes.Process]":
     if not jobs:
         raise HookError(GONE, "job %s has no process%s on %s; run torque-ckpt check on the node where it runs, the first one in exec_host "
                         "of qstat -f" % (ascii(wanted)[1:-1], "" if os.geteuid() == 0 else " of yours", os.uname().nodename))
-    (job_id, sessions), = jobs.items()
+    job_id, sessions = next(iter(jobs.items()))
     root = _find_root(settings, job_id, sessions)
     if root is None:
         raise HookError(GONE, "job %s was not started by the run or restart hook on %s, so that it cannot be checkpointed; submit it "

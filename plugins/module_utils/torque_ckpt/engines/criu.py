@@ -302,7 +302,7 @@ class Criu(Engine):
                 return stream.read(most)
         name = "files.img"
         try:
-            reason = criu_image.find_half_closed_connection(read(name, criu_image.LARGEST_FILES + 1))
+            reason = criu_image.find_closed_connection(read(name, criu_image.LARGEST_FILES + 1))
             for name in sorted(filter(_TCP_STREAM.fullmatch, os.listdir(directory))):
                 unsent = criu_image.count_unsent_bytes(read(name, criu_image.LARGEST_STREAM))
                 if unsent and not reason:

@@ -174,8 +174,8 @@ def _is_loopback(address: bytes) -> bool:
     return address[:1] == b"\x7f" if len(address) == 4 else address == b"\0" * 15 + b"\1"
 
 
-def find_half_closed_connection(data: bytes) -> str:
-    """Return which TCP connection in the image of open files was closed by one side; empty if none.
+def find_closed_connection(data: bytes) -> str:
+    """Return which TCP connection in the image of open files was closed, by one side or both, and is still open in a process; empty if none.
 
     CRIU needs a raw socket to restore it, to which the job's owner has no right.
 
@@ -187,9 +187,11 @@ def find_half_closed_connection(data: bytes) -> str:
         socket = _get_only_value(entry, _INET, _BYTES)
         if socket is None or _get_only_value(socket, _TYPE, _NUMBER) != _STREAM:
             continue
-        if _get_only_value(socket, _STATE_OF_SOCKET, _NUMBER) in _HALF_CLOSED:
-            return "that between the ports %s and %s is half-closed" % tuple(
-                _get_only_value(socket, field, _NUMBER) for field in (_SOURCE_PORT, _TARGET_PORT))
+        state, *ports = (_get_only_value(socket, field, _NUMBER) for field in (_STATE_OF_SOCKET, _SOURCE_PORT, _TARGET_PORT))
+        if state in _HALF_CLOSED:
+            return "that between the ports %s and %s is half-closed" % tuple(ports)
+        if state == _CLOSED and ports[1]:
+            return "that between the ports %s and %s was closed, and a process still has it open" % tuple(ports)
     return ""
 
 

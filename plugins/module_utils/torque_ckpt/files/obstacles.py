@@ -182,7 +182,7 @@ def _examine_removed_files(findings: _Findings, opened: "OpenFiles", limit: int)
         size, path, pid = max(opened.removed.values())
         others = ", and others, %s in all" % format_bytes(total) if size < total else ""
         findings.add("removed_file", pid, "has the removed file %s of %s open%s, of which at most %s may be in an image"
-                  % (quote_text(path), format_bytes(size), others, format_bytes(limit)))
+                     % (quote_text(path), format_bytes(size), others, format_bytes(limit)))
 
 
 # -- sockets -------------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def _examine_unix(findings: _Findings, opened: "OpenFiles", owners: "dict[str, i
             findings.add("x11", owners[inode], "has windows on a screen (%s)" % quote_text(shown))
         else:
             findings.add("unix_peer", owners[inode], "is connected to %s, a socket of a process that is not of the job"
-                      % (quote_text(shown) if shown else "a unix socket without a name"))
+                         % (quote_text(shown) if shown else "a unix socket without a name"))
 
 
 _HARMLESS = ("UNIX", "UNIX-STREAM", "TCP", "TCPv6", "UDP", "UDPv6", "UDP-Lite", "UDPLITEv6", "RAW", "RAWv6", "PING", "PINGv6", "NETLINK",

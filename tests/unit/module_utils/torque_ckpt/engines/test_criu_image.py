@@ -165,9 +165,16 @@ def test_every_bit_of_an_image_of_open_files_is_read_or_refused():
 @pytest.mark.parametrize("state", [5, 8, 9, 11])
 def test_half_closed_connection(state):
     good = [end(HERE, 5, HERE, 6), FILE, end(HERE, 6, HERE, 5, state=4), end(HERE, 7, HERE, 0, state=10), end(HERE, 7, HERE, 0, kind=2)]
-    assert criu_image.find_half_closed_connection(files_image(*good)) == ""
-    assert criu_image.find_half_closed_connection(files_image(*(good + [end(HERE, 8, HERE, 9, state=state)]))) == (
+    assert criu_image.find_closed_connection(files_image(*good)) == ""
+    assert criu_image.find_closed_connection(files_image(*(good + [end(HERE, 8, HERE, 9, state=state)]))) == (
         "that between the ports 8 and 9 is half-closed")
+
+
+def test_connection_that_was_closed_and_is_still_open_in_a_process():
+    """A socket that was never connected has no other port."""
+    assert criu_image.find_closed_connection(files_image(end(HERE, 8, HERE, 0, state=7))) == ""
+    assert criu_image.find_closed_connection(files_image(end(HERE, 8, HERE, 9, state=7))) == (
+        "that between the ports 8 and 9 was closed, and a process still has it open")
 
 
 def stream_image(*fields, **other):
