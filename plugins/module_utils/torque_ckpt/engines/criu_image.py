@@ -175,7 +175,7 @@ def _is_loopback(address: bytes) -> bool:
 
 
 def find_closed_connection(data: bytes) -> str:
-    """Return which TCP connection in the image of open files was closed, by one side or both, and is still open in a process; empty if none.
+    """Return which TCP connection in the image of open files was closed, by one side or both, and is open in a process; empty if none.
 
     CRIU needs a raw socket to restore it, to which the job's owner has no right.
 

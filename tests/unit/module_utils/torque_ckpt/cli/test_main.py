@@ -812,7 +812,7 @@ def test_check_of_one_of_several_jobs(fleet, holding, start_job):
     start_job(job_id=NUMBER + ".other", user=privilege.find_user("nobody"))
     done = fleet.call("check", NUMBER)
     assert (done.returncode, done.stderr) == (errors.USAGE, "torque-ckpt: '{0}' means several jobs ({0}.head, {0}.other); name one in "
-                                             "full\n".format(NUMBER))
+                                              "full\n".format(NUMBER))
 
 
 def test_check_of_a_job_that_no_hook_has_started(fleet, start_job):
