@@ -67,8 +67,10 @@ class TorqueRun:
         while facts.get("job_state") not in ("H", "C") and time.monotonic() < deadline:
             time.sleep(0.5)
             facts = self.job.facts()
-        assert facts.get("job_state", "C") != "C", "the job ended while it was held: %s" % facts
-        return "" if facts["job_state"] == "H" else facts["comment"]
+        if facts.get("job_state") == "H":
+            return ""
+        assert facts.get("comment") != before, "the job ended while it was held: %s" % facts
+        return facts["comment"]
 
     def release(self, node):
         self.job.PATIENCE = PATIENCE
