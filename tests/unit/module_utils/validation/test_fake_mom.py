@@ -442,15 +442,16 @@ def test_processes_and_kill(job, program, nobody):
     others = [subprocess.Popen(become + [SLEEP, "600"], env=environment, start_new_session=True) for environment in environments]
     others.append(subprocess.Popen([SLEEP, "600"], env={"PBS_JOBID": job.job_id}, start_new_session=True))  # root's, not the user's
     try:
-        assert wait_until(lambda: sorted(process.name for process in job.processes()) == ["run"] + ["sleep"] * 3, 10)
+        wait_until(lambda: sorted(process.name for process in job.processes()) == ["run"] + ["sleep"] * 3, 60)
         members = job.processes()
+        assert sorted(process.name for process in members) == ["run"] + ["sleep"] * 3, members
         assert {process.uid for process in members} == {nobody.pw_uid}
         assert sorted(process.session == job.leader for process in members) == [False, True, True, True]
         assert sorted(identity.read_job_id(process.pid) == job.job_id for process in members) == [False, True, True, True]
         assert job.leader in [process.pid for process in members]
         job.kill()
         assert job.processes() == []
-        assert job.ended()
+        assert job.ended(), processes.read_process(job.leader)
         assert roundtrip.get_exit_status(job.status) == 256 + signal.SIGKILL
         assert [other.poll() for other in others] == [None] * 3
     finally:
