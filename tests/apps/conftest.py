@@ -1,10 +1,9 @@
 """The hosts of the integration tests, with the programs' Debian packages on both nodes."""
 import os
-import subprocess
 from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
-from cluster import TOP
+from cluster import TOP, install_packages
 from programs import PROGRAMS
 
 pytest.register_assert_rewrite("runs")
@@ -13,11 +12,6 @@ _spec = spec_from_file_location("integration_fixtures", TOP / "tests/integration
 _fixtures = module_from_spec(_spec)
 _spec.loader.exec_module(_fixtures)
 cluster = _fixtures.cluster
-
-ARCHIVES = "/shared/packages"
-"""What the nodes download once, together."""
-INSTALL = ("mkdir -p {0}/partial && apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "
-           "-o Dir::Cache::Archives={0} -o APT::Keep-Downloaded-Packages=true {1}")
 
 
 def choose_programs():
@@ -41,12 +35,5 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="session")
 def equipped(cluster):
     """The cluster, once both nodes have the packages of the chosen programs."""
-    packages = sorted({package for program in choose_programs() for package in program.packages.split()})
-    for name in ("node1", "node2"):
-        node = cluster.nodes[name]
-        if node.run("dpkg-query -W %s" % " ".join(packages)).code == 0:
-            continue
-        done = subprocess.run(node.command + [INSTALL.format(ARCHIVES, " ".join(packages))], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False)
-        assert done.returncode == 0, "%s: %s" % (name, done.stdout[-3000:])
+    install_packages(cluster, sorted({package for program in choose_programs() for package in program.packages.split()}))
     return cluster

@@ -9,7 +9,7 @@ from collections import namedtuple
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
-Program = namedtuple("Program", "name packages version scripts files normalise settings refused title")
+Program = namedtuple("Program", "name packages version scripts files normalise settings refused moves title")
 """One program.
 
 name       str: for APPS and the tests
@@ -19,6 +19,7 @@ scripts    list of str: names of the files in scripts/ that are its job, one aft
 files      str: files in the job's directory whose content is compared
 normalise  function that takes from what the job printed (str) what differs between two runs
 settings   str: what a user has to set, Markdown
+moves      int: how often it is moved
 refused    str: part of the sentence with which its checkpoint is refused; "" if it moves
 title      str: what the table calls it
 """
@@ -39,8 +40,10 @@ def keep_text(text):
     return text
 
 
-def _program(name, title, packages, version, files="", normalise=keep_text, settings="", refused="", scripts=None):
-    return Program(name, packages, version, [script + ".sh" for script in scripts or [name]], files, normalise, settings, refused, title)
+def _program(name, title, packages, version, files="", normalise=keep_text, settings="", refused="", scripts=None,
+             moves=2):
+    return Program(name, packages, version, [script + ".sh" for script in scripts or [name]], files, normalise, settings, refused,
+                   moves, title)
 
 
 def read_job(program):
@@ -49,6 +52,7 @@ def read_job(program):
 
 
 PYTHON = "python3 --version"
+LAMMPS_TIMES = "^(Loop time|Performance|Total wall|[0-9.]+% CPU|Pair |Neigh |Comm |Output |Modify |Other )"
 
 PROGRAMS = [
     _program("numpy", "NumPy and SciPy, threads of OpenBLAS and of FFT", "python3-numpy python3-scipy libopenblas0-pthread",
@@ -64,12 +68,14 @@ PROGRAMS = [
     _program("sqlite", "SQLite in WAL mode, a writer and a reader", "sqlite3", "sqlite3 --version", "dump.sql"),
     _program("ffmpeg", "ffmpeg with x264, threads", "ffmpeg", "ffmpeg -version", "video.mkv", without(r"^\w+=")),
     _program("lammps", "LAMMPS, serial", "lammps", "dpkg-query -W -f '${Version}' lammps", "final.data",
-             without("^(Loop time|Performance|Total wall|[0-9.]+% CPU|Pair |Neigh |Comm |Output |Modify |Other )")),
+             without(LAMMPS_TIMES), scripts=["lammps-input", "lammps"]),
+    _program("lammps-mpi", "LAMMPS, Open MPI, 4 ranks", "lammps openmpi-bin", "dpkg-query -W -f '${Version}' lammps", "final.data",
+             without(LAMMPS_TIMES), scripts=["lammps-input", "lammps-mpi"], moves=5),
     _program("gromacs", "GROMACS, thread-MPI", "gromacs", "gmx --version -quiet | grep 'GROMACS version'", "frames.txt energies.txt"),
     _program("mpich", "MPICH, 4 ranks", "mpich libmpich-dev gcc libc6-dev", "mpiexec.mpich --version | grep Version:", "result.*",
-             settings="`UCX_TLS=posix,self`, `mpiexec -iface lo`"),
+             scripts=["mpi-program", "mpich"], moves=5),
     _program("openmpi", "Open MPI, 4 ranks", "openmpi-bin libopenmpi-dev gcc libc6-dev", "mpirun.openmpi --version", "result.*",
-             settings="`PMIX_MCA_ptl_base_if_include=lo`, `OMPI_MCA_pml=ob1`, `OMPI_MCA_btl=self,sm`"),
+             scripts=["mpi-program", "openmpi"], moves=5),
     _program("make", "make -j2 with gcc", "make gcc libc6-dev", "make --version", "program all.o", sort_lines),
     _program("pipelines", "pipelines of bash, awk, perl, sort", "bash gawk perl coreutils", "bash --version", "sorted.txt"),
     _program("random-writes", "random writes in place, on a shared file system and in the node's /tmp", "python3", PYTHON,

@@ -1,7 +1,8 @@
-"""`make apps`: each program as a job, once undisturbed and once moved twice while it works: same output, same files, same exit status.
+"""`make apps`: each program as a job, once undisturbed and once moved while it works: same output, same files, same exit status.
 
 The result of each goes into docs/reference/programs.md.
 """
+import itertools
 import re
 import time
 
@@ -13,7 +14,7 @@ from runs import PATIENCE, HooksRun, TorqueRun
 
 STEPS = 2
 """So many lines a program must have printed since it was started or moved, before it is moved."""
-WAY = ["node2", "node1"]
+WAY = ("node2", "node1")
 
 
 class Refusal(Exception):
@@ -49,13 +50,14 @@ def await_lines(job, count):
         time.sleep(0.1)
 
 
-def move(job):
-    """Move a job along the WAY, working in between; return how many lines it had printed at its last hold.
+def move(job, moves):
+    """Move a job along the WAY, over and over, working in between; return how many lines it had printed at its last hold.
 
+    :param moves: how often
     :raises Refusal: if it cannot be held
     """
     printed = 0
-    for node in WAY:
+    for node in itertools.islice(itertools.cycle(WAY), moves):
         printed = await_lines(job, printed + STEPS)
         sentence = job.hold()
         if sentence:
@@ -86,7 +88,7 @@ def try_program(program, run):
     assert undisturbed.status == "0", "undisturbed, it ended with status %s: %s" % (undisturbed.status, undisturbed.errors[-2000:])
     job = run()
     try:
-        printed = move(job)
+        printed = move(job, program.moves)
     except Refusal as refusal:
         compare(program, undisturbed, job.finish())
         assert program.refused and program.refused in str(refusal), "its hold was refused: %s" % refusal

@@ -69,6 +69,8 @@ DEFAULTS = {
     "checkpoint_hooks_refused_devices": ["/dev/nvidia*", "/dev/kfd", "/dev/dri/*", "/dev/accel/*", "/dev/infiniband/*", "/dev/hfi1*",
                                          "/dev/xpmem", "/dev/knem"],
     "checkpoint_hooks_multinode": "refuse",
+    "checkpoint_hooks_environment": {},
+    "checkpoint_hooks_environment_reported_enabled": True,
     "checkpoint_hooks_changed_files": "refuse",
     "checkpoint_hooks_truncate_append_only_enabled": False,
     "checkpoint_hooks_copy_memory_enabled": False,

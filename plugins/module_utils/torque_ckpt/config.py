@@ -10,7 +10,7 @@ import stat
 from .engines import registry
 from .errors import HookError, CONFIG
 from .image import compressors
-from .settings import Setting, check_job_paths, check_path, check_texts, find_faults
+from .settings import Setting, check_job_paths, check_path, check_texts, check_variables, find_faults
 
 CHANGED_FILES = ("refuse", "report", "ignore")
 """What a restart can do about files that were changed (files: consistency.py)."""
@@ -69,6 +69,10 @@ SETTINGS = (
             "is in no image; `*` stands for any text.", check=check_texts),
     Setting("multinode", "refuse", "Whether a job on several nodes can be checkpointed: an image has its processes on its first node only. "
             "site: it can, the site or its programs take care of the others.", choices=("refuse", "site")),
+    Setting("environment", {}, "Variables that a checkpointable job on one node starts with, beside those of the engine, unless it has set "
+            "them itself: `{\"NAME\": str}`. null: the engine's variable of that name is not set either.", check=check_variables),
+    Setting("environment_reported", True, "Whether the standard error of such a job with several processors begins with a line that "
+            "names these variables."),
     Setting("transfer_directory", "", "Where this node has the server's checkpoint directory mounted. Empty: images are copied there by "
             "sftp.", check=check_path),
     Setting("transfer_ssh_config", "/etc/ckpt-torque/copies/ssh_config", "How sftp reaches it.", check=check_path),

@@ -3,6 +3,7 @@
 A check is called with the setting's name and a value of its type, and returns what is wrong, empty if nothing is.
 """
 import os
+import re
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -73,4 +74,12 @@ def check_job_paths(name: str, value: list) -> str:
     for path in value:
         if not isinstance(path, str) or not (path == "$TMPDIR" or path.startswith(("$TMPDIR/", "/"))) or ".." in path.split("/"):
             return "sets %s to something that is not a list of absolute paths, or paths in $TMPDIR" % name
+    return ""
+
+
+def check_variables(name: str, value: dict) -> str:
+    """A dictionary holds variables of the environment, each with a text, or None."""
+    for variable, text in value.items():
+        if not re.match("[A-Za-z_][A-Za-z0-9_]*$", variable) or not (text is None or isinstance(text, str) and "\0" not in text):
+            return "sets %s to something that is not names of variables, each with a text or null" % name
     return ""

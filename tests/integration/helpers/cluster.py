@@ -116,6 +116,21 @@ sys.exit(5)
 """
 
 
+ARCHIVES = "/shared/packages"
+"""What the nodes download once, together."""
+INSTALL = ("mkdir -p {0}/partial && apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "
+           "-o Dir::Cache::Archives={0} -o APT::Keep-Downloaded-Packages=true {1}")
+
+
+def install_packages(cluster, packages):
+    """Install Debian packages (list of str) on both nodes, if they are not there."""
+    for node in (cluster.nodes["node1"], cluster.nodes["node2"]):
+        if node.run("dpkg-query -W %s" % " ".join(packages)).code != 0:
+            done = subprocess.run(node.command + [INSTALL.format(ARCHIVES, " ".join(packages))], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False)
+            assert done.returncode == 0, "%s: %s" % (node.name, done.stdout[-3000:])
+
+
 class Job:
     """A job that pbs_mom could have started: a bash script with a python child, output in the store's user directory."""
 

@@ -30,8 +30,8 @@ class Entry:
     :param mode: how it runs there, for sentences, if that is why it does not run on older kernels
     :param notes: names of files that it may add to an image when it restores it; it never reads them
     :param socketless_library: what LD_PRELOAD holds in a job that can have no sockets, as the engine restores none, or empty
-    :param variables: what the run hook sets in a job's environment, so that programs do without what the engine cannot write; what the
-        job has set itself is left as it is
+    :param variables: (name, value): what the run hook sets in the environment of a job on one node, so that programs and MPI libraries do
+        without what the engine cannot write; what the job has set itself is left as it is
     :param obstacles: what it cannot write into an image, kinds of files/obstacles.py
     :param words: pieces of what it prints about them, each with the kind
     """
@@ -94,7 +94,12 @@ ENGINES = (
                 "restarted is queued again. Where CRIU waits for a disk or a file server, which may be starting again, it has the time of "
                 "engine_timeout.", least=1, most=60, unit="seconds"),
     ), path_variable="criu_prefix", path_beneath="current/sbin/criu", mode="as an ordinary user", notes=("stats-restore",),
-        variables=(("UV_USE_IO_URING", "0"),),  # libuv, so Node.js, uses io_uring otherwise, which CRIU cannot write
+        variables=(
+            ("UV_USE_IO_URING", "0"),  # libuv, so Node.js, uses io_uring otherwise, which CRIU cannot write
+            ("UCX_TLS", "posix,self"),  # UCX, so MPICH: no System V memory, no network
+            ("HYDRA_IFACE", "lo"),  # MPICH's launcher: connections on loopback move
+            ("PMIX_MCA_ptl_base_if_include", "lo"),  # Open MPI 5 the same
+            ("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "^tcp,openib,ofi,uct,usnic")),  # messages by shared memory; its name differs in 4 and 5
         obstacles=("io_uring", "kernel_object", "inotify", "fanotify", "packet_pipe", "device", "sysv_memory", "removed_file", "namespace",
                    "traced", "seccomp", "tcp", "tcp_pending", "unix_peer", "x11", "socket", "broken_lease"),
         words=(("io_uring", "io_uring"), ("send_fds failed (-22)", "io_uring"),  # which Linux lets nobody pass on since 6.7

@@ -8,7 +8,7 @@ import os
 from .. import config
 from ..engines import registry
 from ..errors import HookError, USAGE
-from ..job import supervisor
+from ..job import identity, supervisor
 from ..job.records import Records
 from ..system import environment, privilege
 from ..telemetry import syslog
@@ -42,10 +42,29 @@ def _wrap_command(command: "list[str]", settings: dict) -> "list[str]":
 
 
 def _set_variables(settings: dict) -> None:
-    """Set what the engine wants in the job's environment, unless the job has set it itself."""
+    """Set what engine and site want in the environment of a job on one node, unless the job has set it itself.
+
+    A job on several nodes sends its messages through the network, and has no checkpoint.
+    """
+    slots = identity.read_slots(os.environ.get(names.NODE_FILE, ""))
+    if len(set(slots)) > 1:
+        return
     entry = registry.find_entry(settings["engine"])
-    for name, value in entry.variables if entry else ():
-        os.environ.setdefault(name, value)
+    wanted = dict(entry.variables if entry else (), **settings["environment"])
+    variables = {name: value for name, value in wanted.items() if value is not None and name not in os.environ}
+    os.environ.update(variables)
+    if variables and len(slots) > 1 and settings["environment_reported"]:
+        _report_variables(variables)
+
+
+def _report_variables(variables: "dict[str, str]") -> None:
+    """Print them where the user of a parallel job sees it, on standard error."""
+    line = "run: set so that this job can be checkpointed: %s (a job script may set others)\n" % " ".join(
+        "%s=%s" % variable for variable in variables.items())
+    try:
+        os.write(2, os.fsencode(line))
+    except OSError:
+        pass  # a full disk must not keep the job from its start
 
 
 def main(argv: "list[str]", config_path: str) -> int:

@@ -36,10 +36,14 @@ def list_nodes(root: int) -> "list[str]":
 
     :raises HookError: as processes.read_variable()
     """
-    path = processes.read_variable(root, names.NODE_FILE)
+    return sorted(set(read_slots(processes.read_variable(root, names.NODE_FILE) or b"")))
+
+
+def read_slots(path: "str | bytes") -> "list[str]":
+    """Return what pbs_mom's file for a job names: a node for each of the job's processors; [] if there is no such file."""
     try:
-        with open(os.open(path or b"", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
-            return sorted(set(map(os.fsdecode, stream.read(_NODE_FILE_BYTES).split())))
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as stream:
+            return list(map(os.fsdecode, stream.read(_NODE_FILE_BYTES).split()))
     except OSError:
         return []  # pbs_mom has removed it
 

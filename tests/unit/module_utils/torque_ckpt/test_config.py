@@ -43,7 +43,7 @@ def test_what_is_not_set_has_its_default(write):
         "changed_files": "refuse", "truncate_append_only": False, "copy_memory": False,
         "refused_devices": ["/dev/nvidia*", "/dev/kfd", "/dev/dri/*", "/dev/accel/*", "/dev/infiniband/*", "/dev/hfi1*", "/dev/xpmem",
                             "/dev/knem"],
-        "multinode": "refuse"}
+        "multinode": "refuse", "environment": {}, "environment_reported": True}
 
 
 def test_what_is_set_counts(write):
@@ -57,6 +57,7 @@ def test_what_is_set_counts(write):
               "node_down_action": "restart", "node_down_seconds": 60, "node_down_share": 50,
               "node_local_directories": ["/scratch"], "node_local_trees": ["$TMPDIR", "$TMPDIR/x"], "node_local_bytes": 0,
               "truncate_append_only": True, "refused_devices": ["/dev/x*"], "multinode": "site",
+              "environment": {"UCX_TLS": None, "I_MPI_FABRICS": "shm"}, "environment_reported": False,
               "changed_files": "report",
               "user_limit": 5, "transfer_directory": "/srv/copies", "transfer_ssh_config": "/etc/other",
               "copy_memory": True}
@@ -183,6 +184,11 @@ def test_no_store(write, content):
     ({"compression_level": -1}, "sets compression_level to something that is not a number of levels"),
     ({"compression_level": True}, "sets compression_level to something that is not a number of levels"),
     ({"lock_timeout": 0}, "sets lock_timeout to something that is not a number of seconds"),
+    ({"environment": {"A": 1}}, "sets environment to something that is not names of variables, each with a text or null"),
+    ({"environment": {"A": "x\0"}}, "sets environment to something that is not names of variables, each with a text or null"),
+    ({"environment": {"A=B": "x"}}, "sets environment to something that is not names of variables, each with a text or null"),
+    ({"environment": {"": "x"}}, "sets environment to something that is not names of variables, each with a text or null"),
+    ({"environment": ["A"]}, "sets environment to something that is not a dict"),
     ({"depth": 0}, "sets depth to something that is not a number of images"),
     ({"depth": True}, "sets depth to something that is not a number of images"),
     ({"reserve": -1}, "sets reserve to something that is not a number of bytes"),

@@ -156,6 +156,62 @@ def test_variable_of_another_engine_is_not_set(hook, site, engine):
     assert hook("run", VARIABLE, site.config) == (0, "not set\n", "")
 
 
+MPI = ["/bin/sh", "-c", "echo ${UCX_TLS-not set} ${HYDRA_IFACE-not set} ${PMIX_MCA_ptl_base_if_include-not set} ${OMPI_MCA_pml-not set} "
+                        "${OMPI_MCA_btl-not set} ${SITE-not set}"]
+PROFILE = "posix,self lo lo ob1 ^tcp,openib,ofi,uct,usnic "
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    """Write pbs_mom's file of a job's nodes, one line for each of its processors; return the variable that names it."""
+    def write(*names):
+        path = tmp_path / "nodes"
+        path.write_text("".join(name + "\n" for name in names))
+        path.chmod(0o644)
+        return {"PBS_NODEFILE": str(path)}
+    return write
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("slots", [1, 3])
+def test_mpi_stays_on_the_node_of_a_job_on_one_node(hook, site, nodes, slots):
+    site.configure(environment_reported=False)
+    assert hook("run", MPI, site.config, variables=nodes(*["node1"] * slots)) == (0, PROFILE + "not set\n", "")
+
+
+@pytest.mark.root
+def test_mpi_of_a_job_on_several_nodes_is_left_alone(hook, site, nodes):
+    site.configure(environment={"SITE": "x"})
+    assert hook("run", MPI, site.config, variables=nodes("node1", "node1", "node2")) == (0, "not set " * 5 + "not set\n", "")
+
+
+@pytest.mark.root
+def test_variables_of_the_site(hook, site):
+    """They are set beside the engine's and in their place; null leaves one of the engine's out; the job's own are not touched."""
+    site.configure(environment={"SITE": "a b", "HYDRA_IFACE": "eth7", "UCX_TLS": None, "OMPI_MCA_pml": "cm"})
+    assert hook("run", MPI, site.config, variables={"OMPI_MCA_pml": "ucx"}) == (
+        0, "not set eth7 lo ucx ^tcp,openib,ofi,uct,usnic a b\n", "")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("slots, own, printed", [
+    (2, {}, "run: set so that this job can be checkpointed: SITE=x OMPI_MCA_pml=cm (a job script may set others)\n"),
+    (2, {"OMPI_MCA_pml": "ucx"}, "run: set so that this job can be checkpointed: SITE=x (a job script may set others)\n"),
+    (2, {"OMPI_MCA_pml": "ucx", "SITE": ""}, ""),
+    (1, {}, ""),
+])
+def test_parallel_job_sees_what_was_set_on_its_standard_error(hook, site, nodes, slots, own, printed):
+    site.configure(engine="blcr", engine_options={}, environment={"SITE": "x", "OMPI_MCA_pml": "cm"})
+    answer = hook("run", ["/bin/sh", "-c", "echo up >&2"], site.config, variables=dict(nodes(*["node1"] * slots), **own))
+    assert answer == (0, "", printed + "up\n")
+
+
+@pytest.mark.root
+def test_full_disk_under_standard_error_does_not_keep_the_job_from_its_start(hook, site, nodes):
+    full = "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)"
+    assert hook("run", ["/bin/sh", "-c", "exit 7"], site.config, before=full, variables=nodes("node1", "node1")) == (7, "", "")
+
+
 @pytest.mark.root
 def test_signal_to_the_hook_reaches_the_shell(hook, site):
     """From a process that is neither pbs_mom nor the hook's parent."""

@@ -1,0 +1,1 @@
+mpirun.openmpi --oversubscribe -n 4 lmp -in in.melt

@@ -1,0 +1,73 @@
+"""MPI on one node: what the run hook sets is enough for it to move, at levels L2 and L3. Nothing of it is set by the job itself."""
+import time
+
+import pytest
+from cluster import STORE, TOP, install_packages
+from jobs import Jobs
+
+SCRIPTS = TOP / "tests/apps/scripts"
+STEPS = 700
+RANKS = "until [ -e ranks.sh ]; do sleep 0.1; done; sh ./ranks.sh > ranks.out"
+WAY = ("node2", "node1", "node2", "node1", "node2")
+SET = ("run: set so that this job can be checkpointed: UV_USE_IO_URING=0 UCX_TLS=posix,self HYDRA_IFACE=lo PMIX_MCA_ptl_base_if_include=lo "
+       "OMPI_MCA_pml=ob1 OMPI_MCA_btl=^tcp,openib,ofi,uct,usnic (a job script may set others)")
+
+
+def write_program(node, directory):
+    """Have alice's directory contain the program of four MPICH ranks, which exchange and sum up, and print what they have."""
+    text = "STEPS=%d\n" % STEPS + "".join((SCRIPTS / name).read_text() for name in ("mpi-program.sh", "mpich.sh"))
+    node.ask("install -d -o alice {0} && cat > {0}/ranks.sh <<'END'\n{1}\nEND".format(directory, text))
+
+
+@pytest.fixture(scope="module")
+def mpich(cluster):
+    """Install MPICH on both nodes; return what the program prints when nobody disturbs it (str)."""
+    install_packages(cluster, ["mpich", "libmpich-dev", "gcc", "libc6-dev"])
+    node, directory = cluster.nodes["node1"], STORE + "/alice/undisturbed"
+    write_program(node, directory)
+    node.ask("cd %s && runuser -u alice -- env UCX_TLS=posix,self HYDRA_IFACE=lo sh ./ranks.sh > %s/ranks.out" % (directory, directory))
+    text = node.ask("cat %s/ranks.out; cd %s && sha256sum result.*" % (directory, directory))
+    node.ask("rm -r " + directory)
+    assert text.count("\n") == STEPS + 3
+    return text
+
+
+def await_steps(node, directory):
+    """Wait until the program has made three steps more."""
+    count = "cat %s/ranks.out 2> /dev/null | wc -l" % directory
+    wanted, deadline = int(node.ask(count)) + 3, time.monotonic() + 60
+    while True:
+        steps = int(node.ask(count))
+        assert steps < STEPS, "the program ended before it had moved five times"
+        if steps >= wanted:
+            return
+        assert time.monotonic() < deadline, "the program stopped at step %d" % steps
+        time.sleep(0.1)
+
+
+def test_mpich_moves_five_times_by_the_hooks(cluster, mpich, job):
+    running = job(cluster.nodes["node1"], "(%s) &\npython3 job.py; code=$?; wait; exit $code" % RANKS)
+    write_program(running.node, running.work)
+    for node in WAY:
+        await_steps(running.node, running.work)
+        running.hold()
+        running.move(cluster.nodes[node])
+    running.node.ask("for _ in $(seq 600); do [ $(ls %s | grep -c result) = 4 ] && ! pgrep -u alice program && exit; sleep 0.2; done; exit 1"
+                     % running.work)
+    assert running.end() == 5
+    assert running.node.ask("cd %s && cat ranks.out && sha256sum result.*" % running.work) == mpich
+    assert running.complaints() == ""
+
+
+def test_mpich_moves_five_times_in_torque(cluster, torque, mpich):
+    with Jobs(cluster) as qsub:
+        job = qsub("cd $PBS_O_WORKDIR; %s; exit $?" % RANKS, "-c", "enabled", "-l", "nodes=node1:ppn=2")
+        write_program(job.head, job.work)
+        for node in WAY:
+            await_steps(job.head, job.work)
+            job.hold()
+            job.release(node)
+        facts = job.wait("C", 180)
+        assert facts["exit_status"] == "0", facts
+        assert job.head.ask("cd %s && cat ranks.out && sha256sum result.*" % job.work) == mpich
+        assert (job.text("out"), job.text("err")) == ("", SET)
