@@ -52,8 +52,8 @@ def test_mpich_moves_five_times_by_the_hooks(cluster, mpich, job):
         await_steps(running.node, running.work)
         running.hold()
         running.move(cluster.nodes[node])
-    running.node.ask("for _ in $(seq 600); do [ $(ls %s | grep -c result) = 4 ] && ! pgrep -u alice program && exit; sleep 0.2; done; exit 1"
-                     % running.work)
+    running.node.ask("for _ in $(seq 600); do [ $(ls %s | grep -c result) = 4 ] && ! pgrep -u alice program && exit; sleep 0.2; done; "
+                     "exit 1" % running.work)
     assert running.end() == 5
     assert running.node.ask("cd %s && cat ranks.out && sha256sum result.*" % running.work) == mpich
     assert running.complaints() == ""
@@ -61,7 +61,7 @@ def test_mpich_moves_five_times_by_the_hooks(cluster, mpich, job):
 
 def test_mpich_moves_five_times_in_torque(cluster, torque, mpich):
     with Jobs(cluster) as qsub:
-        job = qsub("cd $PBS_O_WORKDIR; %s; exit $?" % RANKS, "-c", "enabled", "-l", "nodes=node1:ppn=2")
+        job = qsub("cd $PBS_O_WORKDIR; %s" % RANKS, "-c", "enabled", "-l", "nodes=node1:ppn=2")
         write_program(job.head, job.work)
         for node in WAY:
             await_steps(job.head, job.work)

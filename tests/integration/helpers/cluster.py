@@ -262,13 +262,13 @@ def hurried(node):
     # A hold stops the walltime: an image can be due during it only if pbs_mom has not looked since it became due. It counts whole seconds.
     reload = "systemctl kill --signal=HUP --kill-who=main pbs_mom"
     poll = "/opt/torque/current/sbin/momctl -q check_poll_time"
-    node.ask("cp -p {0} {0}.good && printf '$wallmult 600\n$check_poll_time 600\n' >> {0} && {1} && "
-             "for _ in $(seq 100); do {2} | grep -q 600 && break; sleep 0.1; done; {2} | grep -q 600 && sleep 1"
-             .format(MOM_CONFIG, reload, poll))
+    configure = ("cp -p {0}.good {0} && printf '$wallmult %d\n$check_poll_time %d\n' >> {0} && {1} && "
+                 "for _ in $(seq 100); do {2} | grep -q %d && break; sleep 0.1; done; {2} | grep -q %d").format(MOM_CONFIG, reload, poll)
+    node.ask("cp -p {0} {0}.good && {1} && sleep 1".format(MOM_CONFIG, configure % (600, 600, 600, 600)))
     try:
         yield lambda: node.ask(poll + "=1")
-    finally:
-        node.ask("mv {0}.good {0} && {1}".format(MOM_CONFIG, reload))
+    finally:  # pbs_mom keeps what is no longer in its configuration
+        node.ask("{1} && mv {0}.good {0} && {2}".format(MOM_CONFIG, configure % (1, 45, 45, 45), reload))
 
 
 def begin(running, signal):

@@ -9,13 +9,14 @@ import pytest
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/torque_ckpt"
 GROUND = {"errors", "phases", "settings", "units"}
 ARROWS = {
-    "hooks": {"config", "engines", "files", "image", "job", "store", "system", "telemetry", "torque"},
-    "cli": {"config", "engines", "files", "image", "job", "selftest", "store", "system", "telemetry", "torque"},
+    "hooks": {"config", "engines", "files", "image", "job", "nested", "store", "system", "telemetry", "torque"},
+    "cli": {"config", "engines", "files", "image", "job", "nested", "selftest", "store", "system", "telemetry", "torque"},
     "selftest": {"engines", "system"},
     "store": {"image", "system", "telemetry", "torque"},
     "files": {"image", "system"},
     "job": {"system", "telemetry", "torque"},
-    "config": {"engines", "image"},
+    "config": {"engines", "image", "nested"},
+    "nested": {"system"},
     "engines": {"system"},
     "image": {"engines", "system"},
     "telemetry": {"system", "torque"},
@@ -26,6 +27,7 @@ ARROWS = {
 """Which rooms a room may import, beside GROUND, which all may."""
 
 ONE_FILE = {("files", "image"): {"schema"}, ("config", "image"): {"compressors"}, ("config", "engines"): {"registry"},
+            ("config", "nested"): {"methods"},
             ("image", "engines"): {"registry"}, ("job", "telemetry"): {"syslog"}, ("job", "torque"): {"names"},
             ("store", "telemetry"): {"syslog"}, ("store", "torque"): {"names"}, ("telemetry", "torque"): {"contract"}}
 """Of these rooms one file alone."""
