@@ -102,7 +102,7 @@ def test_empty_output_survives_a_move(qsub):
 def test_job_on_several_nodes_is_not_checkpointed(qsub, node2):
     """An image would have its processes on the first node only; those on the other are still there."""
     # pbs_mom ends what is in the task's session when its first process ends, so that one waits for the other's own session.
-    task = "setsid --fork sleep 600; until pgrep -u alice -x sleep; do :; done"
+    task = "setsid --fork sleep 600; until pgrep -u alice -x sleep > /dev/null; do :; done"
     job = qsub("%s/pbsdsh -h node2 /bin/sh -c '%s'\n%s" % (BIN, task, COUNTS), "-c", "enabled", "-l", "nodes=node1+node2")
     job.reach("up")
     other = node2.ask("pgrep -u alice -x sleep")
