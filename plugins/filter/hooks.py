@@ -3,7 +3,9 @@
 """What the role checkpoint_hooks writes on a host, by what is known of the other hosts."""
 from __future__ import annotations
 
+from ansible.errors import AnsibleFilterError
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.nested import methods
 
 
 def hook_stores(stores: list[dict], server_directory: str, is_node: bool) -> list[dict]:
@@ -43,7 +45,19 @@ def early_key_reason(key_id: str, own: list[str], nodes: dict[str, dict], missin
     return ""
 
 
+def checked_methods(value: dict[str, dict]) -> dict[str, dict]:
+    """Return methods of ckpt-run as they are.
+
+    :raises AnsibleFilterError: if one is wrong
+    """
+    for name, parts in value.items():
+        fault = methods.find_fault(name, parts) if isinstance(parts, dict) else "%s is not a dictionary" % name
+        if fault:
+            raise AnsibleFilterError("checkpoint_hooks_methods: %s; nothing was changed" % fault)
+    return value
+
+
 class FilterModule:
 
     def filters(self) -> dict:
-        return {"hook_stores": hook_stores, "early_key_reason": early_key_reason}
+        return {"hook_stores": hook_stores, "early_key_reason": early_key_reason, "checked_methods": checked_methods}

@@ -1,5 +1,6 @@
 """Where the hooks of a host look for images, and when a key may seal them; test_key_rotation.py asks the role."""
 import pytest
+from ansible.errors import AnsibleFilterError
 from ansible_collections.ckpt.torque.plugins.filter import hooks
 
 SHARED, OWN = {"path": "/shared/ckpt", "id": "default", "shared": True}, {"path": "/scratch/ckpt", "id": "local", "shared": False}
@@ -39,3 +40,16 @@ def test_key_that_is_to_seal(own, nodes, missing, reason):
 
 def test_node_that_reported_nothing():
     assert hooks.early_key_reason("2026", ["2025"], {"node1": {"checkpoint_hooks_engine_info": {"failed": True}}}, []) == ""
+
+
+def test_methods_that_are_right():
+    value = {"own": {"signal": "USR1", "seconds": 60}}
+    assert hooks.checked_methods(value) == value
+
+
+@pytest.mark.parametrize("value, fault", [
+    ({"own": {}}, "own must have either a signal or a checkpoint command"), ({"own": "TERM"}, "own is not a dictionary")])
+def test_methods_that_are_wrong(value, fault):
+    with pytest.raises(AnsibleFilterError) as caught:
+        hooks.checked_methods(value)
+    assert str(caught.value) == "checkpoint_hooks_methods: %s; nothing was changed" % fault

@@ -15,7 +15,7 @@ ARROWS = {
     "store": {"image", "system", "telemetry", "torque"},
     "files": {"image", "system"},
     "job": {"system", "telemetry", "torque"},
-    "config": {"engines", "image", "nested"},
+    "config": {"engines", "image"},
     "nested": {"system"},
     "engines": {"system"},
     "image": {"engines", "system"},
@@ -27,7 +27,6 @@ ARROWS = {
 """Which rooms a room may import, beside GROUND, which all may."""
 
 ONE_FILE = {("files", "image"): {"schema"}, ("config", "image"): {"compressors"}, ("config", "engines"): {"registry"},
-            ("config", "nested"): {"methods"},
             ("image", "engines"): {"registry"}, ("job", "telemetry"): {"syslog"}, ("job", "torque"): {"names"},
             ("store", "telemetry"): {"syslog"}, ("store", "torque"): {"names"}, ("telemetry", "torque"): {"contract"}}
 """Of these rooms one file alone."""

@@ -6,6 +6,7 @@ from ..errors import HookError, CONFIG, GONE, REFUSED, USAGE
 from ..files import obstacles, open_files
 from ..job import identity
 from ..job.records import Records
+from ..nested import request
 from ..store import catalog
 from ..system import processes
 
@@ -84,11 +85,13 @@ def look(settings: dict, wanted: "str | None", pid: "int | None") -> "dict[str, 
             "another user's; only root may look at it"))
 
     moves = entry.load().moves_connections
+    runners = request.find_runners(processes.list_tree(root.pid))
     kinds = obstacles.select_kinds(entry.obstacles, settings)
 
     def find() -> "list[obstacles.Obstacle]":
-        return obstacles.find_obstacles(open_files.find_open_files(root.pid, []), kinds, settings["refused_devices"],
-                                        settings["node_local_bytes"], moves, identity.list_nodes(root.pid))
+        opened = open_files.find_open_files(root.pid, [], request.list_programs(runners))
+        return obstacles.find_obstacles(opened, kinds, settings["refused_devices"], settings["node_local_bytes"], moves,
+                                        identity.list_nodes(root.pid))
     listed = [obstacles.Obstacle(*values) for values in catalog.run_as_owner(catalog.find_account(root.uid, 0), find)]
     return {"job": job_id, "pid": root.pid, "engine": settings["engine"],
             "obstacles": [dict(obstacle._asdict(), sentence=obstacles.format_sentence(obstacle, entry.title)) for obstacle in listed]}

@@ -99,7 +99,7 @@ ENGINES = (
             ("UCX_TLS", "posix,self"),  # UCX, so MPICH: no System V memory, no network
             ("HYDRA_IFACE", "lo"),  # MPICH's launcher: connections on loopback move
             ("PMIX_MCA_ptl_base_if_include", "lo"),  # Open MPI 5 the same
-            ("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "^tcp,openib,ofi,uct,usnic")),  # messages by shared memory; its name differs in 4 and 5
+            ("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "^tcp,openib,ofi,uct,usnic")),  # shared memory, whose name differs in 4 and 5
         obstacles=("io_uring", "kernel_object", "inotify", "fanotify", "packet_pipe", "device", "sysv_memory", "removed_file", "namespace",
                    "traced", "seccomp", "tcp", "tcp_pending", "unix_peer", "x11", "socket", "broken_lease"),
         words=(("io_uring", "io_uring"), ("send_fds failed (-22)", "io_uring"),  # which Linux lets nobody pass on since 6.7

@@ -9,6 +9,10 @@ import stat
 from ..errors import HookError, SYSTEM, quote_name
 from ..system import mounts, processes
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Container
+
 
 class File:
     """A regular file or named pipe that the tree has open or mapped.
@@ -243,14 +247,15 @@ def _has_memory(pid: int) -> bool:
         return False
 
 
-def find_open_files(root: int, directories: "list[str]") -> OpenFiles:
+def find_open_files(root: int, directories: "list[str]", without: "Container[int]" = ()) -> OpenFiles:
     """Return the OpenFiles of the tree under root (pid).
 
     :param directories: where private mappings count, too
+    :param without: pids of the tree that do not count
     :raises HookError: SYSTEM when a process that is not ending cannot be examined
     """
     open_files = OpenFiles()
-    open_files.pids = processes.list_tree(root)
+    open_files.pids = [pid for pid in processes.list_tree(root) if pid not in without]
     for pid in open_files.pids:
         sockets: "set[str]" = set()
         try:

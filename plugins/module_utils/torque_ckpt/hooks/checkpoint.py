@@ -14,6 +14,7 @@ from ..errors import HookError, ENGINE, REFUSED, TEMPORARY
 from ..files import capture, connections, consistency, obstacles, open_files, output
 from ..image import compression, compressors, digest, manifest, seal
 from ..job import frozen, identity, lock, suspension
+from ..nested import request
 from ..store import capacity, catalog, generations, incarnation, location
 from ..store.draft import Draft
 from ..system import environment, privilege, processes
@@ -101,10 +102,31 @@ class Stop:
         return self._companions.after_thaw()
 
 
-def _find_target(job: preflight.Job) -> Target:
-    """As root: return the Target, verified to be the job. One that a dead hook has left stopped is resumed."""
+def _find_root(job: preflight.Job) -> processes.Process:
+    """As root: return the job's root process, verified. A job that a dead hook has left stopped is resumed."""
     root = identity.find_root_process(job.records, job.call, job.user.uid)
     suspension.resume_abandoned_job(job.records, root.pid)
+    return root
+
+
+def _end_programs(job: preflight.Job, root: processes.Process) -> None:
+    """As root: have programs that ckpt-run has started end with restart files of their own, if the rest of the job can be checkpointed.
+
+    They are started again when this hook is gone.
+    """
+    runners = request.find_runners(processes.list_tree(root.pid))
+    if runners:
+        hook = processes.get_mark()
+
+        def end_programs() -> None:
+            _check_obstacles(job, open_files.find_open_files(root.pid, [], request.list_programs(runners)))
+            request.end_programs(runners, hook, job.settings["engine_timeout"])
+        with phases.measure("programs"):
+            privilege.as_user(job.user, end_programs)
+
+
+def _find_target(job: preflight.Job, root: processes.Process) -> Target:
+    """As root: return the Target."""
     # A restart hook does not have the job's output open as the run hook has.
     spooled, left, life = (identity.read_recorded(job.records, root, key) for key in ("output", "left", "incarnation"))
     spooled = spooled or output.find_output_files(root.ppid, output.get_spool_directory())
@@ -312,8 +334,10 @@ def _checkpoint_job(job: preflight.Job, started: float) -> None:
         failed_restart.take_over_job(job, note, answer)
         return
     holds = job.call.signal == contract.HOLD
+    root = _find_root(job)
+    _end_programs(job, root)
     with phases.measure("admit"):
-        target = _find_target(job)
+        target = _find_target(job, root)
         location.give_job_directory(job.store, job.call.directory, job.user)
         answer = incarnation.answer_checkpoint(job, target.root, target.incarnation, answer)
     with job.create_private_directory(_CONSEQUENCE) as staging:

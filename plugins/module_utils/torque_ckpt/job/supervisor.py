@@ -13,26 +13,24 @@ from . import suspension
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import NoReturn
+    from typing import Iterable, NoReturn
     from .records import Records
 
 # What a job's leader may be sent and should forward. STOP, KILL and CONT act by themselves;
 # TTIN, TTOU and CHLD concern the leader alone.
-_FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
+FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
               signal.SIGALRM, signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF, signal.SIGWINCH, signal.SIGTSTP}
-_WATCHED = _FORWARDED | {signal.SIGCHLD}
+WATCHED = FORWARDED | {signal.SIGCHLD}
 
 
-def block_signals() -> None:
-    """Hold signals back until supervise_job() reads them. Call before the first child is created."""
+def block_signals(others: "Iterable[signal.Signals]" = ()) -> None:
+    """Hold signals back, and these others, until supervise_job() reads them. Call before the first child is created."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, the kernel would throw the job's status away
-    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED.union(others))
 
 
-def _is_from_mom(sender: int, parent: int) -> bool:
+def is_from_mom(sender: int) -> bool:
     """Whether the process sender (pid) is pbs_mom, which signals every process of the session itself."""
-    if sender == parent:
-        return True
     try:
         with open("/proc/%d/comm" % sender, "rb") as stream:
             return stream.read().strip() == names.MOM.encode()
@@ -46,11 +44,11 @@ def _wait_for_signal(root: int, records: "Records", handled: "list[int] | None")
     While the job is stopped, check whether a dead hook has left it so.
     """
     while getattr(processes.read_process(root), "state", "") == "T":
-        info = signal.sigtimedwait(_WATCHED, suspension.PAUSE)
+        info = signal.sigtimedwait(WATCHED, suspension.PAUSE)
         if info is not None:
             return info, handled
         handled = suspension.resume_abandoned_job(records, root, handled)
-    return signal.sigwaitinfo(_WATCHED), handled
+    return signal.sigwaitinfo(WATCHED), handled
 
 
 def supervise_job(root: int, records: "Records") -> int:
@@ -68,7 +66,7 @@ def supervise_job(root: int, records: "Records") -> int:
                 return status
         info, handled = _wait_for_signal(root, records, handled)
         # A second delivery would run the job's handler twice.
-        if info.si_signo in _FORWARDED and not _is_from_mom(info.si_pid, parent):
+        if info.si_signo in FORWARDED and info.si_pid != parent and not is_from_mom(info.si_pid):
             try:
                 os.kill(root, info.si_signo)
             except ProcessLookupError:

@@ -199,6 +199,12 @@ def read_variable(pid: int, name: str) -> "bytes | None":
     return value if assignment else None
 
 
+def read_boot_id() -> str:
+    """Return what names this boot of this node."""
+    with open("/proc/sys/kernel/random/boot_id") as stream:
+        return stream.read().strip()
+
+
 def get_start_time(process: Process) -> float:
     """Return when a Process started (seconds since the epoch by this node's clock)."""
     boottime = 7  # CLOCK_BOOTTIME has no name before Python 3.7

@@ -1,0 +1,93 @@
+"""How a program is asked for restart files, and how it continues from them. Methods are data: the known ones, and those of the site."""
+import json
+import os
+import shlex
+import signal
+import stat
+from collections import namedtuple
+
+from ..errors import HookError, CONFIG
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any
+
+Method = namedtuple("Method", "signal checkpoint restart file seconds")
+"""One method.
+
+signal      str: sent to the program to have it write its restart files and end, such as "TERM"; "" for none
+checkpoint  str: shell command that has the program write them and end; "" for none. CKPT_RUN_PID holds the program's pid
+restart     str: shell command that continues; {command} stands for the program with its arguments
+file        str: what the program has written when it ends; if it is not newer than the request, the program ended by itself. "" for none
+seconds     int: how long the program may take to end
+"""
+
+_DEFAULTS = {"signal": "", "checkpoint": "", "restart": "{command}", "file": "", "seconds": 600}
+
+KNOWN = {
+    "rerun": {"signal": "TERM"},
+    "gromacs": {"signal": "TERM", "restart": "{command} -cpi"},
+}
+"""The methods that every site has: "rerun" for programs that continue by themselves when they are started again."""
+
+
+def find_fault(name: str, value: "dict[str, Any]") -> str:
+    """Return what is wrong with a method, the end of a sentence; empty if nothing is."""
+    unknown = sorted(set(value) - set(_DEFAULTS))
+    if unknown:
+        return "%s has unknown parts: %s" % (name, ", ".join(unknown))
+    whole = dict(_DEFAULTS, **value)
+    for part, text in sorted(whole.items()):
+        if not isinstance(text, type(_DEFAULTS[part])) or isinstance(text, bool) or isinstance(text, str) and "\0" in text:
+            return "%s sets %s to something that is not a %s" % (name, part, type(_DEFAULTS[part]).__name__)
+    if whole["seconds"] < 1:
+        return "%s sets seconds to less than 1" % name
+    if bool(whole["signal"]) == bool(whole["checkpoint"]):
+        return "%s must have either a signal or a checkpoint command" % name
+    if whole["signal"] and not hasattr(signal.Signals, "SIG" + whole["signal"]):
+        return "%s names the signal %s, which this system does not know" % (name, ascii(whole["signal"]))
+    if not whole["restart"]:
+        return "%s has no restart command" % name
+    return ""
+
+
+def load_methods(config_path: str, owner: int = 0) -> "dict[str, dict]":
+    """Return all methods of this host by name.
+
+    :param config_path: the hooks' configuration; the site's methods are in the file methods.json beside it
+    :param owner: uid that must own that file; others may not write to it
+    :raises HookError: CONFIG when it cannot be read, or a method is wrong
+    """
+    path = os.path.join(os.path.dirname(config_path), "methods.json")
+    try:
+        with open(path, "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if status.st_uid != owner or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise _make_error(path, "must be root's and writable by nobody else")
+            given = json.loads(stream.read().decode("utf-8"))["methods"]
+        faults = [find_fault(name, value) for name, value in given.items()]
+    except OSError as error:
+        raise _make_error(path, "cannot be read (%s)" % error.strerror)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise _make_error(path, "holds no methods")
+    for fault in filter(None, faults):
+        raise _make_error(path, "is wrong: %s" % fault)
+    return dict(KNOWN, **given)
+
+
+def _make_error(path: str, why: str) -> HookError:
+    return HookError(CONFIG, "%s %s; have the administrator run the role checkpoint_hooks on this host" % (path, why))
+
+
+def build_method(value: "dict[str, Any]") -> Method:
+    """Return the Method of a value without fault."""
+    return Method(**dict(_DEFAULTS, **value))
+
+
+def format_restart(method: Method, command: "list[str]") -> "list[str]":
+    """Return what continues a program, as arguments.
+
+    :param command: the program with its arguments
+    """
+    text = " ".join(map(shlex.quote, command))
+    return command if method.restart == "{command}" else ["/bin/sh", "-c", method.restart.replace("{command}", text)]

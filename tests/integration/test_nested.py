@@ -1,0 +1,134 @@
+"""Programs that write restart files of their own, started by ckpt-run: what CRIU cannot write moves, and nothing of their work is lost."""
+import pytest
+from cluster import begin, long_dump
+from jobs import Jobs
+
+PROGRAM = r"""
+import ctypes, os, signal, sys, time
+library = ctypes.CDLL(None)
+library.inotify_add_watch(library.inotify_init1(0), b"/tmp", 2)  # no checkpoint of this process
+def leave(_number, _frame):
+    with open("state", "w") as stream:
+        stream.write(str(counter))
+    sys.exit(3)
+counter = int(open("state").read()) if os.path.exists("state") else 0
+signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in sys.argv else leave)
+while not os.path.exists("stop"):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    counter += 1
+    os.write(1, b"%d\n" % counter)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    time.sleep(0.01)
+sys.exit(5)
+"""
+"""Counts as the tests' job does, watches a directory, and continues from its own file."""
+
+
+def script(options="", argument=""):
+    """The text of a job that has ckpt-run start the program."""
+    return "cat > program.py <<'P'\n%sP\n/usr/local/bin/ckpt-run %s -- python3 program.py %s; exit $?" % (PROGRAM, options, argument)
+
+
+
+def whole(lines):
+    return lines == [str(number) for number in range(1, len(lines) + 1)]
+
+
+def program(node):
+    """The pid (str) of the program on a node."""
+    return node.ask("pgrep -u alice -f '^python3 program.py'")
+
+
+def test_program_that_cannot_be_checkpointed_moves(job, node1, node2):
+    moved = job(node1, script())
+    for node in (node2, node1, node2):
+        moved.hold()
+        assert moved.node.run("pgrep -u alice").out == ""
+        before = moved.counter()
+        moved.move(node)
+        assert moved.counter() > before
+    assert moved.end() == 5
+    assert whole(moved.lines())
+    assert moved.complaints() == ""
+
+
+def test_checkpoint_of_a_job_that_continues(job, node1):
+    running = job(node1, script())
+    for _turn in range(2):
+        first = program(node1)
+        done = running.checkpoint(0)
+        assert (done.code, done.err) == (0, "")
+        running.progress()
+        assert program(node1) != first
+    assert whole(running.lines())
+
+
+def test_program_that_does_not_end_keeps_running(job, node1):
+    running = job(node1, script("--signal TERM --seconds 2", "stubborn"))
+    first = program(node1)
+    done = running.checkpoint(15)
+    runner = node1.ask("pgrep -u alice -x ckpt-run")
+    assert (done.code, done.err) == (75, "ckpt-run (process %s): python3 did not end within 2 seconds after its checkpoint was requested; "
+                                     "the job keeps running; look into the program's output\n" % runner)
+    running.progress()
+    assert program(node1) == first
+    assert whole(running.lines())
+
+
+def test_obstacle_outside_ckpt_run_is_named_before_the_program_ends(job, node1):
+    watch = "ctypes.CDLL(None).inotify_add_watch(ctypes.CDLL(None).inotify_init1(0), b'/tmp', 2)"
+    running = job(node1, "python3 -c \"import ctypes, time; %s; time.sleep(600)\" &\n" % watch + script())
+    first, watcher = program(node1), node1.ask("pgrep -u alice -f '^python3 -c'")
+    done = running.checkpoint(15)
+    sentence = "process %s (python3) watches files" % watcher
+    assert (done.code, done.err[:len(sentence)]) == (77, sentence)
+    assert program(node1) == first
+    assert sentence in node1.run("torque-ckpt check " + running.id).out
+
+
+def test_check_counts_nothing_of_the_program(job, node1):
+    running = job(node1, script())
+    done = node1.run("torque-ckpt check " + running.id)
+    assert (done.code, done.err) == (0, ""), done.out
+
+
+def test_hook_that_is_killed_lets_the_program_continue(job, node1):
+    running = job(node1, script())
+    with long_dump(node1):
+        hook = begin(running, 15)
+        node1.ask("for _ in $(seq 300); do [ -e /tmp/dumping ] && exit; sleep 0.1; done; exit 1")
+        assert node1.run("pgrep -u alice -f '^python3 program.py'").out == ""
+        node1.ask("kill -KILL %d; pkill -KILL -f '[c]kpt-torque/checkpoint'; pkill -KILL -f '^/bin/sh /tmp/lon[g]' || true" % hook)
+        running.progress()
+    assert whole(running.lines())
+
+
+@pytest.fixture
+def qsub(cluster, torque):
+    with Jobs(cluster) as jobs:
+        yield jobs
+
+
+def test_program_that_cannot_be_checkpointed_moves_in_torque(qsub):
+    job = qsub("cd $PBS_O_WORKDIR\n" + script(), "-c", "enabled")
+    job.reach("program.py")
+    for node in ("node2", "node1", "node2"):
+        job.hold()
+        job.release(node)
+    job.sign("stop")
+    assert job.wait("C")["exit_status"] == "5"
+    assert whole(job.text("out").splitlines())
+    assert job.text("err") == ""
+
+
+def test_qdel_while_the_program_has_ended(qsub, node1):
+    """Nothing is left of the job."""
+    job = qsub("cd $PBS_O_WORKDIR\n" + script(), "-c", "enabled")
+    job.reach("program.py")
+    with long_dump(node1):
+        job.user("/opt/torque/current/bin/qchkpt %s" % job.id)
+        node1.ask("for _ in $(seq 300); do [ -e /tmp/dumping ] && exit; sleep 0.1; done; exit 1")
+        job.user("/opt/torque/current/bin/qdel %s" % job.id)
+        node1.ask("touch /tmp/go")
+        job.wait("C")
+        node1.ask("for _ in $(seq 300); do pgrep -u alice > /dev/null || exit 0; sleep 0.1; done; ps -fu alice >&2; exit 1")

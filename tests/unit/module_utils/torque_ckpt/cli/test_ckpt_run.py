@@ -1,0 +1,342 @@
+"""ckpt-run with real programs, asked for checkpoints as the checkpoint hook asks."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from torque_ckpt import errors
+from torque_ckpt.errors import HookError
+from torque_ckpt.nested import channel, request
+from torque_ckpt.system import processes
+from torque_ckpt.system.waiting import wait_until
+
+COUNTS = """\
+trap 'echo $n > state; exit 3' TERM
+trap 'exit 4' USR2
+n=$(cat state 2> /dev/null || echo 0)
+while [ $n -lt 150 ]; do n=$((n + 1)); echo $n; sleep 0.02 & wait $!; done
+exit 7
+"""
+"""Counts on stdout; SIGTERM makes it write how far it has come, and end."""
+CODE = "import sys; sys.path.insert(0, %r); from torque_ckpt.cli.ckpt_run import main; sys.exit(main(['ckpt-run'] + sys.argv[1:], %r))"
+LIMIT = 30
+
+
+class Run:
+    """ckpt-run as a program, in a directory of its own."""
+
+    def __init__(self, directory, installed, arguments, environment=None):
+        self.directory = directory
+        self.out = directory / "out"
+        with open(self.out, "ab") as out, open(directory / "err", "ab") as err:
+            self.process = subprocess.Popen([sys.executable, "-IS", "-c", CODE % (installed, str(directory / "hooks.json"))] + arguments,
+                                            stdout=out, stderr=err, cwd=str(directory), env=dict(os.environ, **environment or {}))
+
+    def lines(self):
+        return self.out.read_text().splitlines()
+
+    def await_lines(self, count):
+        assert wait_until(lambda: len(self.lines()) >= count, LIMIT), self.errors()
+
+    def runners(self):
+        assert wait_until(lambda: request.find_runners([self.process.pid]), LIMIT), self.errors()
+        return request.find_runners([self.process.pid])
+
+    def ask(self, hook=None, limit=LIMIT):
+        request.end_programs(self.runners(), hook or processes.get_mark(), limit)
+
+    def programs(self):
+        return sorted(request.list_programs(self.runners()))
+
+    def errors(self):
+        return (self.directory / "err").read_text()
+
+    def finish(self):
+        return self.process.wait(LIMIT)
+
+
+@pytest.fixture
+def run(tmp_path, installed):
+    """Return a function that starts ckpt-run with these arguments."""
+    (tmp_path / "methods.json").write_text(json.dumps({"methods": {"own": {"signal": "USR2", "seconds": 1}}}))
+    os.chmod(str(tmp_path / "methods.json"), 0o644)
+    started = []
+
+    def start(*arguments, text=COUNTS, **environment):
+        (tmp_path / "program.sh").write_text(text)
+        started.append(Run(tmp_path, installed, list(arguments), environment))
+        return started[-1]
+
+    yield start
+    for entry in started:
+        for pid in reversed(processes.list_tree(entry.process.pid)):
+            if entry.process.poll() is None or pid != entry.process.pid:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        entry.process.wait()
+
+
+@pytest.fixture
+def other_hook():
+    """A process that asked for a checkpoint, and is gone when it is killed."""
+    process = subprocess.Popen(["/bin/sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def gone(process):
+    process.kill()
+    process.wait()
+
+
+PROGRAM = ["--", "sh", "program.sh"]
+pytestmark = pytest.mark.root  # the file of methods is root's
+
+
+@pytest.mark.parametrize("text, status", [("exit 7", 7), ("kill -KILL $$", -9), ("exit 0", 0)])
+def test_ends_as_the_program_ends(run, text, status):
+    running = run(*PROGRAM, text=text)
+    assert (running.finish(), running.errors()) == (status, "")
+
+
+def test_program_ends_for_a_checkpoint_and_continues_when_the_hook_is_gone(run, other_hook):
+    running = run(*PROGRAM)
+    running.await_lines(10)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    assert running.programs() == []
+    before = running.lines()
+    time.sleep(0.5)
+    assert running.lines() == before
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_five_checkpoints(run):
+    running = run(*PROGRAM)
+    for count in range(20, 120, 20):
+        hook = subprocess.Popen(["/bin/sleep", "600"])
+        running.await_lines(count)
+        running.ask([hook.pid, processes.read_process(hook.pid).start])
+        gone(hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_hook_of_another_boot_is_gone(run, monkeypatch):
+    """As after a restart on another node, where some process may have its pid and even its start time."""
+    running = run(*PROGRAM)
+    running.await_lines(5)
+    monkeypatch.setattr(processes, "read_boot_id", lambda: "another")
+    running.ask()
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_second_hook_while_the_program_has_ended_takes_over(run, other_hook):
+    running = run(*PROGRAM)
+    running.await_lines(5)
+    first = subprocess.Popen(["/bin/sleep", "600"])
+    running.ask([first.pid, processes.read_process(first.pid).start])
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    gone(first)
+    time.sleep(0.5)
+    assert running.programs() == []
+    gone(other_hook)
+    assert running.finish() == 7
+
+
+def test_restart_command(run):
+    running = run("--signal", "TERM", "--restart", "echo again; {command}", *PROGRAM)
+    running.await_lines(5)
+    hook = subprocess.Popen(["/bin/sleep", "600"])
+    running.ask([hook.pid, processes.read_process(hook.pid).start])
+    gone(hook)
+    assert running.finish() == 7
+    lines = running.lines()
+    assert lines.count("again") == 1
+    assert [line for line in lines if line != "again"] == [str(number) for number in range(1, 151)]
+
+
+def test_checkpoint_command_gets_the_programs_pid(run):
+    running = run("--checkpoint", "kill -TERM $CKPT_RUN_PID", *PROGRAM)
+    running.await_lines(5)
+    hook = subprocess.Popen(["/bin/sleep", "600"])
+    running.ask([hook.pid, processes.read_process(hook.pid).start])
+    gone(hook)
+    assert running.finish() == 7
+
+
+def refusal(running, *hook, **options):
+    with pytest.raises(HookError) as caught:
+        running.ask(*hook, **options)
+    assert caught.value.code == errors.TEMPORARY
+    return caught.value.sentence
+
+
+def test_checkpoint_command_that_fails_leaves_the_program_running(run):
+    running = run("--checkpoint", "exit 5", *PROGRAM)
+    running.await_lines(5)
+    assert refusal(running) == ("ckpt-run (process %d): the checkpoint command of sh ended with status 5; the job keeps running; look into "
+                                "the program's output" % running.process.pid)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_program_that_does_not_end_keeps_running(run):
+    running = run("--signal", "TERM", "--seconds", "1", *PROGRAM, text="trap '' TERM; " + COUNTS.partition("\n")[2])
+    running.await_lines(5)
+    assert refusal(running) == ("ckpt-run (process %d): sh did not end within 1 seconds after its checkpoint was requested; the job keeps "
+                                "running; look into the program's output" % running.process.pid)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+LATE = COUNTS.replace("trap 'echo", "trap 'trap \"\" TERM; sleep 1.5; echo")
+
+
+@pytest.mark.parametrize("options, text", [(["--file", "state"], LATE), ([], LATE.replace("exit 3", "exit 143")),
+                                           ([], LATE.replace("exit 3", "trap - TERM; kill -TERM $$"))])
+def test_program_that_ends_late_is_continued(run, other_hook, options, text):
+    """Nobody waits for it any more, and its work is not lost."""
+    running = run("--signal", "TERM", "--seconds", "1", *options, *PROGRAM, text=text)
+    running.await_lines(5)
+    assert "did not end within 1 seconds" in refusal(running, [other_hook.pid, processes.read_process(other_hook.pid).start])
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_program_that_ends_late_in_its_own_way_has_ended(run):
+    running = run("--signal", "TERM", "--seconds", "1", *PROGRAM, text=LATE)
+    running.await_lines(5)
+    assert "did not end within 1 seconds" in refusal(running)
+    assert running.finish() == 3
+
+
+def test_late_answer_is_no_answer_to_the_next_request(run, other_hook):
+    running = run("--signal", "TERM", "--seconds", "2", "--file", "state", *PROGRAM, text=LATE.replace("sleep 1.5", "sleep 3"))
+    running.await_lines(5)
+    assert "did not end within 2 seconds" in refusal(running)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    assert running.programs() == []
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_program_that_ends_by_itself_is_not_continued(run):
+    """Without its file: it would begin anew."""
+    running = run("--signal", "USR2", "--file", "state", *PROGRAM)
+    running.await_lines(5)
+    assert refusal(running) == ("ckpt-run (process %d): sh ended with status 4 and has not written state; the job keeps running; look into "
+                                "the program's output" % running.process.pid)
+    assert running.finish() == 4
+
+
+def test_file_of_an_earlier_checkpoint_does_not_count(run, tmp_path):
+    (tmp_path / "state").write_text("3\n")
+    os.utime(str(tmp_path / "state"), (1, 1))
+    running = run("--signal", "USR2", "--file", "state", *PROGRAM)
+    running.await_lines(2)
+    assert "has not written state" in refusal(running)
+    assert running.finish() == 4
+
+
+def test_what_the_program_has_left_ends_for_a_checkpoint(run, other_hook):
+    running = run(*PROGRAM, text="(trap '' TERM; exec sleep 600) & setsid sleep 600 & " + COUNTS)
+    running.await_lines(5)
+    assert len(running.programs()) >= 3
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    assert running.programs() == []
+
+
+def test_stopped_ckpt_run_does_not_answer(run, other_hook, monkeypatch):
+    monkeypatch.setattr(request, "_PATIENCE", 0.5)
+    running = run(*PROGRAM)
+    running.await_lines(2)
+    running.process.send_signal(signal.SIGSTOP)
+    sentence = refusal(running, [other_hook.pid, processes.read_process(other_hook.pid).start])
+    gone(other_hook)
+    running.process.send_signal(signal.SIGCONT)
+    assert sentence == "ckpt-run (process %d): does not answer; the job keeps running; see whether it or its program is stopped" % (
+        running.process.pid)
+    assert running.finish() == 7  # it obeys late, and the hook is gone
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_ckpt_run_that_is_killed(run, monkeypatch):
+    running = run("--signal", "USR1", *PROGRAM, text="trap '' USR1; " + COUNTS)
+    running.await_lines(2)
+    runners = running.runners()
+    monkeypatch.setattr(channel.Line, "ask", lambda line, message: os.kill(line.process.pid, signal.SIGKILL))
+    with pytest.raises(HookError) as caught:
+        request.end_programs(runners, processes.get_mark(), LIMIT)
+    assert caught.value.sentence == "ckpt-run (process %d): has ended meanwhile; the job keeps running; try again" % running.process.pid
+
+
+def test_signals_reach_the_program(run):
+    running = run(*PROGRAM)
+    running.await_lines(2)
+    running.process.send_signal(signal.SIGUSR2)
+    assert running.finish() == 4
+
+
+def test_signal_while_the_program_has_ended_ends_ckpt_run(run, other_hook):
+    running = run(*PROGRAM)
+    running.await_lines(2)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    running.process.send_signal(signal.SIGTERM)
+    assert running.finish() == -signal.SIGTERM
+
+
+def test_noise_in_the_pipes_does_nothing(run, other_hook):
+    running = run(*PROGRAM)
+    running.await_lines(2)
+    line = channel.Line(running.runners()[0])
+    for noise in (b"\n", b"{}\n", b"[1]\n", b"\xff\xff\n", b'{"id": 1, "hook": "x", "boot": 2, "seconds": []}\n'):
+        os.write(line._writer, noise)
+    processes.send_signal(processes.get_mark(line.process), channel.BELL)
+    line.close()
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+@pytest.mark.parametrize("arguments, code, sentence", [
+    ([], errors.USAGE, "name the program after --; see ckpt-run --help"),
+    (["--method", "x", "--", "true"], errors.USAGE, "there is no method 'x'; take one of gromacs, own, rerun"),
+    (["--signal", "X", "--", "true"], errors.USAGE,
+     "the command line names the signal 'X', which this system does not know; see ckpt-run --help"),
+    (["--signal", "TERM", "--checkpoint", "x", "--", "true"], errors.USAGE,
+     "the command line must have either a signal or a checkpoint command; see ckpt-run --help"),
+])
+def test_wrong_command_line(run, arguments, code, sentence):
+    running = run(*arguments)
+    assert (running.finish(), running.errors()) == (code, "ckpt-run: %s; nothing was started\n" % sentence)
+
+
+def test_program_that_is_not_there(run):
+    running = run("--", "/nonexistent/program")
+    assert (running.finish(), running.errors()) == (127, "ckpt-run: cannot start /nonexistent/program: No such file or directory\n")
+
+
+def test_ckpt_run_under_ckpt_run(run):
+    running = run(*PROGRAM, CKPT_RUN_PID="7")
+    assert (running.finish(), running.errors()) == (errors.USAGE, (
+        "ckpt-run: ckpt-run was started by a program that ckpt-run started (CKPT_RUN_PID=7); start programs by one ckpt-run only; nothing "
+        "was started\n"))
+
+
+def test_list(run):
+    running = run("--list")
+    assert running.finish() == 0
+    assert running.lines() == ["gromacs: signal=TERM, restart={command} -cpi, seconds=600",
+                               "own: signal=USR2, restart={command}, seconds=1", "rerun: signal=TERM, restart={command}, seconds=600"]

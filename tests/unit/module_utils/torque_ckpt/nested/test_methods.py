@@ -1,0 +1,74 @@
+"""How programs are asked for restart files: what a method may be, and the file with those of the site."""
+import json
+import os
+
+import pytest
+from torque_ckpt import errors
+from torque_ckpt.errors import HookError
+from torque_ckpt.nested import methods
+
+
+@pytest.mark.parametrize("value", list(methods.KNOWN.values()) + [
+    {"signal": "USR1", "seconds": 1}, {"checkpoint": "stop $CKPT_RUN_PID", "restart": "{command} again", "file": "state"}])
+def test_right_methods(value):
+    assert methods.find_fault("own", value) == ""
+
+
+@pytest.mark.parametrize("value, fault", [
+    ({}, "own must have either a signal or a checkpoint command"),
+    ({"signal": "TERM", "checkpoint": "true"}, "own must have either a signal or a checkpoint command"),
+    ({"signal": "SIGTERM"}, "own names the signal 'SIGTERM', which this system does not know"),
+    ({"signal": 15}, "own sets signal to something that is not a str"),
+    ({"signal": "TERM", "seconds": 0}, "own sets seconds to less than 1"),
+    ({"signal": "TERM", "seconds": True}, "own sets seconds to something that is not a int"),
+    ({"signal": "TERM", "file": "a\0b"}, "own sets file to something that is not a str"),
+    ({"signal": "TERM", "restart": ""}, "own has no restart command"),
+    ({"signal": "TERM", "sign": "x", "after": 1}, "own has unknown parts: after, sign"),
+])
+def test_wrong_methods(value, fault):
+    assert methods.find_fault("own", value) == fault
+
+
+def test_defaults():
+    assert methods.build_method({"signal": "USR1"}) == ("USR1", "", "{command}", "", 600)
+
+
+@pytest.mark.parametrize("restart, wanted", [
+    ("{command}", ["sim", "a b"]), ("{command} -cpi", ["/bin/sh", "-c", "sim 'a b' -cpi"]),
+    ("sim --resume", ["/bin/sh", "-c", "sim --resume"])])
+def test_restart_command(restart, wanted):
+    assert methods.format_restart(methods.build_method({"signal": "TERM", "restart": restart}), ["sim", "a b"]) == wanted
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write the methods' file; return the path of the hooks' configuration beside it."""
+    def write(text, mode=0o644):
+        (tmp_path / "methods.json").write_text(text)
+        (tmp_path / "methods.json").chmod(mode)
+        return str(tmp_path / "hooks.json")
+    return write
+
+
+def test_methods_of_the_site_come_beside_the_known_ones(write):
+    own = {"own": {"signal": "USR1"}, "gromacs": {"checkpoint": "x"}}
+    assert methods.load_methods(write(json.dumps({"methods": own})), os.geteuid()) == dict(methods.KNOWN, **own)
+
+
+@pytest.mark.parametrize("text, mode, why", [
+    ("", 0o644, "holds no methods"), ("[]", 0o644, "holds no methods"), ("{}", 0o644, "holds no methods"),
+    ('{"methods": []}', 0o644, "holds no methods"), ('{"methods": {"own": 7}}', 0o644, "holds no methods"),
+    ('{"methods": {"own": {}}}', 0o644, "is wrong: own must have either a signal or a checkpoint command"),
+    ('{"methods": {}}', 0o666, "must be root's and writable by nobody else"),
+])
+def test_wrong_file(write, tmp_path, text, mode, why):
+    with pytest.raises(HookError) as caught:
+        methods.load_methods(write(text, mode), os.geteuid())
+    assert (caught.value.code, caught.value.sentence) == (
+        errors.CONFIG, "%s/methods.json %s; have the administrator run the role checkpoint_hooks on this host" % (tmp_path, why))
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(HookError) as caught:
+        methods.load_methods(str(tmp_path / "hooks.json"), os.geteuid())
+    assert "methods.json cannot be read (No such file or directory); have" in caught.value.sentence
