@@ -4,6 +4,7 @@ Called by pbs_mom as root. What goes to stderr becomes the job's comment. A
 checkpoint that fails leaves the job running and the older images as they were.
 """
 import contextlib
+import os
 import signal
 import time
 from collections import namedtuple
@@ -33,15 +34,14 @@ _CONSEQUENCE = "the job keeps running"
 _STOP_SECONDS = 60
 """How long the processes may take to stop when they have been signalled (seconds)."""
 
-Target = namedtuple("Target", "root spooled left incarnation needed connected")
+Target = namedtuple("Target", "root spooled left needed connected")
 """What is to be checkpointed.
 
-root         processes.Process: the job's root process
-spooled      list of str: the job's files in pbs_mom's spool
-left         list of dict: what the job left on other nodes
-incarnation  dict: of this life of the job, empty for one that was not restarted on this node
-needed       list of int: bytes and files that the image takes, from capacity.estimate_need
-connected    bool: its processes have TCP connections with each other, and with nobody else, which the engine moves
+root       processes.Process: the job's root process
+spooled    list of str: the job's files in pbs_mom's spool
+left       list of dict: what the job left on other nodes
+needed     list of int: bytes and files that the image takes, from capacity.estimate_need
+connected  bool: its processes have TCP connections with each other, and with nobody else, which the engine moves
 """
 
 
@@ -109,7 +109,17 @@ def _find_root(job: preflight.Job) -> processes.Process:
     return root
 
 
-def _end_programs(job: preflight.Job, root: processes.Process) -> None:
+def _open_life(job: preflight.Job) -> "tuple[int, int, incarnation.OwnIncarnation]":
+    """As the job's owner: return a descriptor of the job's directory, the generation of the next image, and the life that writes it.
+
+    :raises HookError: REFUSED when the job continues elsewhere
+    """
+    directory = location.open_job_directory(job.store, job.call.directory, create=True)
+    generation = generations.next_generation(directory, job.call.job_id)
+    return directory, generation, incarnation.OwnIncarnation(directory, job.call.job_id, generation - 1)
+
+
+def _end_programs(job: preflight.Job, root: processes.Process, answer: "Callable[[Any], Any]") -> None:
     """As root: have programs that ckpt-run has started end with restart files of their own, if the rest of the job can be checkpointed.
 
     They are started again when this hook is gone.
@@ -119,20 +129,21 @@ def _end_programs(job: preflight.Job, root: processes.Process) -> None:
         hook = processes.get_mark()
 
         def end_programs() -> None:
+            os.close(_open_life(job)[0])  # a life that is not to continue must not touch the files of the other
             _check_obstacles(job, open_files.find_open_files(root.pid, [], request.list_programs(runners)))
             request.end_programs(runners, hook, job.settings["engine_timeout"])
         with phases.measure("programs"):
-            privilege.as_user(job.user, end_programs)
+            privilege.as_user(job.user, end_programs, answer=answer)
 
 
 def _find_target(job: preflight.Job, root: processes.Process) -> Target:
     """As root: return the Target."""
     # A restart hook does not have the job's output open as the run hook has.
-    spooled, left, life = (identity.read_recorded(job.records, root, key) for key in ("output", "left", "incarnation"))
+    spooled, left = (identity.read_recorded(job.records, root, key) for key in ("output", "left"))
     spooled = spooled or output.find_output_files(root.ppid, output.get_spool_directory())
     tree = processes.list_tree(root.pid)
     needed = capacity.estimate_need(tree, sum(output.read_sizes(spooled).values()))
-    return Target(root, spooled, left, life, needed, job.engine.moves_connections and connections.has_inside_only(tree))
+    return Target(root, spooled, left, needed, job.engine.moves_connections and connections.has_inside_only(tree))
 
 
 def _check_obstacles(job: preflight.Job, opened: open_files.OpenFiles, kind: "str | None" = None) -> None:
@@ -249,10 +260,8 @@ def _make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory",
     call, engine = job.call, job.engine
     with phases.measure("admit"):
         compressor = compressors.choose_program(job.settings["compression"])
-        directory = location.open_job_directory(job.store, call.directory, create=True)
+        directory, generation, life = _open_life(job)
         generations.sweep_leftovers(directory, 2 * job.settings["engine_timeout"])
-        generation = generations.next_generation(directory, call.job_id)
-        life = incarnation.OwnIncarnation(directory, call.job_id, generation - 1)
         node_local = capture.NodeLocal(job.settings, target.root.pid)
         opened = open_files.find_open_files(target.root.pid, node_local.directories)
         _check_obstacles(job, opened)
@@ -334,12 +343,13 @@ def _checkpoint_job(job: preflight.Job, started: float) -> None:
         failed_restart.take_over_job(job, note, answer)
         return
     holds = job.call.signal == contract.HOLD
-    root = _find_root(job)
-    _end_programs(job, root)
+    with phases.measure("admit"):
+        root = _find_root(job)
+        location.give_job_directory(job.store, job.call.directory, job.user)
+        answer = incarnation.answer_checkpoint(job, root, identity.read_recorded(job.records, root, "incarnation"), answer)
+    _end_programs(job, root, answer)
     with phases.measure("admit"):
         target = _find_target(job, root)
-        location.give_job_directory(job.store, job.call.directory, job.user)
-        answer = incarnation.answer_checkpoint(job, target.root, target.incarnation, answer)
     with job.create_private_directory(_CONSEQUENCE) as staging:
         described = (_checkpoint_for_hold if holds else _checkpoint_and_continue)(job, target, staging, answer)
         job.report.log_success(outcome="held" if holds else "continued", engine=job.engine.name, bytes=described["bytes"],

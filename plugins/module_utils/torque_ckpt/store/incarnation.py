@@ -164,8 +164,7 @@ def _create(job: "Any", started: float, generation: int, process: list) -> dict:
 
 def _identify_process(root: processes.Process) -> list:
     """Return what identifies a process in the whole cluster: [boot id, pid, start]."""
-    with open("/proc/sys/kernel/random/boot_id") as stream:
-        return [stream.read().strip()] + processes.get_mark(root)
+    return [processes.read_boot_id()] + processes.get_mark(root)
 
 
 def _format_time(seconds: float) -> str:
