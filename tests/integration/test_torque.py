@@ -369,7 +369,8 @@ class Away:
 
 def logged(node, job, words, seconds=60):
     """Wait until the hooks on a node have logged these words of a job."""
-    node.ask("for _ in $(seq %d); do journalctl -q -t ckpt-torque | grep -F 'job=%s ' | grep -qF '%s' && exit 0; sleep 0.1; done; exit 1"
+    node.ask("for _ in $(seq %d); do journalctl -q -t ckpt-torque | grep -F 'job=%s ' | grep -qF '%s' && exit 0; sleep 0.1; done; "
+             "journalctl -q -o cat -n 8 -t ckpt-torque >&2; ps -eo pid,ppid,stat,args | grep -E 'criu|pbs_mom|ckpt' >&2; exit 1"
              % (10 * seconds, job.id, words))
 
 
@@ -624,6 +625,7 @@ def test_jobs_outlive_a_restart_of_pbs_mom(qsub, cluster, node1):
     done = cluster.playbook("site", "--limit", "node1", torque_mom_limits={"LimitNOFILE": 3000, "LimitMEMLOCK": None})
     assert done.code == 0 and "Restart pbs_mom" in done.out, done.out
     assert mom(node1) != before
+    node1.ask("for _ in $(seq 100); do /opt/torque/current/sbin/momctl -q version && exit; sleep 0.1; done; exit 1")
     job.hold()
     job.release("node2")
     job.finish()
