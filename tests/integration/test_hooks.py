@@ -89,6 +89,28 @@ def test_compressed_image_moves(job, node1, node2):
     assert lines == [str(number) for number in range(1, len(lines) + 1)]
 
 
+LOADS = "python3 -c 'import ctypes, time; ctypes.CDLL(\"/opt/loaded/library.so\"); time.sleep(600)' &\npython3 job.py; exit $?"
+
+
+def test_library_that_an_update_has_replaced_is_refused(job, node1):
+    """CRIU writes the old one into the image, and the job's owner cannot put it back: the restart would fail for good."""
+    library = "/opt/loaded/library.so"
+    node1.ask("mkdir /opt/loaded; cp /lib/x86_64-linux-gnu/libm.so.6 " + library)
+    try:
+        running = job(node1, LOADS)
+        loader = node1.ask("for _ in $(seq 100); do pid=$(pgrep -u alice -f '^python3 -c') && grep -q {0} /proc/$pid/maps && break; sleep 0.1; "
+                           "done; echo $pid; cp {0} {0}.new; mv {0}.new {0}".format(library))
+        sentence = "process %s (python3) has the file %s open, which was removed or replaced" % (loader, library)
+        done = running.checkpoint(15)
+        assert (done.code, done.err[:len(sentence)]) == (77, sentence), done.err
+        assert sentence in node1.run("torque-ckpt check " + running.id).out
+        running.progress()
+        node1.ask("kill " + loader)
+        running.hold()
+    finally:
+        node1.ask("rm -r /opt/loaded")
+
+
 def test_image_is_the_users_alone(job, node1):
     held = job(node1)
     held.hold()

@@ -100,7 +100,8 @@ ENGINES = (
             ("HYDRA_IFACE", "lo"),  # MPICH's launcher: connections on loopback move
             ("PMIX_MCA_ptl_base_if_include", "lo"),  # Open MPI 5 the same
             ("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "^tcp,openib,ofi,uct,usnic")),  # shared memory, whose name differs in 4 and 5
-        obstacles=("io_uring", "kernel_object", "inotify", "fanotify", "packet_pipe", "device", "sysv_memory", "removed_file", "namespace",
+        obstacles=("io_uring", "kernel_object", "inotify", "fanotify", "packet_pipe", "device", "sysv_memory", "removed_file",
+                   "replaced_file", "dead_process", "namespace",
                    "traced", "seccomp", "tcp", "tcp_pending", "unix_peer", "x11", "socket", "broken_lease"),
         words=(("io_uring", "io_uring"), ("send_fds failed (-22)", "io_uring"),  # which Linux lets nobody pass on since 6.7
                ("(anon ", "kernel_object"), ("(chr ", "device"), ("Can't dump that handle", "inotify"),

@@ -10,7 +10,7 @@ from ..errors import quote_text
 from ..system import processes, sock_diag
 from ..units import format_bytes
 from .connections import Connections, format_address
-from .open_files import parse_flags, read_information
+from .open_files import REMOVED, parse_flags, read_information
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -37,6 +37,9 @@ KINDS = {
     "device": "checkpoint the job when the process has closed the device",
     "sysv_memory": "let the program use POSIX shared memory (MPI with UCX: UCX_TLS=posix,self), or checkpoint the job when it has ended",
     "removed_file": "checkpoint the job when the process has closed it, or have the administrator raise checkpoint_hooks_node_local_bytes",
+    "replaced_file": "checkpoint the job when the process has closed it; a program or library that an update of the node has replaced is "
+                     "open until the process ends",
+    "dead_process": "checkpoint the job when the process has changed its directory or has ended",
     "namespace": "checkpoint the job when the container has ended, or run the program without a container",
     "traced": "end the debugger, or checkpoint the job when it has ended",
     "seccomp": "checkpoint the job when the process has ended, or run the program without its sandbox",
@@ -105,8 +108,11 @@ def _examine_process(findings: _Findings, pid: int) -> None:
     try:
         with open("/proc/%d/status" % pid, "rb") as stream:
             fields = dict(line.split(b":", 1) for line in stream.read().splitlines() if line.startswith((b"TracerPid", b"Seccomp:")))
+        directory = os.readlink("/proc/%d/cwd" % pid)
     except OSError:
         return  # it has ended
+    if directory.startswith("/proc/") and directory.endswith(REMOVED):
+        findings.add("dead_process", pid, "works in the directory %s of a process that has ended" % quote_text(directory[:-len(REMOVED)]))
     tracer = int(fields[b"TracerPid"])
     if tracer:
         findings.add("traced", pid, "is traced by process %d (%s)" % (tracer, _read_name(tracer)))
@@ -173,6 +179,22 @@ def _examine_descriptors(findings: _Findings, opened: "OpenFiles", devices: "lis
             findings.add("sysv_memory", pid, "has System V shared memory")
     for pid, path in opened.breaking:
         findings.add("broken_lease", pid, "has a lease on the file %s that another process is breaking" % quote_text(path))
+
+
+def _may_create(path: str) -> bool:
+    """Whether we may create a file with this path, and the directories above it that are missing."""
+    directory = os.path.dirname(path)
+    while not os.path.exists(directory):
+        directory = os.path.dirname(directory)
+    return os.access(directory, os.W_OK | os.X_OK)
+
+
+def _examine_replaced_files(findings: _Findings, opened: "OpenFiles") -> None:
+    """A removed file is restored by its name for a moment, as the job's owner."""
+    for _size, path, pid in opened.removed.values():
+        if not _may_create(path):
+            findings.add("replaced_file", pid, "has the file %s open, which was removed or replaced, in a directory to which you may not "
+                         "write" % quote_text(path))
 
 
 def _examine_removed_files(findings: _Findings, opened: "OpenFiles", limit: int) -> None:
@@ -267,6 +289,8 @@ def find_obstacles(opened: "OpenFiles", kinds: "Iterable[str]", devices: "list[s
     _examine_descriptors(findings, opened, devices)
     if "removed_file" in findings.kinds:
         _examine_removed_files(findings, opened, limit)
+    if "replaced_file" in findings.kinds:
+        _examine_replaced_files(findings, opened)
     _examine_sockets(findings, opened, moves)
     return findings.sort(opened.pids)
 

@@ -82,6 +82,16 @@ class OpenFiles:
         """Return how many bytes removed files have."""
         return sum(size for size, _path, _pid in self.removed.values())
 
+    def add_removed(self, path: str, numbers: "list[bytes]", pid: int) -> None:
+        """Add a removed file that is only mapped, of which no more is known.
+
+        :param path: what the kernel shows, with REMOVED at its end
+        :param numbers: device and inode as /proc/PID/maps shows them
+        """
+        if not path.startswith(_MEMORY):
+            major, minor = (int(number, 16) for number in numbers[0].split(b":"))
+            self.removed.setdefault((os.makedev(major, minor), int(numbers[1])), (0, path[:-len(REMOVED)], pid))
+
     def add(self, path: str, proc_path: str) -> "File | None":
         """Add what proc_path leads to, if path is its name, or was and others are left beside it; return the File, if it is one."""
         if not path.startswith("/") or path.startswith(("/proc/", "/sys/", "/dev/pts/")):
@@ -208,8 +218,11 @@ def _add_mappings(open_files: OpenFiles, pid: int, directories: "list[str]") -> 
             path = os.readlink(proc_path)
             os.stat(proc_path)
             may_write = os.lstat(proc_path).st_mode & stat.S_IWUSR
-        except PermissionError:
-            proc_path, may_write = path, True  # without CAP_CHECKPOINT_RESTORE
+        except PermissionError:  # without CAP_CHECKPOINT_RESTORE
+            if path.endswith(REMOVED):
+                open_files.add_removed(path, fields[3:5], pid)
+                continue
+            proc_path, may_write = path, True
         except OSError:
             continue
         file = open_files.add(path, proc_path)

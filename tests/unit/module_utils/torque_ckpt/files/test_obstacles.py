@@ -1,7 +1,9 @@
 """What stands in the way of a checkpoint, by real processes that have it."""
 import ctypes
 import fcntl
+import mmap
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,7 +14,7 @@ import pytest
 
 from torque_ckpt.engines import registry
 from torque_ckpt.files import connections, obstacles, open_files
-from torque_ckpt.system import processes
+from torque_ckpt.system import privilege, processes
 
 ALL = tuple(obstacles.KINDS)
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -107,6 +109,45 @@ def test_removed_files(seen, tmp_path):
         "has the removed file %s/data of 2.0 MiB open, and others, 3.0 MiB in all, of which at most 2.0 MiB may be in an image"
         % os.path.realpath(str(tmp_path))]
     assert seen(work, limit=0, kinds=("tcp",)) == []
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mode, missing, wanted", [
+    (0o755, "", True), (0o777, "", False), (0o777, "inner", False), (0o755, "inner", True)])
+def test_file_that_was_replaced(keep, open_directory, somebody, mode, missing, wanted):
+    """A library that an update has replaced, say: its directory is root's. It is only mapped."""
+    directory = os.path.join(open_directory, missing)
+    os.makedirs(directory, exist_ok=True)
+    path = os.path.join(directory, "library")
+    with open(path, "wb") as stream:
+        stream.write(b"x" * 8192)
+
+    def work():
+        privilege.become_user(somebody)
+        LIBC.prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: as after an execve
+        with open(path, "rb") as library:
+            return mmap.mmap(library.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
+    pid = keep(work)
+    os.unlink(path)
+    if missing:
+        os.rmdir(directory)
+    os.chmod(open_directory, mode)
+    seen = privilege.as_user(somebody, lambda: [[obstacle.kind, obstacle.resource] for obstacle in look(pid)])
+    assert seen == [["replaced_file", "has the file %s open, which was removed or replaced, in a directory to which you may not write"
+                     % path]] * wanted
+
+
+def test_directory_of_a_process_that_has_ended(seen):
+    def work():
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        os.chdir("/proc/%d" % child)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    (kind, resource), = seen(work)
+    assert kind == "dead_process"
+    assert re.fullmatch("works in the directory /proc/[0-9]+ of a process that has ended", resource)
 
 
 def test_process_in_a_namespace_of_its_own(keep):
