@@ -98,8 +98,8 @@ def test_library_that_an_update_has_replaced_is_refused(job, node1):
     node1.ask("mkdir /opt/loaded; cp /lib/x86_64-linux-gnu/libm.so.6 " + library)
     try:
         running = job(node1, LOADS)
-        loader = node1.ask("for _ in $(seq 100); do pid=$(pgrep -u alice -f '^python3 -c') && grep -q {0} /proc/$pid/maps && break; sleep 0.1; "
-                           "done; echo $pid; cp {0} {0}.new; mv {0}.new {0}".format(library))
+        loader = node1.ask("for _ in $(seq 100); do pid=$(pgrep -u alice -f '^python3 -c') && grep -q {0} /proc/$pid/maps && break; "
+                           "sleep 0.1; done; echo $pid; cp {0} {0}.new; mv {0}.new {0}".format(library))
         sentence = "process %s (python3) has the file %s open, which was removed or replaced" % (loader, library)
         done = running.checkpoint(15)
         assert (done.code, done.err[:len(sentence)]) == (77, sentence), done.err
