@@ -6,6 +6,7 @@ import time
 import pytest
 from cluster import CONFIG, GROUP, hosts
 from jobs import BIN, Jobs
+from restartable import script, whole
 
 pytestmark = pytest.mark.usefixtures("torque")
 MOM = "/var/spool/torque"
@@ -72,6 +73,20 @@ def test_jobs_of_a_node_that_crashes(qsub, cluster):
     job.finish()
     left = cluster.nodes["node1"].ask("ls %s/mom_priv/jobs %s/spool" % (MOM, MOM))
     assert job.id not in left and lost.id not in left
+
+
+def test_program_with_restart_files_on_a_node_that_crashes(qsub, cluster):
+    """It continues from its own file, as that was at the time of the image."""
+    job = qsub("cd $PBS_O_WORKDIR\n" + script(), "-c", "enabled")
+    job.reach("program.py")
+    name = job.checkpoint()
+    counting(job, "node1")
+    crash(cluster)
+    start(cluster)
+    job.continued("node1", name)
+    job.sign("stop")
+    assert job.wait("C")["exit_status"] == "5"
+    assert whole(job.text("out").splitlines())
 
 
 @pytest.fixture
