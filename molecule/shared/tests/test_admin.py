@@ -42,6 +42,14 @@ def test_status_knows_engine_store_and_keys(host, settings, ckpt):
     assert json.loads(ckpt("status --json", settings["checkpoint_store_users"][0]).stdout)["key"]["ids"] is None
 
 
+def test_users_see_the_methods_of_ckpt_run(host, settings):
+    command = settings["checkpoint_hooks_command_path"].rpartition("/")[0] + "/ckpt-run"
+    done = host.run("runuser -u %s -- %s --list", settings["checkpoint_store_users"][0], command)
+    assert (done.rc, done.stderr) == (0, "")
+    names = [line.partition(":")[0] for line in done.stdout.splitlines()]
+    assert names == sorted(["gromacs", "rerun"] + list(settings["checkpoint_hooks_methods"]))
+
+
 def test_manual_and_completion(host, settings):
     share = settings["checkpoint_hooks_share_directory"]
     assert host.file(share + "/man/man1/torque-ckpt.1").content_string.startswith(".\\\"")
