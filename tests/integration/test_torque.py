@@ -632,6 +632,28 @@ def test_jobs_outlive_a_restart_of_pbs_mom(qsub, cluster, node1):
     assert cluster.playbook("site", "--limit", "node1").code == 0
 
 
+PREEMPTABLE = {"queue_type": "Execution", "checkpoint_dir": STORE, "checkpoint_defaults": "enabled,periodic,interval=60", "enabled": True,
+               "started": True}
+
+
+def test_jobs_of_a_queue_are_checkpointable_by_default(qsub, cluster):
+    """Nobody has to know of qsub -c; what a user gives with it counts instead."""
+    head = cluster.nodes["head"]
+    batch = {"queue_type": "Execution", "checkpoint_dir": STORE, "enabled": True, "started": True}
+    for _turn in range(2):
+        done = cluster.playbook("site", "--limit", "head", torque_server_queues={"batch": batch, "preemptable": PREEMPTABLE})
+        assert done.code == 0, done.out
+    assert done.changed("head") == 0, done.out
+    job, other = qsub(COUNTS, "-q", "preemptable"), qsub(COUNTS, "-q", "preemptable", "-c", "none")
+    assert (job.facts()["Checkpoint"], other.facts()["Checkpoint"]) == ("enabled,periodic,interval=60", "none")
+    job.reach("up")
+    job.hold()
+    job.release("node2")
+    job.finish()
+    other.finish()
+    head.ask("%s/qmgr -c 'set queue preemptable enabled = false'" % BIN)  # with jobs that have ended it cannot be deleted
+
+
 def test_server_stops_while_a_job_runs(qsub, cluster):
     """At SIGTERM it waits for the job's end, and systemd kills it after a minute."""
     head, job = cluster.nodes["head"], qsub.counts()
