@@ -418,6 +418,41 @@ def test_connection_inside_the_job_moves(job, node1, node2):
     assert running.end() == 5
 
 
+REPLIES = """
+exec python3 -c "
+import os, socket, time
+listener = socket.socket()
+listener.bind(('127.0.0.1', 0))
+listener.listen(5)
+if os.fork() == 0:
+    ballast = os.urandom(128 << 20)
+    client = socket.create_connection(listener.getsockname())
+    listener.close()
+    while True:
+        client.sendall(client.recv(100))
+server, counter = listener.accept()[0], 0
+while not os.path.exists('stop'):
+    counter += 1
+    server.sendall(b'%09d' % counter)
+    assert server.recv(100) == b'%09d' % counter
+    os.write(1, b'%d\\n' % counter)
+    time.sleep(0.02)
+os._exit(5)
+"
+"""
+"""Counts by a connection that its parent, which listens, has accepted; the child takes longer to end."""
+
+
+def test_connections_let_the_job_come_back_to_its_node_at_once(job, node1):
+    """The kernel would keep the port of a listener without SO_REUSEADDR in use for a minute, as Open MPI has one."""
+    running = job(node1, REPLIES)
+    running.progress()
+    for _turn in range(3):
+        running.hold()
+        running.move(node1)
+    assert running.end() == 5
+
+
 def test_hold_that_fails_after_the_image_lets_connections_continue(job, node1):
     """CRIU alone would leave them unusable."""
     running = job(node1, CONNECTED)

@@ -1,5 +1,7 @@
 """TCP connections of a process tree, and whose their other ends are, by /proc/net/tcp."""
+import contextlib
 import os
+import socket
 import sys
 
 from ..errors import quote_text
@@ -120,24 +122,55 @@ class Connections:
         return "from %s to %s, which is %s" % (format_address(connection.local), format_address(connection.remote), owner)
 
 
-def _list_links(pid: int) -> "Iterator[str]":
-    """Yield what the descriptors of a process lead to."""
+def _list_sockets(pid: int) -> "Iterator[tuple[int, str]]":
+    """Yield the descriptors of a process that are sockets, each with the inode."""
     try:
         numbers = os.listdir("/proc/%d/fd" % pid)
     except OSError:
         return  # it has ended
     for number in numbers:
         try:
-            yield os.readlink("/proc/%d/fd/%s" % (pid, number))
+            path = os.readlink("/proc/%d/fd/%s" % (pid, number))
         except OSError:
-            pass  # it has been closed
+            continue  # it has been closed
+        if path.startswith("socket:["):
+            yield int(number), path[8:-1]
 
 
 def has_inside_only(pids: "list[int]") -> bool:
     """Return whether a tree (pids, its root first) has TCP connections, and all of them are inside it. Nothing is opened but /proc."""
     owners: "dict[str, int]" = {}
     for pid in pids:
-        for path in _list_links(pid):
-            if path.startswith("socket:["):
-                owners.setdefault(path[8:-1], pid)
+        for _number, inode in _list_sockets(pid):
+            owners.setdefault(inode, pid)
     return bool(owners) and Connections(pids[0], owners).are_inside()
+
+
+_SO_PROTOCOL, _TCP_REPAIR = 38, 19
+
+
+@contextlib.contextmanager
+def drop_silently(root: processes.Process) -> "Iterator[None]":
+    """Have the TCP connections of a tree that ends in the body vanish from the kernel. As root.
+
+    Otherwise their ports stay in use for a minute (TIME_WAIT), in which the job could not be restored on this node. If it cannot be done,
+    that is all.
+    """
+    shared: "dict[str, socket.socket]" = {}
+    try:
+        for process in processes.list_family(root):
+            for number, inode in _list_sockets(process.pid):
+                if inode not in shared:
+                    shared[inode] = socket.socket(fileno=processes.share_descriptor(processes.get_mark(process), number))
+    except OSError:
+        pass  # too many, or the kernel cannot
+    try:
+        yield
+    finally:
+        for connection in shared.values():
+            try:  # closed in this mode a connection sends nothing; nobody but us has it open now
+                if connection.getsockopt(socket.SOL_SOCKET, _SO_PROTOCOL) == socket.IPPROTO_TCP:
+                    connection.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, 1)
+            except OSError:
+                pass
+            connection.close()

@@ -356,7 +356,8 @@ def _checkpoint_job(job: preflight.Job, started: float) -> None:
                                frozen_seconds=described["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
                                **describe_image(described))
         if holds:
-            suspension.kill_tree(target.root, job.user)
+            with connections.drop_silently(target.root) if target.connected else contextlib.ExitStack():
+                suspension.kill_tree(target.root, job.user)
         if holds or job.engine.stops:
             suspension.remove_note(job.records)
 

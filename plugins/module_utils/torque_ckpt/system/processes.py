@@ -116,7 +116,7 @@ def list_family(root: Process) -> "list[Process]":
     return members
 
 
-_PIDFD_SEND_SIGNAL, _PIDFD_OPEN = 424, 434  # the same on every architecture
+_PIDFD_SEND_SIGNAL, _PIDFD_OPEN, _PIDFD_GETFD = 424, 434, 438  # the same on every architecture
 
 
 def _system_call(*arguments: int) -> int:
@@ -136,6 +136,22 @@ def _open_pidfd(pid: int) -> "int | None":
         raise
     except OSError:
         return None
+
+
+def share_descriptor(mark: "list[int]", number: int) -> int:
+    """Return a descriptor of our own for what a process has open, given by get_mark() and its descriptor's number. As root.
+
+    :raises OSError: if that is gone, or the kernel cannot (before 5.6)
+    """
+    handle = _open_pidfd(mark[0])
+    if handle is None:
+        raise OSError("this kernel has no pidfds")
+    try:
+        if find_marked(mark) is None:
+            raise ProcessLookupError("the process is gone")
+        return _system_call(_PIDFD_GETFD, handle, number, 0)
+    finally:
+        os.close(handle)
 
 
 def has_pidfds() -> bool:
