@@ -110,7 +110,10 @@ def join_complaint(error: str) -> str:
 
 
 def parse_attributes(text: str) -> "dict[str, str]":
-    """Return the attributes that "qstat -f" prints of one job; a line that starts with a tab continues the one before."""
+    """Return the attributes that "qstat -f" prints of one job; a line that starts with a tab continues the one before.
+
+    What its owner put into one cannot pass for an earlier one: of several of one name the first counts.
+    """
     attributes: "dict[str, str]" = {}
     name = None
     for line in text.split("\n"):
@@ -118,7 +121,7 @@ def parse_attributes(text: str) -> "dict[str, str]":
             attributes[name] += line[1:]  # cut anywhere, before a space too
             continue
         parts = re.match(r" {4}(\S+) = (.*)$", line)
-        if parts:
+        if parts and parts.group(1) not in attributes:
             name = parts.group(1)
             attributes[name] = parts.group(2)
         else:

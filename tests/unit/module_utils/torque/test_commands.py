@@ -169,6 +169,7 @@ def test_attributes():
     ("    a = b\nJob Id: 2.head\n\tbelongs to nothing\n", {"a": "b"}),
     ("    a = b\n\n\tbelongs to nothing\n", {"a": "b"}),
     ("    a = two lines\n     b = of a comment\n", {"a": "two lines"}),
+    ("    a = b\n    x = y\n    a = c\n\tand d\n", {"a": "b", "x": "y"}),
     ("    a b = c\n", {}),
     ("a = b\n", {}),
 ])
