@@ -115,10 +115,6 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.nodes import NodeError
 
 
-def raise_interrupted(number: int, _frame: object) -> None:
-    raise nodes.Interrupted("interrupted by signal %d" % number)
-
-
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -134,7 +130,7 @@ def main() -> None:
     )
     params = module.params
     for number in nodes.SIGNALS:
-        signal.signal(number, raise_interrupted)
+        signal.signal(number, nodes.raise_interrupted)
     try:
         mark = nodes.build_note(params["node"], params["reason"])
         path = find_command("pbsnodes", params["pbsnodes_path"], module.get_bin_path)

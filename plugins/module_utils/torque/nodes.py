@@ -108,6 +108,11 @@ class Interrupted(NodeError):
     """A signal asked to end."""
 
 
+def raise_interrupted(number: int, _frame: object) -> None:
+    """Handle a signal."""
+    raise Interrupted("interrupted by signal %d" % number)
+
+
 class Pbsnodes:
     """One node, through pbsnodes.
 
