@@ -16,11 +16,14 @@ MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Iterator, Mapping
 
-PLAYBOOKS = {
+PLAYBOOKS: "dict[str, dict]" = {
     "torque_enabled": {"type": "bool"}, "torque_version": {}, "torque_home": {"type": "path"}, "torque_source": {},
     "torque_source_checksum": {}, "torque_restart_serial": {"type": "raw"}, "checkpoint_engine": {}, "validate_user": {},
     "validate_path": {"type": "list"}, "validate_cases": {"type": "list"}, "validate_work_path": {"type": "path"},
     "validate_timeout": {"type": "int"}, "validate_directory": {"type": "path"}, "plan_file": {"type": "path"},
+    "drain_nodes": {"type": "raw"}, "drain_state": {"choices": ["drained", "released"]}, "drain_reason": {}, "drain_wait": {"type": "bool"},
+    "drain_wait_timeout": {"type": "int"}, "drain_hold_timeout": {"type": "int"}, "drain_start_timeout": {"type": "int"},
+    "drain_jobs_at_once": {"type": "int"},
 }
 """The playbooks' own variables, as argument_specs has those of roles."""
 

@@ -60,7 +60,7 @@ def test_refused_before_any_host_is_reached(play, groups, variables, sentence, n
     assert "UNREACHABLE" not in output and "unreachable=1" not in output
 
 
-@pytest.mark.parametrize("name", ["validate", "plan"])
+@pytest.mark.parametrize("name", ["validate", "plan", "drain"])
 def test_every_playbook_refuses(play, name):
     test_refused_before_any_host_is_reached(play, *SLIP, name=name)
 
@@ -70,6 +70,36 @@ def test_keys_are_asked_for_first(play, keys):
     status, output = play("site", {"torque_mom": HOSTS, "torque_server": SERVER, "torque_client": {"login": {}}}, keys)
     assert status == 2 and json.dumps("node1 and 2 other hosts: %s; nothing was changed." % NO_KEYS)[1:-1] in output, output
     assert play("validate", {"torque_mom": HOSTS, "torque_server": SERVER}, keys)[0] == 4  # proves what is installed: it needs none
+
+
+DRAIN = {"torque_mom": HOSTS, "torque_server": SERVER}
+
+
+@pytest.mark.parametrize("variables, arguments, sentence", [
+    ({}, (), "drain_nodes names no node; name compute nodes of the group torque_mom, as in -e drain_nodes=node17,node18; nothing was "
+             "changed."),
+    ({"drain_nodes": "node1,node3"}, (),
+     "drain_nodes has node3, but the group torque_mom does not; correct the name, or add the node to the inventory; nothing was changed."),
+    ({"drain_nodes": ["node1"]}, ("--limit", "node1"),
+     "--limit leaves out head, where the jobs are moved; run without --limit: only the nodes in drain_nodes are drained; nothing was "
+     "changed."),
+    ({"drain_nodes": "node1", "drain_wait": "perhaps"}, (),
+     'node1 and 2 other hosts: drain_wait is the text "perhaps"; set it to true or false; nothing was changed.'),
+    ({"drain_nodes": "node1", "drain_jobs_at_once": "many"}, (),
+     'node1 and 2 other hosts: drain_jobs_at_once is the text "many"; set it to a whole number; nothing was changed.'),
+    ({"drain_nodes": "node1", "drain_state": "drain"}, (),
+     "node1 and 2 other hosts: value of drain_state must be one of: drained, released, got: drain; nothing was changed."),
+])
+def test_drain_is_refused_before_any_host_is_reached(play, variables, arguments, sentence):
+    status, output = play("drain", DRAIN, variables, *arguments)
+    assert status == 2, output
+    assert json.dumps(sentence)[1:-1] in output, output
+    assert "UNREACHABLE" not in output and "unreachable=1" not in output
+
+
+def test_drain_begins_on_the_server(play):
+    status, output = play("drain", DRAIN, {"drain_nodes": "node2"})
+    assert (status, output.count("UNREACHABLE")) == (4, 1) and "fatal: [head]: UNREACHABLE" in output, output
 
 
 def test_validate_within_a_limit_without_nodes(play):
