@@ -654,6 +654,19 @@ def test_jobs_of_a_queue_are_checkpointable_by_default(qsub, cluster):
     head.ask("%s/qmgr -c 'set queue preemptable enabled = false'" % BIN)  # with jobs that have ended it cannot be deleted
 
 
+def test_pbs_mom_starts_with_the_job_of_a_user_who_is_gone(qsub, node1):
+    """It forgets that job. Without the patch start-purge a pbs_mom 5.1.2 or newer died of it at each start."""
+    job = qsub.counts("-r", "n")
+    try:
+        node1.ask("sed -i.good /^alice:/d /etc/passwd; systemctl restart pbs_mom; sleep 3; systemctl is-active pbs_mom")
+        node1.ask("for _ in $(seq 100); do [ -e /var/spool/torque/mom_priv/jobs/%s.JB ] || exit 0; sleep 0.1; done; exit 1" % job.id)
+    finally:
+        node1.ask("mv /etc/passwd.good /etc/passwd; systemctl reset-failed pbs_mom; systemctl restart pbs_mom; pkill -KILL -u alice || true")
+    assert job.wait("C").get("exit_status") != "0"
+    await_nodes(job.head)
+    assert qsub("exit 3").wait("C")["exit_status"] == "3"
+
+
 def test_server_stops_while_a_job_runs(qsub, cluster):
     """At SIGTERM it waits for the job's end, and systemd kills it after a minute."""
     head, job = cluster.nodes["head"], qsub.counts()
