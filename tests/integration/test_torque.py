@@ -661,7 +661,8 @@ def test_pbs_mom_starts_with_the_job_of_a_user_who_is_gone(qsub, node1):
         node1.ask("sed -i.good /^alice:/d /etc/passwd; systemctl restart pbs_mom; sleep 3; systemctl is-active pbs_mom")
         node1.ask("for _ in $(seq 100); do [ -e /var/spool/torque/mom_priv/jobs/%s.JB ] || exit 0; sleep 0.1; done; exit 1" % job.id)
     finally:
-        node1.ask("mv /etc/passwd.good /etc/passwd; systemctl reset-failed pbs_mom; systemctl restart pbs_mom; pkill -KILL -u alice || true")
+        node1.ask("mv /etc/passwd.good /etc/passwd; systemctl reset-failed pbs_mom; systemctl restart pbs_mom; "
+                  "pkill -KILL -u alice || true")
     assert job.wait("C").get("exit_status") != "0"
     await_nodes(job.head)
     assert qsub("exit 3").wait("C")["exit_status"] == "3"
