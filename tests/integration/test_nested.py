@@ -4,6 +4,7 @@ from cluster import begin, long_dump
 from jobs import Jobs
 from restartable import script, whole
 
+
 def program(node):
     """The pid (str) of the program on a node."""
     return node.ask("pgrep -u alice -f '^python3 program.py'")

@@ -19,7 +19,7 @@ if MYPY:
 # What a job's leader may be sent and should forward. STOP, KILL and CONT act by themselves;
 # TTIN, TTOU and CHLD concern the leader alone.
 FORWARDED = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM,
-              signal.SIGALRM, signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF, signal.SIGWINCH, signal.SIGTSTP}
+             signal.SIGALRM, signal.SIGXCPU, signal.SIGVTALRM, signal.SIGPROF, signal.SIGWINCH, signal.SIGTSTP}
 WATCHED = FORWARDED | {signal.SIGCHLD}
 
 
