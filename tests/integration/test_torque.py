@@ -651,21 +651,7 @@ def test_jobs_of_a_queue_are_checkpointable_by_default(qsub, cluster):
     job.release("node2")
     job.finish()
     other.finish()
-    head.ask("%s/qmgr -c 'set queue preemptable enabled = false'" % BIN)  # with jobs that have ended it cannot be deleted
-
-
-def test_pbs_mom_starts_with_the_job_of_a_user_who_is_gone(qsub, node1):
-    """It forgets that job. Without the patch start-purge a pbs_mom 5.1.2 or newer died of it at each start."""
-    job = qsub.counts("-r", "n")
-    try:
-        node1.ask("sed -i.good /^alice:/d /etc/passwd; systemctl restart pbs_mom; sleep 3; systemctl is-active pbs_mom")
-        node1.ask("for _ in $(seq 100); do [ -e /var/spool/torque/mom_priv/jobs/%s.JB ] || exit 0; sleep 0.1; done; exit 1" % job.id)
-    finally:
-        node1.ask("mv /etc/passwd.good /etc/passwd; systemctl reset-failed pbs_mom; systemctl restart pbs_mom; "
-                  "pkill -KILL -u alice || true")
-    assert job.wait("C").get("exit_status") != "0"
-    await_nodes(job.head)
-    assert qsub("exit 3").wait("C")["exit_status"] == "3"
+    head.ask("{0}/qdel -p {1} {2}; {0}/qmgr -c 'delete queue preemptable'".format(BIN, job.id, other.id))
 
 
 def test_server_stops_while_a_job_runs(qsub, cluster):
