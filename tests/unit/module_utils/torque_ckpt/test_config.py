@@ -43,7 +43,7 @@ def test_what_is_not_set_has_its_default(write):
         "changed_files": "refuse", "truncate_append_only": False, "copy_memory": False,
         "refused_devices": ["/dev/nvidia*", "/dev/kfd", "/dev/dri/*", "/dev/accel/*", "/dev/infiniband/*", "/dev/hfi1*", "/dev/xpmem",
                             "/dev/knem"],
-        "multinode": "refuse", "methods": {}, "environment": {}, "environment_reported": True}
+        "multinode": "refuse", "environment": {}, "environment_reported": True}
 
 
 def test_what_is_set_counts(write):
@@ -56,8 +56,7 @@ def test_what_is_set_counts(write):
               "torque_directory": "/usr/bin", "orphan_grace_days": 0,
               "node_down_action": "restart", "node_down_seconds": 60, "node_down_share": 50,
               "node_local_directories": ["/scratch"], "node_local_trees": ["$TMPDIR", "$TMPDIR/x"], "node_local_bytes": 0,
-              "truncate_append_only": True, "refused_devices": ["/dev/x*"], "multinode": "nested",
-              "methods": {"own": {"checkpoint": "stop-it", "restart": "{command} again", "file": "state", "seconds": 5}},
+              "truncate_append_only": True, "refused_devices": ["/dev/x*"], "multinode": "site",
               "environment": {"UCX_TLS": None, "I_MPI_FABRICS": "shm"}, "environment_reported": False,
               "changed_files": "report",
               "user_limit": 5, "transfer_directory": "/srv/copies", "transfer_ssh_config": "/etc/other",
