@@ -19,17 +19,25 @@ def write_program(node, directory):
     node.ask("install -d -o alice {0} && cat > {0}/ranks.sh <<'END'\n{1}\nEND".format(directory, text))
 
 
+def list_packages(node):
+    return set(node.ask("dpkg-query -W -f '${binary:Package}\\n'").splitlines())
+
+
 @pytest.fixture(scope="module")
 def mpich(cluster):
-    """Install MPICH on both nodes; return what the program prints when nobody disturbs it (str)."""
+    """Have MPICH on both nodes; return what the program prints when nobody disturbs it (str)."""
+    nodes = [cluster.nodes[name] for name in ("node1", "node2")]
+    before = [list_packages(node) for node in nodes]
     install_packages(cluster, ["mpich", "libmpich-dev", "gcc", "libc6-dev"])
-    node, directory = cluster.nodes["node1"], STORE + "/alice/undisturbed"
+    node, directory = nodes[0], STORE + "/alice/undisturbed"
     write_program(node, directory)
     node.ask("cd %s && runuser -u alice -- env UCX_TLS=posix,self HYDRA_IFACE=lo sh ./ranks.sh > %s/ranks.out" % (directory, directory))
     text = node.ask("cat %s/ranks.out; cd %s && sha256sum result.*" % (directory, directory))
     node.ask("rm -r " + directory)
     assert text.count("\n") == STEPS + 3
-    return text
+    yield text
+    for node, names in zip(nodes, before):  # other tests need nodes without a compiler
+        node.ask("dpkg --purge %s" % " ".join(sorted(list_packages(node) - names)))
 
 
 def await_steps(node, directory):
