@@ -39,8 +39,8 @@ def test_program_that_does_not_end_keeps_running(job, node1):
     first = program(node1)
     done = running.checkpoint(15)
     runner = node1.ask("pgrep -u alice -x ckpt-run")
-    assert (done.code, done.err) == (75, "ckpt-run (process %s): python3 did not end within 2 seconds after its checkpoint was requested; "
-                                     "the job keeps running; look into the program's output\n" % runner)
+    assert (done.code, done.err) == (75, "ckpt-run (process %s): python3, asked by the method rerun, did not end within 2 seconds; the job "
+                                     "keeps running; look into its output, or allow it more time by ckpt-run --seconds\n" % runner)
     running.progress()
     assert program(node1) == first
     assert whole(running.lines())

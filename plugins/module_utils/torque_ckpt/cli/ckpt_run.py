@@ -17,10 +17,12 @@ from ..system import privilege, processes
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any
+    from typing import Any, Iterator
 
-MARK = "CKPT_RUN_PID"
-"""Variable of the program and of the checkpoint command: the program's pid for the command, ckpt-run's own for the program."""
+PROGRAM = "CKPT_RUN_PID"
+"""Variable of the checkpoint command: the program's pid."""
+PARENT = "CKPT_RUN_PARENT"
+"""Variable of the program: ckpt-run's own pid."""
 _PAUSE = 0.2
 """How often ckpt-run looks whether the hook is gone (seconds)."""
 _GRACE = 5
@@ -40,6 +42,16 @@ class _Request:
         self.latest = now + method.seconds + int(message["seconds"])
         self.command: "int | None" = None  # pid of the checkpoint command
         self.answered = self.late = False
+
+    @staticmethod
+    def read_all(method: methods.Method) -> "Iterator[_Request]":
+        """Yield the requests that have come. What is none is left out: every process of the user can write one."""
+        for message in channel.read_requests():
+            try:
+                request = _Request(message, method)
+            except (KeyError, TypeError, ValueError):
+                continue
+            yield request
 
     def is_open(self) -> bool:
         """Whether the hook that asked is still at work. The hook is root's: where /proc hides it, its pid has to do."""
@@ -63,13 +75,13 @@ class _Request:
         self.answered = True
 
 
-def _start(arguments: "list[str]", mark: int) -> int:
-    """Start a program with our standard streams; return its pid."""
+def _start(arguments: "list[str]", **variables: int) -> int:
+    """Start a program with our standard streams and these variables more; return its pid."""
     pid = os.fork()
     if pid:
         return pid
     try:
-        os.environ[MARK] = str(mark)
+        os.environ.update({name: str(value) for name, value in variables.items()})
         privilege.reset_signals()
         os.execvp(arguments[0], arguments)
     except OSError as error:
@@ -88,14 +100,28 @@ def _describe(status: int) -> str:
     return "by signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else "with status %d" % os.WEXITSTATUS(status)
 
 
+def _collect() -> "dict[int, int]":
+    """Return the wait statuses of the children that have ended since, by pid."""
+    ended: "dict[int, int]" = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = status
+
+
 class Runner:
     """Runs one program.
 
     :param command: it and its arguments
+    :param name: the method
     """
 
-    def __init__(self, command: "list[str]", method: methods.Method) -> None:
-        self._command, self._method = command, method
+    def __init__(self, command: "list[str]", name: str, method: methods.Method) -> None:
+        self._command, self._method_name, self._method = command, name, method
         self._name = os.path.basename(command[0])
         self._watched = supervisor.WATCHED | {channel.BELL}
         self._request: "_Request | None" = None
@@ -105,7 +131,7 @@ class Runner:
         arguments = self._command
         while True:
             self._request = None
-            status = self._supervise(_start(arguments, os.getpid()))
+            status = self._supervise(_start(arguments, **{PARENT: os.getpid()}))
             request = self._request
             if request is None or not self._has_written(request, status):
                 return status
@@ -117,54 +143,42 @@ class Runner:
     def _supervise(self, program: int) -> int:
         """Wait for the program (pid), forward signals, handle requests; return its wait status."""
         while True:
-            status = self._reap(program)
-            if status is not None:
-                return status
-            for message in channel.read_requests():
-                self._handle(message, program)
+            ended = _collect()
+            if program in ended:
+                return ended[program]
+            self._note_command(ended)
+            for new in _Request.read_all(self._method):
+                self._handle(new, program)
             request = self._request
             waiting = request is not None and not request.answered
             info = signal.sigtimedwait(self._watched, max(0, request.deadline - time.monotonic())) if request is not None and waiting \
                 else signal.sigwaitinfo(self._watched)
             if info is None and request is not None:
                 request.late = True
-                request.answer(reason="%s did not end within %d seconds after its checkpoint was requested"
-                               % (self._name, self._method.seconds))
+                request.answer(reason="%s, asked by the method %s, did not end within %d seconds"
+                               % (self._name, self._method_name, self._method.seconds),
+                               advice="look into its output, or allow it more time by ckpt-run --seconds")
             elif info is not None and info.si_signo in supervisor.FORWARDED and not supervisor.is_from_mom(info.si_pid):
                 _kill(program, info.si_signo)
 
-    def _handle(self, message: dict, program: int) -> None:
+    def _handle(self, request: _Request, program: int) -> None:
         """Handle a request while the program runs."""
-        try:
-            request = _Request(message, self._method)
-        except (KeyError, TypeError, ValueError):
-            return
         if self._request is not None and not self._request.answered:
-            request.answer(reason="a checkpoint of %s is under way" % self._name)
+            request.answer(reason="a checkpoint of %s is under way" % self._name, advice="try again")
             return
         channel.answer({"id": request.id, "seconds": self._method.seconds})
         self._request = request
         if self._method.signal:
             _kill(program, getattr(signal, "SIG" + self._method.signal))
         else:
-            request.command = _start(["/bin/sh", "-c", self._method.checkpoint], program)
+            request.command = _start(["/bin/sh", "-c", self._method.checkpoint], **{PROGRAM: program})
 
-    def _reap(self, program: int) -> "int | None":
-        """Collect children that have ended; return the program's wait status, or None if it runs."""
-        ended: "dict[int, int]" = {}
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                break
-            if pid == 0:
-                break
-            ended[pid] = status
+    def _note_command(self, ended: "dict[int, int]") -> None:
+        """Answer the request if its checkpoint command is among those that have ended (pid and wait status), and failed."""
         request = self._request
-        if request is not None and ended.get(request.command or 0) and program not in ended:
-            request.answer(reason="the checkpoint command of %s ended %s" % (self._name, _describe(ended[request.command or 0])))
+        if request is not None and request.command is not None and ended.get(request.command):
+            request.answer(reason="the checkpoint command of %s ended %s" % (self._name, _describe(ended[request.command])))
             self._request = None  # an end from now on is the program's own
-        return ended.get(program)
 
     def _has_written(self, request: _Request, status: int) -> bool:
         """Whether the program that has ended is to be continued: it ended because of the request, also if that was late."""
@@ -188,7 +202,7 @@ class Runner:
             processes.signal_processes(processes.list_family(own)[1:], number)
             while processes.list_children(own.pid) and time.monotonic() < deadline:
                 time.sleep(0.01)
-                _reap_all()
+                _collect()
             number = signal.SIGKILL
             deadline = time.monotonic() + _GRACE
 
@@ -198,11 +212,7 @@ class Runner:
             info = signal.sigtimedwait(self._watched, _PAUSE)
             if info is not None and info.si_signo in supervisor.FORWARDED and info.si_signo not in (signal.SIGWINCH, signal.SIGTSTP):
                 supervisor.end_as(info.si_signo)
-            for message in channel.read_requests():
-                try:
-                    request = _Request(message, self._method)
-                except (KeyError, TypeError, ValueError):
-                    continue
+            for request in _Request.read_all(self._method):
                 request.answer(ended=True)
 
 
@@ -210,14 +220,6 @@ def _kill(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        pass
-
-
-def _reap_all() -> None:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
         pass
 
 
@@ -229,7 +231,7 @@ def _parse(argv: "list[str]") -> argparse.Namespace:
                         "sends SIGTERM and starts the same command again); ckpt-run --list shows all")
     parser.add_argument("--list", action="store_true", help="print the methods of this node, and exit")
     parser.add_argument("--signal", metavar="NAME", help="send this signal, for instance TERM, to have it write its files and end")
-    parser.add_argument("--checkpoint", metavar="COMMAND", help="run this shell command instead; $%s is the program's process id" % MARK)
+    parser.add_argument("--checkpoint", metavar="COMMAND", help="run this shell command instead; $%s is the program's process id" % PROGRAM)
     parser.add_argument("--restart", metavar="COMMAND", help="continue by this shell command; {command} stands for the program with its "
                         "arguments")
     parser.add_argument("--file", metavar="PATH", help="what it has written when it ends; otherwise it ended by itself")
@@ -270,9 +272,9 @@ def _run(argv: "list[str]", config_path: str) -> int:
     if not command:
         raise HookError(USAGE, "name the program after --; see ckpt-run --help")
     method = choose_method(arguments, known)
-    if MARK in os.environ:
+    if PARENT in os.environ:
         raise HookError(USAGE, "ckpt-run was started by a program that ckpt-run started (%s=%s); start programs by one ckpt-run only"
-                        % (MARK, os.environ[MARK]))
+                        % (PARENT, os.environ[PARENT]))
     try:
         channel.create()
     except OSError as error:
@@ -281,7 +283,7 @@ def _run(argv: "list[str]", config_path: str) -> int:
     privilege.become_subreaper()
     supervisor.block_signals({channel.BELL})
     sys.stdout.flush()
-    supervisor.end_as(Runner(command, method).run())
+    supervisor.end_as(Runner(command, arguments.method, method).run())
 
 
 def main(argv: "list[str]", config_path: str) -> int:

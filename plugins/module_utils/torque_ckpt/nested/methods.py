@@ -39,7 +39,8 @@ def find_fault(name: str, value: "dict[str, Any]") -> str:
     whole = dict(_DEFAULTS, **value)
     for part, text in sorted(whole.items()):
         if not isinstance(text, type(_DEFAULTS[part])) or isinstance(text, bool) or isinstance(text, str) and "\0" in text:
-            return "%s sets %s to something that is not a %s" % (name, part, type(_DEFAULTS[part]).__name__)
+            kind = "text without NUL" if isinstance(_DEFAULTS[part], str) else "a whole number"
+            return "%s sets %s to %s; it must be %s" % (name, part, ascii(text), kind)
     if whole["seconds"] < 1:
         return "%s sets seconds to less than 1" % name
     if bool(whole["signal"]) == bool(whole["checkpoint"]):

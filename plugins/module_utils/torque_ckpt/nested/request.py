@@ -43,7 +43,7 @@ def _read_answer(line: channel.Line, token: str, until: float, latest: float) ->
         if message.get("ended") is True:
             return True, until
         if isinstance(message.get("reason"), str):
-            raise _make_error(line.process, quote_text(message["reason"]), "look into the program's output")
+            raise _make_error(line.process, quote_text(message["reason"]), quote_text(str(message.get("advice", "look into its output"))))
         if isinstance(message.get("seconds"), int):
             until = min(time.monotonic() + max(message["seconds"], 0) + _PATIENCE, latest)
     if not processes.is_alive(processes.get_mark(line.process)):

@@ -183,8 +183,8 @@ def refusal(running, *hook, **options):
 def test_checkpoint_command_that_fails_leaves_the_program_running(run):
     running = run("--checkpoint", "exit 5", *PROGRAM)
     running.await_lines(5)
-    assert refusal(running) == ("ckpt-run (process %d): the checkpoint command of sh ended with status 5; the job keeps running; look into "
-                                "the program's output" % running.process.pid)
+    assert refusal(running) == ("ckpt-run (process %d): the checkpoint command of sh ended with status 5; the job keeps running; look into its "
+                                "output" % running.process.pid)
     assert running.finish() == 7
     assert running.lines() == [str(number) for number in range(1, 151)]
 
@@ -192,8 +192,8 @@ def test_checkpoint_command_that_fails_leaves_the_program_running(run):
 def test_program_that_does_not_end_keeps_running(run):
     running = run("--signal", "TERM", "--seconds", "1", *PROGRAM, text="trap '' TERM; " + COUNTS.partition("\n")[2])
     running.await_lines(5)
-    assert refusal(running) == ("ckpt-run (process %d): sh did not end within 1 seconds after its checkpoint was requested; the job keeps "
-                                "running; look into the program's output" % running.process.pid)
+    assert refusal(running) == ("ckpt-run (process %d): sh, asked by the method rerun, did not end within 1 seconds; the job keeps "
+                                "running; look into its output, or allow it more time by ckpt-run --seconds" % running.process.pid)
     assert running.finish() == 7
     assert running.lines() == [str(number) for number in range(1, 151)]
 
@@ -236,7 +236,7 @@ def test_program_that_ends_by_itself_is_not_continued(run):
     running = run("--signal", "USR2", "--file", "state", *PROGRAM)
     running.await_lines(5)
     assert refusal(running) == ("ckpt-run (process %d): sh ended with status 4 and has not written state; the job keeps running; look into "
-                                "the program's output" % running.process.pid)
+                                "its output" % running.process.pid)
     assert running.finish() == 4
 
 
@@ -329,9 +329,9 @@ def test_program_that_is_not_there(run):
 
 
 def test_ckpt_run_under_ckpt_run(run):
-    running = run(*PROGRAM, CKPT_RUN_PID="7")
+    running = run(*PROGRAM, CKPT_RUN_PARENT="7")
     assert (running.finish(), running.errors()) == (errors.USAGE, (
-        "ckpt-run: ckpt-run was started by a program that ckpt-run started (CKPT_RUN_PID=7); start programs by one ckpt-run only; nothing "
+        "ckpt-run: ckpt-run was started by a program that ckpt-run started (CKPT_RUN_PARENT=7); start programs by one ckpt-run only; nothing "
         "was started\n"))
 
 

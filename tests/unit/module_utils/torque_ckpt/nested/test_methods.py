@@ -18,10 +18,10 @@ def test_right_methods(value):
     ({}, "own must have either a signal or a checkpoint command"),
     ({"signal": "TERM", "checkpoint": "true"}, "own must have either a signal or a checkpoint command"),
     ({"signal": "SIGTERM"}, "own names the signal 'SIGTERM', which this system does not know"),
-    ({"signal": 15}, "own sets signal to something that is not a str"),
+    ({"signal": 15}, "own sets signal to 15; it must be text without NUL"),
     ({"signal": "TERM", "seconds": 0}, "own sets seconds to less than 1"),
-    ({"signal": "TERM", "seconds": True}, "own sets seconds to something that is not a int"),
-    ({"signal": "TERM", "file": "a\0b"}, "own sets file to something that is not a str"),
+    ({"signal": "TERM", "seconds": True}, "own sets seconds to True; it must be a whole number"),
+    ({"signal": "TERM", "file": "a\0b"}, "own sets file to 'a\\x00b'; it must be text without NUL"),
     ({"signal": "TERM", "restart": ""}, "own has no restart command"),
     ({"signal": "TERM", "sign": "x", "after": 1}, "own has unknown parts: after, sign"),
 ])
