@@ -1,4 +1,5 @@
 """Nodes that crash, and nodes that stay away: their jobs continue from their images, once. Needs TORQUE's source."""
+import contextlib
 import json
 import re
 import time
@@ -166,6 +167,51 @@ def test_restart_of_pbs_mom_alone_keeps_the_jobs(qsub, cluster):
     job.hold()
     job.release("node2")
     job.finish()
+
+
+@pytest.fixture
+def no_alice(cluster):
+    """Have node1 not know alice while the context lasts, as without its directory service."""
+    @contextlib.contextmanager
+    def gone():
+        node1.ask("cp -p /etc/passwd /etc/passwd.good; sed -i /^alice:/d /etc/passwd")
+        try:
+            yield
+        finally:
+            node1.ask("mv /etc/passwd.good /etc/passwd")
+
+    node1 = cluster.nodes["node1"]
+    free(cluster)
+    return gone
+
+
+def test_users_are_unknown_when_pbs_mom_starts(qsub, cluster, no_alice):
+    """A directory service that comes up 20 seconds later costs no job."""
+    node1, job = cluster.nodes["node1"], qsub.counts("-r", "n")
+    with no_alice():
+        node1.ask("systemctl restart pbs_mom; sleep 20")
+    counting(job, "node1")
+    free(cluster)
+    job.hold()
+    job.release("node2")
+    job.finish()
+
+
+def test_user_stays_unknown_when_pbs_mom_starts(qsub, cluster, no_alice):
+    """After a minute pbs_mom forgets the job and its processes end; the node works. A pbs_mom 5.1.2 or newer died at each start."""
+    node1, job = cluster.nodes["node1"], qsub.counts("-r", "n")
+    try:
+        with no_alice():
+            node1.ask("systemctl restart pbs_mom; for _ in $(seq 90); do [ -e %s/mom_priv/jobs/%s.JB ] || exit 0; sleep 1; done; exit 1"
+                      % (MOM, job.id))
+            node1.ask("sleep 2; systemctl is-active pbs_mom")
+            if not cluster.is_older_than(4):
+                node1.ask("! pgrep -u $(stat -c %%u %s)" % job.work)
+    finally:
+        node1.run("systemctl reset-failed pbs_mom; systemctl start pbs_mom; pkill -KILL -u alice")
+    free(cluster)
+    assert qsub("exit 3").wait("C")["exit_status"] == "3"
+    job.root("qdel -p " + job.id)
 
 
 @pytest.fixture
