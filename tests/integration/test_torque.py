@@ -110,7 +110,7 @@ def test_job_on_several_nodes_is_not_checkpointed(qsub, node2):
     for command in ("qhold", "qchkpt"):
         job.user("%s/%s %s" % (BIN, command, job.id))
         facts = job.comment("belongs to a job on 2 nodes (node1, node2); CRIU cannot checkpoint that; the job keeps running; submit it "
-                            "for one node, or let its program write restart files of its own")
+                            "for one node, or start its program by ckpt-run, which lets it write restart files of its own")
         assert facts["job_state"] == "R" and "checkpoint_name" not in facts, facts
     assert node2.ask("pgrep -u alice -x sleep") == other
     assert "belongs to a job on 2 nodes" in job.nodes["node1"].run("torque-ckpt check " + job.id).out
@@ -652,6 +652,57 @@ def test_jobs_of_a_queue_are_checkpointable_by_default(qsub, cluster):
     job.finish()
     other.finish()
     head.ask("{0}/qdel -p {1} {2}; {0}/qmgr -c 'delete queue preemptable'".format(BIN, job.id, other.id))
+
+
+def test_job_starts_processes_by_pbs_mom_after_a_restart(qsub):
+    """pbs_mom knows them by the job's cookie, which they have in their environment."""
+    job = qsub("cd $PBS_O_WORKDIR\nfor round in 1 2 3; do\n%s/pbsdsh /bin/sh -c \"hostname > $PWD/on$round\"; touch up$round\n"
+               "while [ ! -e go$round ]; do sleep 0.1; done\ndone\nexit 5" % BIN, "-c", "enabled")
+    for number, (node, following) in enumerate([("node1", "node2"), ("node2", "node1"), ("node1", "node1")], 1):
+        job.reach("up%d" % number)
+        assert job.text("on%d" % number) == node
+        job.hold()
+        job.release(following)
+        job.sign("go%d" % number)
+    assert job.wait("C")["exit_status"] == "5"
+
+
+STARTED_BY_MOM = """\
+cd $PBS_O_WORKDIR
+cat > worker.sh <<'W'
+n=$(cat state 2> /dev/null || echo 0)
+hostname >> up
+while [ ! -e leave ] && [ ! -e go ]; do n=$((n+1)); echo $n >> numbers; sleep 0.05; done
+echo $n > state
+touch left
+W
+cat > start.sh <<'S'
+rm -f leave left
+trap 'touch leave; %s' TERM
+%s/pbsdsh /bin/sh -c "cd $PWD; exec sh worker.sh" & pid=$!
+wait; wait
+[ ! -e leave ] || exit 3
+exit 5
+S
+/usr/local/bin/ckpt-run -- sh start.sh
+exit $?"""
+"""A program that pbs_mom starts, counts, and continues from a file of its own; it ends for a checkpoint, and pbsdsh with it."""
+
+
+def test_program_that_pbs_mom_has_started_ends_for_a_checkpoint(qsub, cluster):
+    """pbsdsh hears of it at once. In 2.x and 4.2, without the patch task-end, only when the checkpoint is over: there it is killed."""
+    more = "until [ -e left ]; do sleep 0.1; done; kill $pid" if cluster.is_older_than(4, 5) else ":"
+    job = qsub(STARTED_BY_MOM % (more, BIN), "-c", "enabled")
+    job.reach("up")
+    for number, node in enumerate(["node2", "node1", "node2"], 2):
+        job.hold()
+        job.release(node)
+        job.until(lambda _facts, lines=number: len(job.text("up").split()) == lines, "did not start its program again")
+    job.sign("go")
+    assert job.wait("C")["exit_status"] == "5"
+    assert job.text("up").split() == ["node1", "node2", "node1", "node2"]
+    lines = job.text("numbers").split()
+    assert lines == [str(number) for number in range(1, len(lines) + 1)]
 
 
 def test_server_stops_while_a_job_runs(qsub, cluster):
