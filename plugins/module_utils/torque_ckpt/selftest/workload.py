@@ -12,6 +12,9 @@ from ..engines import registry
 STATUS = 7
 """The exit status that it is told to end with; anything but 0 and 1, which failures produce by themselves."""
 
+ROUTES = ("pipe and sockets say", "the thread says")
+"""Whose words the second and the third word of a line are, for sentences."""
+
 PROGRAM = '''\
 import ctypes, os, socket, struct, sys, threading
 stop_file, tick, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
@@ -69,12 +72,14 @@ os._exit(status)
 class Evidence:
     """What the program's output proves.
 
+    :param routes: as ROUTES, of the program that wrote it
+
     counter   int: the last number written
     ended     bool: whether its last line says that it came to its own end
     problems  list of str, empty when the output is without gap, repeat or other fault
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, routes: "tuple[str, str]" = ROUTES) -> None:
         self.counter = 0
         self.ended = False
         self.problems: "list[str]" = []
@@ -92,7 +97,7 @@ class Evidence:
                 if counter != self.counter + 1:
                     self._add_problem("counter %d follows %d (%s)" % (counter, self.counter, "gap" if counter > self.counter else "repeat"))
                 if words[1] != words[0] or words[2] != words[0]:
-                    self._add_problem("line %d: pipe and sockets say %s, the thread says %s" % (number, words[1], words[2]))
+                    self._add_problem("line %d: %s %s, %s %s" % (number, routes[0], words[1], routes[1], words[2]))
                 if secret not in (None, words[3]):
                     self._add_problem("line %d comes from another process: its secret is %s, was %s" % (number, words[3], secret))
                 secret = words[3]

@@ -226,5 +226,9 @@ def test_ten_problems_are_enough():
     assert evidence.problems == ["line %d is damaged: damage" % number for number in range(1, 11)]
 
 
+def test_words_of_another_program():
+    assert Evidence("1 1 1 aa\n2 1 2 aa\n", ("this says", "that says")).problems == ["line 2: this says 1, that says 2"]
+
+
 def test_digit_that_is_no_number():
     assert Evidence("\u00b2 1 1 aa\n").problems == ["line 1 is damaged: \u00b2 1 1 aa"]
