@@ -38,8 +38,11 @@ options:
         with O(copies_path).
       - V(failed_restart) - The held job's image is damaged before the first release. The restart must fail, the job be held with
         the reason in its comment, its image and its output stay. Then the image is repaired. Needs a path of two nodes.
+      - V(nested_signal) - As V(continue), but C(ckpt-run) starts the job's program, sends it a signal at each checkpoint, and starts it
+        again. The program must continue from the file that it wrote itself, and no image may contain it.
+      - V(nested_command) - As V(nested_signal), but C(ckpt-run) asks the program by a command.
     type: str
-    choices: [move, continue, periodic, older_image, failed_hold, failed_restart]
+    choices: [move, continue, periodic, older_image, failed_hold, failed_restart, nested_signal, nested_command]
     default: continue
   depth:
     description:
@@ -70,6 +73,11 @@ options:
     type: list
     elements: str
     default: []
+  ckpt_run_path:
+    description: Where C(ckpt-run) is on the nodes.
+    type: path
+    default: /usr/local/bin/ckpt-run
+    version_added: 0.3.0
   torque_directory:
     description: The directory of TORQUE's commands.
     type: path
@@ -219,6 +227,7 @@ def main() -> None:
             "images_path": {"type": "path"},
             "copies_path": {"type": "path"},
             "qsub_options": {"type": "list", "elements": "str", "default": []},
+            "ckpt_run_path": {"type": "path", "default": "/usr/local/bin/ckpt-run"},
             "torque_directory": {"type": "path", "default": "/opt/torque/current/bin"},
             "timeout": {"type": "int", "default": 120},
         },
@@ -243,15 +252,16 @@ def main() -> None:
         trip = JobRoundTrip(params, cases.CASES[params["case"]], commands)
     except HookError as error:
         module.fail_json(msg="%s: job_roundtrip: %s; nothing was done" % (host, error))
-    cause = "; ".join(trip.make())
+    causes = trip.make()
     try:
         version = commands.read_version()
     except CommandError:
         version = None  # the verdict does not depend on it
     if version:
         trip.facts["torque"] = version
-    module.exit_json(changed=False, **roundtrip.build_result("L3", trip.nodes or params["path"], not cause, cause,
-                                                             phases=trip.phases.done, states=commands.states, **trip.facts))
+    result = roundtrip.build_result("L3", trip.nodes or params["path"], not causes, "; ".join(causes),
+                                    phases=trip.phases.done, states=commands.states, **trip.facts)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,15 @@ import contextlib
 import json
 import os
 import re
-import subprocess
 import time
 
 import attackers
 import proofs
 import pytest
 import storms
-from cluster import HOOKS, STORE, TOP, configured
+from cluster import HOOKS, STORE, configured
 from jobs import BIN, COUNTS, LARGE, Jobs, await_nodes, quoted
+from module_trip import Trip
 
 pytestmark = pytest.mark.usefixtures("torque")
 
@@ -203,27 +203,6 @@ def test_head_moves_no_image(qsub, cluster, node2):
 
 # -- level L3 -----------------------------------------------------------------------
 
-class Trip:
-    """job_roundtrip, at work on the head from now on."""
-
-    def __init__(self, cluster, **arguments):
-        self.head = cluster.nodes["head"]
-        arguments = dict({"path": ["node1", "node2"], "user": "alice", "work_path": STORE + "/alice"}, **arguments)
-        self.process = subprocess.Popen(
-            ["ansible", "-i", cluster.inventory, "head", "-m", "ckpt.torque.job_roundtrip", "-a", json.dumps(arguments)],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, cwd=TOP,
-            env=dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"), ANSIBLE_NOCOLOR="1"))
-
-    def answer(self):
-        """Return what it says in the end, which must be that all is well."""
-        text = self.process.communicate()[0]
-        assert self.process.returncode == 0, text
-        result = json.JSONDecoder().raw_decode(text[text.index("{"):])[0]
-        assert (result["passed"], result["cause"], result["exit_status"]) == (True, "", 7), result
-        assert self.head.run("ls -d %s/%s.CK" % (STORE, result["job_id"])).out == ""
-        return result
-
-
 @pytest.fixture
 def trip(cluster):
     """Call job_roundtrip on the head; return its answer."""
@@ -284,6 +263,16 @@ def test_restart_that_has_to_fail(trip):
     assert len(answer["counters"]) == 2
 
 
+@pytest.mark.parametrize("case", ["nested_signal", "nested_command"])
+def test_program_that_writes_a_restart_file_of_its_own(trip, case):
+    answer = trip(case=case)
+    first, second, last = answer["counters"]
+    assert 0 < first < second < last
+    assert [phase["resumed"] for phase in answer["phases"] if phase["step"] == "release"] == [second]
+    assert steps(answer) == [("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("release", "node2"), ("finish", "node2"),
+                             ("starts", "node2")]
+
+
 def test_periodic_images(cluster, periodic):
     """The unit of TORQUE's timer is a minute."""
     answer = periodic.answer()
@@ -294,16 +283,17 @@ def test_periodic_images(cluster, periodic):
 
 
 def test_validate_goes_through_the_cases_it_is_told(cluster, tmp_path):
-    done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_cases=["move", "failed_restart"],
-                            validate_path=["node1", "node2"])
+    cases = ["move", "failed_restart", "nested_signal"]
+    done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_cases=cases, validate_path=["node1", "node2"])
     assert done.code == 0, done.out
     results = [result for result in json.loads((tmp_path / "validation.json").read_text())["results"] if result["level"] == "L3"]
     assert [(result["case"], result["passed"], len(result["comments"])) for result in results] == [
-        ("move", True, 1), ("failed_restart", True, 2)]
-    for case in ("move", "failed_restart"):
+        ("move", True, 1), ("failed_restart", True, 2), ("nested_signal", True, 2)]
+    for case in cases:
         assert "Submit a job, hold it, release it elsewhere (%s)" % case in done.out
     assert re.search(r"failed_restart +node2 +\d", done.out)
-    assert "L3 job failed_restart  passed  node1 > node2" in (tmp_path / "validation.txt").read_text()
+    table = (tmp_path / "validation.txt").read_text()
+    assert "L3 job failed_restart  passed  node1 > node2" in table
 
 
 # -- what fails, fails well -----------------------------------------------------

@@ -11,6 +11,7 @@ import os
 import stat
 
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
+from . import programs
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -33,19 +34,23 @@ class Case:
     :param on_each_node: steps after each start of the job
     :param after_hold: steps after the first hold
     :param before_release: steps before the first release; their work is called with the next node's name, too
+    :param after_end: steps after the job has ended
     :param least_nodes: how many nodes the path must have
     :param needs_store: whether this host must see the store of the nodes
+    :param program: what the job runs
     """
 
     def __init__(self, description: str, qsub_words: "Sequence[str]" = (), on_first_node: "Sequence[Step]" = (),
                  on_each_node: "Sequence[Step]" = (), after_hold: "Sequence[Step]" = (), before_release: "Sequence[Step]" = (),
-                 least_nodes: int = 1, needs_store: bool = False) -> None:
+                 after_end: "Sequence[Step]" = (), least_nodes: int = 1, needs_store: bool = False,
+                 program: programs.Program = programs.COUNTER) -> None:
         self.description = description
         self.qsub_words = qsub_words
         self.on_first_node, self.on_each_node = on_first_node, on_each_node
-        self.after_hold, self.before_release = after_hold, before_release
+        self.after_hold, self.before_release, self.after_end = after_hold, before_release, after_end
         self.least_nodes = least_nodes
         self.needs_store = needs_store
+        self.program = program
 
 
 def continue_job(trip: "JobRoundTrip") -> None:
@@ -112,6 +117,14 @@ def expect_failed_restart(trip: "JobRoundTrip", node: str) -> None:
         raise RoundTripError("the restart failed, and the output that TORQUE had delivered is not as it was")
 
 
+def check_starts(trip: "JobRoundTrip") -> None:
+    """Check that each image ended the program that ckpt-run had started, and that it was started again for no other reason."""
+    starts = len(trip.read_file("starts").split())
+    if starts != len(trip.images) + 1:
+        raise RoundTripError("the number of times that ckpt-run started the program is %d, expected %d: once, and again after each image"
+                             % (starts, len(trip.images) + 1))
+
+
 def _check_failure(trip: "JobRoundTrip", job: "dict[str, str]", state: str, reason: str) -> None:
     """Check that a job for which something had to fail is in the state, and that its comment has the reason."""
     comment = job.get("comment", "no comment")
@@ -147,6 +160,7 @@ def _truncate_file(path: str, entry: dict) -> None:
 
 
 CONTINUE = Step("continue", continue_job)
+STARTS = Step("starts", check_starts)
 
 CASES = {
     "move": Case("Nothing else."),
@@ -169,6 +183,13 @@ CASES = {
         "The held job's image is damaged before the first release. The restart must fail, the job be held with the reason in its comment, "
         "its image and its output stay. Then the image is repaired. Needs a path of two nodes.",
         before_release=[Step("failed_restart", expect_failed_restart)], least_nodes=2),
+    "nested_signal": Case(
+        "As V(continue), but C(ckpt-run) starts the job's program, sends it a signal at each checkpoint, and starts it again. The program "
+        "must continue from the file that it wrote itself, and no image may contain it.",
+        on_first_node=[CONTINUE], after_end=[STARTS], program=programs.NESTED_SIGNAL),
+    "nested_command": Case(
+        "As V(nested_signal), but C(ckpt-run) asks the program by a command.",
+        on_first_node=[CONTINUE], after_end=[STARTS], program=programs.NESTED_COMMAND),
 }
 
 

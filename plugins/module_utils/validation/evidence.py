@@ -8,25 +8,31 @@ import shlex
 from ..torque_ckpt.selftest import roundtrip, workload
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
 
+COMMAND = "python3 {work}/program.py {work}/stop {tick} {status}"
+"""What a job runs, if nothing else is said."""
+
 SCRIPT = """\
 #!/bin/bash
 echo "{job} starts" >&2
-python3 {work}/program.py {work}/stop {tick} {status}{tail}
+%s{tail}
 status=${{PIPESTATUS[0]}}
 echo "{job} ends with $status" >&2
 exit $status
 """
 
 
-def build_script(job: str, work: str, tick: float, tail: str = "") -> str:
+def build_script(job: str, work: str, tick: float, tail: str = "", command: str = COMMAND, ckpt_run: str = "") -> str:
     """Return the job's script.
 
     :param job: what the job calls itself on stderr; a shell's variables in it are replaced there
     :param work: the directory that holds program.py and is to hold the file stop, which ends it
     :param tick: pause between two numbers, in seconds
     :param tail: what the program's stdout goes through, from the pipe sign on
+    :param command: shell command that runs the program; the names of the other parameters and of the exit status in braces are replaced
+    :param ckpt_run: path of ckpt-run, for the command
     """
-    return SCRIPT.format(job=job, work=shlex.quote(work), tick=tick, status=workload.STATUS, tail=tail)
+    return (SCRIPT % command).format(job=job, work=shlex.quote(work), tick=tick, status=workload.STATUS, tail=tail,
+                                     ckpt_run=shlex.quote(ckpt_run))
 
 
 def judge_job(evidence: workload.Evidence, status: int, errors: "list[str]", job: str, output: str = "the job's output",

@@ -66,7 +66,7 @@ class JobRoundTrip:
         self.path, self.timeout, self.user = params["path"], params["timeout"], privilege.find_user(params["user"])
         self.depth = params["depth"]
         self.images_path, self.copies_path = params["images_path"], params["copies_path"]
-        self.qsub_options = params["qsub_options"]
+        self.qsub_options, self.ckpt_run_path = params["qsub_options"], params["ckpt_run_path"]
         self.work = os.path.join(params["work_path"], "validate-%d-%d" % (time.time(), os.getpid()))
         self.job_id, self.directory = "", ""
         self.phases = roundtrip.Phases()
@@ -161,21 +161,33 @@ class JobRoundTrip:
 
     # the steps of every case
 
-    def submit_job(self) -> None:
-        """Submit the job for the first node and see it make progress there."""
+    def create_directory(self) -> None:
+        """Create the job's directory, if it is not there."""
         parent = os.path.dirname(self.work)
         if not os.path.isdir(parent):
             raise RoundTripError("there is no directory %s for the job's output; add %s to checkpoint_store_users or name a work_path"
                                  % (parent, self.user.name))
 
-        def write_files() -> None:
-            os.mkdir(self.work)
-            # stdout, which is checked, goes through MOM's spool; tee's file shows how far the job is while it runs.
-            script = evidence.build_script("job", self.work, TICK, " | tee -a %s/progress" % shlex.quote(self.work))
-            for name, text in (("program.py", workload.PROGRAM), ("job.sh", script)):
-                with open(os.path.join(self.work, name), "w") as stream:
-                    stream.write(text)
-        self.as_user(write_files)
+        def create() -> None:
+            if not os.path.isdir(self.work):
+                os.mkdir(self.work)
+        self.as_user(create)
+
+    def write_file(self, name: str, text: str) -> None:
+        """Write a file into the job's directory as its owner."""
+        def write() -> None:
+            with open(os.path.join(self.work, name), "w") as stream:
+                stream.write(text)
+        self.as_user(write)
+
+    def submit_job(self) -> None:
+        """Submit the job for the first node and see it make progress there."""
+        self.create_directory()
+        # stdout, which is checked, goes through MOM's spool; tee's file shows how far the job is while it runs.
+        program = self.case.program
+        self.write_file(program.name, program.source)
+        self.write_file("job.sh", evidence.build_script("job", self.work, TICK, " | tee -a %s/progress" % shlex.quote(self.work),
+                                                        program.command, self.ckpt_run_path))
         words = ["enabled"] + list(self.case.qsub_words)
         words += ["depth=%d" % self.depth] if self.depth else []
         words += ["dir=" + self.images_path] if self.images_path else []
@@ -183,7 +195,13 @@ class JobRoundTrip:
                      "-e", self.work + "/stderr"] + self.qsub_options + [self.work + "/job.sh"]
         self.job_id = self.commands(self.user.name, "qsub", *arguments).strip()
         self.facts["job_id"] = self.job_id
-        self.await_start(self.path[0], 0)
+        try:
+            self.await_start(self.path[0], 0)
+        except FAULTS as error:
+            complaints = [line for line in self.read_file("stderr").splitlines() if not line.startswith(("job ", "run: "))]
+            if complaints:
+                raise RoundTripError("%s; its stderr ends with: %s" % (error, complaints[-1]))
+            raise
 
     def hold_job(self) -> None:
         """Hold the job and wait until it is at rest."""
@@ -221,7 +239,8 @@ class JobRoundTrip:
         self.facts["exit_status"] = int(job["exit_status"])
         self.facts["walltime"] = self.check_walltime(job)
         lines = wait_until(lambda: self.read_file("stdout"), self.timeout, PAUSE).splitlines(True)
-        output = workload.Evidence("".join(line for line in lines if not line.startswith("job ")))  # -j oe
+        output = workload.Evidence("".join(line for line in lines if not line.startswith("job ")),  # -j oe
+                                   self.case.program.routes)
         self.facts["counters"].append(output.counter)
         self.facts["output_lines"] = len(lines)
         errors = [line for line in ("".join(lines) + self.read_file("stderr")).splitlines() if line.startswith("job ")]
@@ -333,6 +352,8 @@ class JobRoundTrip:
             for step in self.case.on_each_node:
                 yield step.name, node, functools.partial(step.work, self)
         yield "finish", self.path[-1], self.finish_job
+        for step in self.case.after_end:
+            yield step.name, self.path[-1], functools.partial(step.work, self)
 
     def make(self) -> "list[str]":
         """Do all steps and clean up; return the causes of failure (empty when all succeeded)."""

@@ -195,7 +195,7 @@ def test_unknown_case(stage):
     answer = stage("node1", case="sideways")
     assert answer["failed"] is True
     assert answer["msg"] == ("value of case must be one of: move, continue, periodic, older_image, failed_hold, failed_restart, "
-                             "got: sideways")
+                             "nested_signal, nested_command, got: sideways")
     assert stage.calls() == []
 
 
@@ -421,6 +421,82 @@ def test_failed_restart_that_gives_the_image_a_second_name(stage):
 def test_depth(stage):
     assert judged(stage("node1", "node2", depth=2)) == (True, "")
     assert (stage.server / "argv").read_text().startswith("-N validate -c enabled,depth=2 -l nodes=node1 -o ")
+
+
+# programs that write restart files of their own
+
+RUNNER = """\
+#!/bin/sh
+echo "$*" > {server}/runner
+while [ "$1" != -- ]; do
+    case $1 in
+        --signal) echo "kill -s $2 \\$CKPT_RUN_PID" > {server}/request ;;
+        --checkpoint) echo "$2" > {server}/request ;;
+    esac
+    shift 2
+done
+shift
+pwd > {server}/cwd
+while :; do
+    "$@" &
+    echo $! > {server}/program
+    wait $!
+    status=$?
+    [ -e {server}/asked ] || exit $status
+    while [ -e {server}/asked ]; do sleep 0.05; done
+done
+"""
+ASK = """\
+: > asked
+export CKPT_RUN_PID=$(cat program)
+request=$(cat request)
+(cd "$(cat cwd)" && sh -c "$request")
+while kill -s 0 $CKPT_RUN_PID 2>/dev/null; do sleep 0.05; done
+"""
+NESTED = {"qchkpt": ASK + "image\nrm asked\n", "qhold": ASK + GOOD["qhold"], "qrls": "rm asked\n" + GOOD["qrls"]}
+
+
+@pytest.fixture
+def runner(stage):
+    """The path of a ckpt-run that the server's commands can ask."""
+    stage.program(stage.bin / "ckpt-run", RUNNER.format(server=stage.server))
+    stage.use(**NESTED)
+    return str(stage.bin / "ckpt-run")
+
+
+@pytest.mark.parametrize("case, option", [("nested_signal", "--signal TERM"),
+                                          ("nested_command", "--checkpoint touch request.$CKPT_RUN_PID")])
+def test_program_under_ckpt_run(stage, runner, case, option):
+    answer = stage("node1", "node2", case=case, ckpt_run_path=runner)
+    assert judged(answer) == (True, "")
+    assert (stage.server / "runner").read_text() == "%s --file state -- python3 program.py stop 0.02 7\n" % option
+    assert steps_done(answer) == ["submit", "continue", "hold", "release", "finish", "starts"]
+    assert (answer["exit_status"], answer["output_lines"]) == (7, answer["counters"][-1] + 1)
+    assert stage.left() == []
+
+
+def test_program_that_is_in_the_image(stage, runner):
+    """It moves, but nobody has asked it."""
+    stage.use(qhold=GOOD["qhold"], qrls=GOOD["qrls"])
+    assert judged(stage("node1", "node2", case="nested_signal", ckpt_run_path=runner)) == (
+        False, "node2: starts: the number of times that ckpt-run started the program is 2, expected 3: once, and again after each image")
+    assert stage.left() == []
+
+
+def test_program_that_does_not_continue_from_its_file(stage, runner):
+    stage.use(qchkpt=ASK + 'rm "$(cat cwd)/state"\nimage\nrm asked\n')
+    answer = stage("node1", case="nested_signal", ckpt_run_path=runner)
+    assert answer["passed"] is False
+    assert re.fullmatch(r"node1: finish: the output that TORQUE delivered is not whole: counter 1 follows \d+ \(repeat\); "
+                        r"line \d+ comes from another process: its secret is [0-9a-f]{16}, was [0-9a-f]{16}", answer["cause"])
+
+
+def test_node_without_ckpt_run(stage):
+    answer = stage("node1", case="nested_signal", ckpt_run_path="/nonexistent/ckpt-run", timeout=5)
+    assert answer["passed"] is False
+    assert re.fullmatch(r"node1: submit: (job 12\.head ended \(exit status 127\) instead of coming to state R: no comment|the job made no "
+                        r"progress on node1 \(counter 0, state C, waited 5 seconds at most\): no comment); its stderr ends with: "
+                        r"\S*/job\.sh: line 3: /nonexistent/ckpt-run: No such file or directory", answer["cause"]), answer["cause"]
 
 
 # what fails, step by step

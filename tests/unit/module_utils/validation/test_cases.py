@@ -21,5 +21,5 @@ def test_find_fault(name, path, copies_path, fault):
 
 def test_no_two_steps_of_a_case_have_one_name():
     for name, case in CASES.items():
-        steps = [step.name for step in [*case.on_first_node, *case.on_each_node, *case.after_hold, *case.before_release]]
+        steps = [step.name for step in [*case.on_first_node, *case.on_each_node, *case.after_hold, *case.before_release, *case.after_end]]
         assert len(steps) == len(set(steps)), name
