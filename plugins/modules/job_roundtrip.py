@@ -41,8 +41,12 @@ options:
       - V(nested_signal) - As V(continue), but C(ckpt-run) starts the job's program, sends it a signal at each checkpoint, and starts it
         again. The program must continue from the file that it wrote itself, and no image may contain it.
       - V(nested_command) - As V(nested_signal), but C(ckpt-run) asks the program by a command.
+      - V(mpi_mpich) - As V(continue), but the job runs four ranks of MPICH, which exchange messages. It compiles its program by
+        C(mpicc.mpich) and starts it by C(mpiexec.mpich). If a node of the path has no such command, or the job cannot compile, RV(passed)
+        is null and RV(cause) contains the reason.
+      - V(mpi_openmpi) - As V(mpi_mpich), but of Open MPI, by C(mpicc.openmpi) and C(mpiexec.openmpi).
     type: str
-    choices: [move, continue, periodic, older_image, failed_hold, failed_restart, nested_signal, nested_command]
+    choices: [move, continue, periodic, older_image, failed_hold, failed_restart, nested_signal, nested_command, mpi_mpich, mpi_openmpi]
     default: continue
   depth:
     description:
@@ -106,11 +110,11 @@ EXAMPLES = r"""
 
 RETURN = r"""
 passed:
-  description: Whether the job did what its owner relies on. Null when nothing was run.
+  description: Whether the job did what its owner relies on. Null when nothing was run, or the nodes do not have what the case needs.
   returned: always
   type: bool
 cause:
-  description: Step and reason of the failure; empty when it passed.
+  description: Step and reason of the failure, or why nothing was proven; empty when it passed.
   returned: always
   type: str
   sample: "hold: qhold 12.head exited 170: qhold: Server could not connect to MOM 12.head"
@@ -216,6 +220,11 @@ def find_fault(params: dict) -> str:
     return cases.find_fault(params["case"], params["path"], params["copies_path"])
 
 
+def judge(causes: "list[str]", possible: bool) -> "bool | None":
+    """Return the verdict: None when a node does not have what the case needs, and nothing else is wrong."""
+    return None if not possible and len(causes) == 1 else not causes
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -259,7 +268,7 @@ def main() -> None:
         version = None  # the verdict does not depend on it
     if version:
         trip.facts["torque"] = version
-    result = roundtrip.build_result("L3", trip.nodes or params["path"], not causes, "; ".join(causes),
+    result = roundtrip.build_result("L3", trip.nodes or params["path"], judge(causes, trip.possible), "; ".join(causes),
                                     phases=trip.phases.done, states=commands.states, **trip.facts)
     module.exit_json(changed=False, **result)
 

@@ -1,9 +1,11 @@
 """MPI on one node: what the run hook sets is enough for it to move, at levels L2 and L3. Nothing of it is set by the job itself."""
+import contextlib
 import time
 
 import pytest
 from cluster import STORE, TOP, install_packages
 from jobs import Jobs
+from module_trip import Trip
 
 SCRIPTS = TOP / "tests/apps/scripts"
 STEPS = 700
@@ -23,21 +25,36 @@ def list_packages(node):
     return set(node.ask("dpkg-query -W -f '${binary:Package}\\n'").splitlines())
 
 
+@contextlib.contextmanager
+def installed(cluster, packages):
+    """Have packages (list of str) on both nodes; remove what was installed for them: other tests need nodes without a compiler."""
+    nodes = [cluster.nodes[name] for name in ("node1", "node2")]
+    before = [list_packages(node) for node in nodes]
+    install_packages(cluster, packages)
+    try:
+        yield nodes[0]
+    finally:
+        for node, names in zip(nodes, before):
+            node.ask("dpkg --purge %s" % " ".join(sorted(list_packages(node) - names)))
+
+
 @pytest.fixture(scope="module")
 def mpich(cluster):
     """Have MPICH on both nodes; return what the program prints when nobody disturbs it (str)."""
-    nodes = [cluster.nodes[name] for name in ("node1", "node2")]
-    before = [list_packages(node) for node in nodes]
-    install_packages(cluster, ["mpich", "libmpich-dev", "gcc", "libc6-dev"])
-    node, directory = nodes[0], STORE + "/alice/undisturbed"
-    write_program(node, directory)
-    node.ask("cd %s && runuser -u alice -- env UCX_TLS=posix,self HYDRA_IFACE=lo sh ./ranks.sh > %s/ranks.out" % (directory, directory))
-    text = node.ask("cat %s/ranks.out; cd %s && sha256sum result.*" % (directory, directory))
-    node.ask("rm -r " + directory)
-    assert text.count("\n") == STEPS + 3
-    yield text
-    for node, names in zip(nodes, before):  # other tests need nodes without a compiler
-        node.ask("dpkg --purge %s" % " ".join(sorted(list_packages(node) - names)))
+    with installed(cluster, ["mpich", "libmpich-dev", "gcc", "libc6-dev"]) as node:
+        directory = STORE + "/alice/undisturbed"
+        write_program(node, directory)
+        node.ask("cd %s && runuser -u alice -- env UCX_TLS=posix,self HYDRA_IFACE=lo sh ./ranks.sh > %s/ranks.out" % (directory, directory))
+        text = node.ask("cat %s/ranks.out; cd %s && sha256sum result.*" % (directory, directory))
+        node.ask("rm -r " + directory)
+        assert text.count("\n") == STEPS + 3
+        yield text
+
+
+@pytest.fixture
+def open_mpi(cluster):
+    with installed(cluster, ["openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev"]):
+        yield
 
 
 def await_steps(node, directory):
@@ -79,3 +96,31 @@ def test_mpich_moves_five_times_in_torque(cluster, torque, mpich):
         assert facts["exit_status"] == "0", facts
         assert job.head.ask("cd %s && cat ranks.out && sha256sum result.*" % job.work) == mpich
         assert (job.text("out"), job.text("err")) == ("", SET)
+
+
+def passes(cluster, case):
+    """The case of validate.yml passes, from the first node to the second one and back."""
+    answer = Trip(cluster, case=case, path=["node1", "node2", "node1"]).answer()
+    assert [(phase["step"], phase["node"]) for phase in answer["phases"]] == [
+        ("probe", "node1"), ("probe", "node2"), ("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("release", "node2"),
+        ("hold", "node2"), ("release", "node1"), ("finish", "node1")]
+    assert answer["counters"] == sorted(set(answer["counters"])) and len(answer["counters"]) == 4
+
+
+def test_validation_case_of_mpich(cluster, torque, mpich):
+    passes(cluster, "mpi_mpich")
+
+
+def test_validation_case_without_a_compiler(cluster, torque, mpich, node1):
+    """The MPI is there, but the compiler that it calls is not."""
+    node1.ask("mv /usr/bin/gcc /usr/bin/gcc.away")
+    try:
+        result = Trip(cluster, case="mpi_mpich").read_result()
+    finally:
+        node1.ask("mv /usr/bin/gcc.away /usr/bin/gcc")
+    assert result["passed"] is None
+    assert result["cause"].startswith("not proven: mpicc.mpich on node1 cannot compile a program: "), result["cause"]
+
+
+def test_validation_case_of_open_mpi(cluster, torque, open_mpi):
+    passes(cluster, "mpi_openmpi")

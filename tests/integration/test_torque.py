@@ -273,6 +273,12 @@ def test_program_that_writes_a_restart_file_of_its_own(trip, case):
                              ("starts", "node2")]
 
 
+def test_nodes_without_mpi(cluster):
+    """They are no failure, and nothing is proven."""
+    result = Trip(cluster, case="mpi_openmpi").read_result()
+    assert (result["passed"], result["cause"]) == (None, "not proven: node1 has no mpicc.openmpi, mpiexec.openmpi")
+
+
 def test_periodic_images(cluster, periodic):
     """The unit of TORQUE's timer is a minute."""
     answer = periodic.answer()
@@ -283,17 +289,18 @@ def test_periodic_images(cluster, periodic):
 
 
 def test_validate_goes_through_the_cases_it_is_told(cluster, tmp_path):
-    cases = ["move", "failed_restart", "nested_signal"]
+    cases = ["move", "failed_restart", "nested_signal", "mpi_mpich"]
     done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_cases=cases, validate_path=["node1", "node2"])
     assert done.code == 0, done.out
     results = [result for result in json.loads((tmp_path / "validation.json").read_text())["results"] if result["level"] == "L3"]
     assert [(result["case"], result["passed"], len(result["comments"])) for result in results] == [
-        ("move", True, 1), ("failed_restart", True, 2), ("nested_signal", True, 2)]
+        ("move", True, 1), ("failed_restart", True, 2), ("nested_signal", True, 2), ("mpi_mpich", None, 0)]
     for case in cases:
         assert "Submit a job, hold it, release it elsewhere (%s)" % case in done.out
     assert re.search(r"failed_restart +node2 +\d", done.out)
     table = (tmp_path / "validation.txt").read_text()
-    assert "L3 job failed_restart  passed  node1 > node2" in table
+    assert "L3 job failed_restart  passed   node1 > node2" in table
+    assert "L3 mpi_mpich not run: node1 > node2: not proven: node1 has no mpicc.mpich, mpiexec.mpich" in table.splitlines()
 
 
 # -- what fails, fails well -----------------------------------------------------

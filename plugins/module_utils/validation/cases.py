@@ -190,6 +190,14 @@ CASES = {
     "nested_command": Case(
         "As V(nested_signal), but C(ckpt-run) asks the program by a command.",
         on_first_node=[CONTINUE], after_end=[STARTS], program=programs.NESTED_COMMAND),
+    "mpi_mpich": Case(
+        "As V(continue), but the job runs four ranks of MPICH, which exchange messages. It compiles its program by C(mpicc.mpich) and "
+        "starts it by C(mpiexec.mpich). If a node of the path has no such command, or the job cannot compile, RV(passed) is null and "
+        "RV(cause) contains the reason.",
+        on_first_node=[CONTINUE], program=programs.MPICH),
+    "mpi_openmpi": Case(
+        "As V(mpi_mpich), but of Open MPI, by C(mpicc.openmpi) and C(mpiexec.openmpi).",
+        on_first_node=[CONTINUE], program=programs.OPEN_MPI),
 }
 
 

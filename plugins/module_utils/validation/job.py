@@ -16,7 +16,7 @@ from ..torque_ckpt.selftest.roundtrip import RoundTripError
 from ..torque_ckpt.system import privilege
 from ..torque_ckpt.system.textfile import read_text
 from ..torque_ckpt.system.waiting import wait_until
-from . import evidence
+from . import evidence, needs
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -58,6 +58,7 @@ class JobRoundTrip:
     origin     the counter in the image that the next restart takes, or a little less than it (int)
     least_walltime  seconds that the server must account at least (int)
     facts      what is known of the job and its images (dict), for the result
+    possible   whether the nodes have what the case needs (bool), as far as known
     """
 
     def __init__(self, params: dict, case: "Case", commands: Commands) -> None:
@@ -74,6 +75,7 @@ class JobRoundTrip:
         self.images: "list[str]" = []
         self.origin = 0
         self.least_walltime = 0
+        self.possible = True
         self.facts: dict = {"case": params["case"], "counters": [], "comments": []}
         self._image_seen = 0.0  # when the last one was, by time.monotonic()
         self._step_facts: dict = {}  # of the phase that is running
@@ -198,6 +200,9 @@ class JobRoundTrip:
         try:
             self.await_start(self.path[0], 0)
         except FAULTS as error:
+            obstacle = self.read_file("obstacle").strip()
+            if obstacle:
+                raise needs.NotPossibleError(obstacle)
             complaints = [line for line in self.read_file("stderr").splitlines() if not line.startswith(("job ", "run: "))]
             if complaints:
                 raise RoundTripError("%s; its stderr ends with: %s" % (error, complaints[-1]))
@@ -335,6 +340,9 @@ class JobRoundTrip:
 
     def list_steps(self) -> "Iterator[tuple[str, str, Callable[[], None]]]":
         """Yield the steps: name, node, work."""
+        if self.case.program.needs:
+            for node in sorted(set(self.path), key=self.path.index):
+                yield "probe", node, functools.partial(needs.probe_node, self, node)
         yield "submit", self.path[0], self.submit_job
         for number, node in enumerate(self.path):
             if number:
@@ -356,7 +364,7 @@ class JobRoundTrip:
             yield step.name, self.path[-1], functools.partial(step.work, self)
 
     def make(self) -> "list[str]":
-        """Do all steps and clean up; return the causes of failure (empty when all succeeded)."""
+        """Do all steps and clean up; return the causes of failure, or why nothing was proven (empty when all succeeded)."""
         causes = []
         try:
             for step, node, work in self.list_steps():
@@ -364,6 +372,10 @@ class JobRoundTrip:
                     self._step_facts = {}
                     self.phases.measure(step, work, node=node)
                     self.phases.done[-1].update(self._step_facts, counter=self.read_counter())
+                except needs.NotPossibleError as error:
+                    self.possible = False
+                    causes.append("not proven: %s" % error)
+                    break
                 except FAULTS as error:
                     causes.append("%s: %s: %s" % (node, step, error))
                     break

@@ -5,6 +5,10 @@
 from ..torque_ckpt.selftest import workload
 from . import evidence
 
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Sequence
+
 
 class Program:
     """What a job runs.
@@ -12,11 +16,13 @@ class Program:
     :param name: of its source in the job's directory
     :param source: the text
     :param command: shell command that runs it, as evidence.build_script takes it
+    :param needs: names of the commands that each node must have
     :param routes: whose words the second and the third word of its lines are, as workload.Evidence takes them
     """
 
-    def __init__(self, name: str, source: str, command: str, routes: "tuple[str, str]" = workload.ROUTES) -> None:
-        self.name, self.source, self.command, self.routes = name, source, command, routes
+    def __init__(self, name: str, source: str, command: str, needs: "Sequence[str]" = (),
+                 routes: "tuple[str, str]" = workload.ROUTES) -> None:
+        self.name, self.source, self.command, self.needs, self.routes = name, source, command, needs, routes
 
 
 COUNTER = Program("program.py", workload.PROGRAM, evidence.COMMAND)
@@ -54,3 +60,79 @@ _NESTED = "cd {work} && {ckpt_run} %s --file state -- python3 program.py stop {t
 
 NESTED_SIGNAL = Program("program.py", _RESTARTABLE, _NESTED % "--signal TERM")
 NESTED_COMMAND = Program("program.py", _RESTARTABLE, _NESTED % "--checkpoint 'touch request.$CKPT_RUN_PID'")
+
+_RANKS = 4
+
+# Each rank has a secret and a counter of its own, so that one that starts anew or misses a step changes the lines of rank 0.
+_MPI_SOURCE = '''\
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { RANKS = %d };
+
+static unsigned long divide(unsigned long sum)
+{
+    return sum %% RANKS ? 0 : sum / RANKS;
+}
+
+int main(int count, char **arguments)
+{
+    unsigned long counter = 0, secret = 0, secrets, passed, sum;
+    int rank, size, stop = 0;
+    MPI_Init(&count, &arguments);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    FILE *stream = fopen("/dev/urandom", "r");
+    if (count != 3 || size != RANKS || !stream || fread(&secret, sizeof secret, 1, stream) != 1)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    fclose(stream);
+    while (1) {
+        if (rank == 0)
+            stop = access(arguments[1], F_OK) == 0;
+        MPI_Bcast(&stop, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        if (stop)
+            break;
+        counter++;
+        passed = 0;
+        if (rank > 0)
+            MPI_Recv(&passed, 1, MPI_UNSIGNED_LONG, rank - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        passed += counter;
+        MPI_Send(&passed, 1, MPI_UNSIGNED_LONG, (rank + 1) %% RANKS, 0, MPI_COMM_WORLD);
+        if (rank == 0)
+            MPI_Recv(&passed, 1, MPI_UNSIGNED_LONG, RANKS - 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Allreduce(&counter, &sum, 1, MPI_UNSIGNED_LONG, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Allreduce(&secret, &secrets, 1, MPI_UNSIGNED_LONG, MPI_BXOR, MPI_COMM_WORLD);
+        if (rank == 0) {
+            printf("%%lu %%lu %%lu %%lx\\n", counter, divide(passed), divide(sum), secrets);
+            fflush(stdout);
+        }
+        usleep(atof(arguments[2]) * 1e6);
+    }
+    if (rank == 0) {
+        printf("end %%lu\\n", counter);
+        fflush(stdout);
+    }
+    MPI_Finalize();
+    return 0;
+}
+''' % _RANKS
+
+# A launcher reports a rank's exit status in words on stdout, so the ranks end with 0 and the job with its own.
+_MPI_COMMAND = """\
+cd {work} && mpicc.%(mpi)s -o program program.c 2> compiler || {{
+    echo "mpicc.%(mpi)s on $(uname -n) cannot compile a program: $(head -n 1 compiler)" > obstacle
+    exit 1
+}}
+{{ mpiexec.%(mpi)s%(options)s -n %(ranks)d ./program stop {tick} && exit {status}; }}"""
+
+
+def _build_mpi_program(mpi: str, options: str = "") -> Program:
+    """Return the program of four ranks, compiled and started by the commands of an MPI (their suffix)."""
+    return Program("program.c", _MPI_SOURCE, _MPI_COMMAND % {"mpi": mpi, "options": options, "ranks": _RANKS},
+                   needs=["mpicc." + mpi, "mpiexec." + mpi], routes=("the message around the ranks says", "the sum over all ranks says"))
+
+
+MPICH = _build_mpi_program("mpich")
+OPEN_MPI = _build_mpi_program("openmpi", " --oversubscribe")

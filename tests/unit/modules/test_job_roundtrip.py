@@ -195,7 +195,7 @@ def test_unknown_case(stage):
     answer = stage("node1", case="sideways")
     assert answer["failed"] is True
     assert answer["msg"] == ("value of case must be one of: move, continue, periodic, older_image, failed_hold, failed_restart, "
-                             "nested_signal, nested_command, got: sideways")
+                             "nested_signal, nested_command, mpi_mpich, mpi_openmpi, got: sideways")
     assert stage.calls() == []
 
 
@@ -497,6 +497,107 @@ def test_node_without_ckpt_run(stage):
     assert re.fullmatch(r"node1: submit: (job 12\.head ended \(exit status 127\) instead of coming to state R: no comment|the job made no "
                         r"progress on node1 \(counter 0, state C, waited 5 seconds at most\): no comment); its stderr ends with: "
                         r"\S*/job\.sh: line 3: /nonexistent/ckpt-run: No such file or directory", answer["cause"]), answer["cause"]
+
+
+# MPI
+
+RANKS = """\
+import os, sys, time
+counter = 0
+while not os.path.exists(sys.argv[1]):
+    counter += 1
+    print(counter, counter, {total}, "abcd", flush=True)
+    time.sleep(float(sys.argv[2]))
+print("end", counter)
+"""
+COMPILER = """\
+#!/bin/sh
+[ "$1 $2 $3" = "-o program program.c" ] && grep -q MPI_Allreduce program.c && cp {server}/ranks program
+"""
+LAUNCHER = """\
+#!/bin/sh
+echo "$*" > {server}/launcher
+while [ "$1" != ./program ]; do shift; done
+exec python3 "$@"
+"""
+# The probes are jobs, too, and the next one starts when they have ended.
+ONE_AFTER_THE_OTHER = GOOD["qsub"].replace("start\nput job_state R\n", "rm -f OU ER\nput job_state R\nstart\n") + (
+    'case $1 in */probe.*) while [ "$(cat attributes/job_state)" = R ]; do sleep 0.05; done ;; esac\n')
+
+
+@pytest.fixture
+def ranks(stage):
+    """An MPI of shell on the nodes; called with its suffix and what the ranks sum up."""
+    def install(mpi, total="counter"):
+        for name, text in (("mpicc", COMPILER), ("mpiexec", LAUNCHER)):
+            stage.program(stage.bin / ("%s.%s" % (name, mpi)), text.format(server=stage.server))
+        stage.program(stage.server / "ranks", RANKS.format(total=total))
+    stage.use(qsub=ONE_AFTER_THE_OTHER)
+    return install
+
+
+@pytest.mark.parametrize("mpi, arguments", [("mpich", "-n 4"), ("openmpi", "--oversubscribe -n 4")])
+def test_job_with_mpi(stage, ranks, mpi, arguments):
+    ranks(mpi)
+    answer = stage("node1", "node2", "node1", case="mpi_" + mpi)
+    assert judged(answer) == (True, "")
+    assert [(phase["step"], phase["node"]) for phase in answer["phases"]] == [
+        ("probe", "node1"), ("probe", "node2"), ("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("release", "node2"),
+        ("hold", "node2"), ("release", "node1"), ("finish", "node1")]
+    assert (stage.server / "launcher").read_text() == arguments + " ./program stop 0.02\n"
+    assert answer["states"][0]["state"] == "R"
+    assert stage.calls()[:4] == ["nobody: qsub", "nobody: qsub", "nobody: qsub", "nobody: qchkpt 12.head"]
+    assert stage.left() == []
+
+
+def test_rank_that_has_missed_a_step(stage, ranks):
+    ranks("mpich", "counter - (counter == 3)")
+    assert judged(stage("node1", case="mpi_mpich")) == (
+        False, "node1: finish: the output that TORQUE delivered is not whole: line 3: the message around the ranks says 3, "
+        "the sum over all ranks says 2")
+
+
+def test_node_without_mpi(stage, ranks):
+    ranks("openmpi")
+    answer = stage("node1", "node2", case="mpi_mpich")
+    assert judged(answer) == (None, "not proven: node1 has no mpicc.mpich, mpiexec.mpich")
+    assert (answer["nodes"], answer["phases"], "job_id" in answer) == (["node1", "node2"], [], False)
+    assert (stage.calls(), stage.left()) == (["nobody: qsub"], [])
+
+
+def test_node_without_a_launcher(stage, ranks):
+    ranks("mpich")
+    (stage.bin / "mpiexec.mpich").unlink()
+    assert judged(stage("node1", "node2", case="mpi_mpich")) == (None, "not proven: node1 has no mpiexec.mpich")
+
+
+def test_mpi_without_a_compiler(stage, ranks):
+    ranks("mpich")
+    stage.program(stage.bin / "mpicc.mpich", "#!/bin/sh\necho 'mpicc: line 5: gcc: command not found' >&2\nexit 127\n")
+    assert judged(stage("node1", "node2", case="mpi_mpich", timeout=5)) == (
+        None, "not proven: mpicc.mpich on %s cannot compile a program: mpicc: line 5: gcc: command not found" % NODE)
+    assert stage.left() == []
+
+
+def test_probe_that_leaves_no_report(stage, ranks):
+    ranks("mpich")
+    stage.use(job=JOB.replace("bash", ": bash"))
+    assert judged(stage("node1", case="mpi_mpich", timeout=1)) == (
+        False, "node1: probe: the job that looks for mpicc.mpich, mpiexec.mpich has left no report")
+
+
+def test_probe_that_cannot_be_removed(stage, ranks):
+    """What is left on the server is a failure, whatever the nodes have."""
+    stage.use(qstat=GOOD["qstat"] + "[ -e over ] && {{ echo qstat: gone >&2; exit 1; }}\n", qsub=ONE_AFTER_THE_OTHER + ": > over\n")
+    assert judged(stage("node1", case="mpi_mpich")) == (
+        False, "node1: probe: qstat -f 12.head exited 1: qstat: gone; clean: qstat -f 12.head exited 1: qstat: gone")
+
+
+def test_nothing_is_proven_but_something_is_left():
+    """A verdict of None must not hide it."""
+    assert job_roundtrip.judge(["not proven: node1 has no mpicc.mpich"], False) is None
+    assert job_roundtrip.judge(["not proven: node1 has no mpicc.mpich", "clean: qdel 12.head exited 1"], False) is False
+    assert (job_roundtrip.judge([], True), job_roundtrip.judge(["x"], True)) == (True, False)
 
 
 # what fails, step by step
