@@ -183,8 +183,8 @@ def refusal(running, *hook, **options):
 def test_checkpoint_command_that_fails_leaves_the_program_running(run):
     running = run("--checkpoint", "exit 5", *PROGRAM)
     running.await_lines(5)
-    assert refusal(running) == ("ckpt-run (process %d): the checkpoint command of sh ended with status 5; the job keeps running; look into its "
-                                "output" % running.process.pid)
+    assert refusal(running) == ("ckpt-run (process %d): the checkpoint command of sh ended with status 5; the job keeps running; look "
+                                "into its output" % running.process.pid)
     assert running.finish() == 7
     assert running.lines() == [str(number) for number in range(1, 151)]
 
@@ -331,8 +331,8 @@ def test_program_that_is_not_there(run):
 def test_ckpt_run_under_ckpt_run(run):
     running = run(*PROGRAM, CKPT_RUN_PARENT="7")
     assert (running.finish(), running.errors()) == (errors.USAGE, (
-        "ckpt-run: ckpt-run was started by a program that ckpt-run started (CKPT_RUN_PARENT=7); start programs by one ckpt-run only; nothing "
-        "was started\n"))
+        "ckpt-run: ckpt-run was started by a program that ckpt-run started (CKPT_RUN_PARENT=7); start programs by one ckpt-run only; "
+        "nothing was started\n"))
 
 
 def test_list(run):
