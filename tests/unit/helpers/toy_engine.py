@@ -87,7 +87,7 @@ class Toy(Engine):
         """See Engine."""
         return False
 
-    def restore(self, directory, action_script=None, connected=False):
+    def restore(self, directory, action_script=None, connected=False, pause=0):
         """See Engine."""
         with open(os.path.join(directory, IMAGE)) as stream:
             image = json.load(stream)

@@ -117,11 +117,12 @@ class Engine:
         """Whether memory is in the image's file name, beside other things maybe: it is as large as the job, and worth compressing."""
         return self.is_memory(name)
 
-    def restore(self, directory: str, action_script: "str | None" = None, connected: bool = False) -> None:
+    def restore(self, directory: str, action_script: "str | None" = None, connected: bool = False, pause: int = 0) -> None:
         """Restore the tree in directory (path); its root becomes an orphan of this process.
 
         :param action_script: program (path) to run when the tree is restored and still stopped, or None; if it fails, so does this
         :param connected: the image has TCP connections
+        :param pause: how long that program may do nothing (seconds)
         :raises HookError: ENGINE or TEMPORARY; nothing of the tree is left then
         """
         raise NotImplementedError

@@ -289,7 +289,7 @@ class Blcr(Engine):
         """See Engine."""
         return name == CONTEXT
 
-    def restore(self, directory: str, action_script: "str | None" = None, connected: bool = False) -> None:
+    def restore(self, directory: str, action_script: "str | None" = None, connected: bool = False, pause: int = 0) -> None:
         """See Engine."""
         with open(os.path.join(directory, DESCRIPTION)) as stream:
             about = json.load(stream)

@@ -238,11 +238,12 @@ class Criu(Engine):
                         "tries; the job keeps running; checkpoint the job when it has ended" % (_name_confined(root), _CONFINED_TRIES))
 
     def _run_criu(self, arguments: "list[str]", action_script: "str | None", meanwhile: "Optional[Callable[[], None]]",
-                  consequence: str, options: "Sequence[str]" = ()) -> "tuple[int, str]":
+                  consequence: str, options: "Sequence[str]" = (), pause: int = 0) -> "tuple[int, str]":
         """Run CRIU; return its status and output.
 
         :param consequence: what becomes of the job if CRIU hangs, the end of the sentence
         :param options: those of this call alone
+        :param pause: how much longer than usual it may do nothing (seconds)
         """
         strangers: "list[int]" = []
 
@@ -254,7 +255,7 @@ class Criu(Engine):
             return "was kept from the job by a process of uid %d" % uid
         try:
             return run([self.path] + arguments + (["--action-script", action_script] if action_script else []) + _COMMON + list(options)
-                       + self.options, self.timeout, meanwhile, stall=self.stall, find_reason=find_interference)
+                       + self.options, self.timeout, meanwhile, stall=self.stall + pause, find_reason=find_interference)
         except HookError as error:
             if error.code != TEMPORARY:
                 raise
@@ -315,10 +316,10 @@ class Criu(Engine):
         """See Engine. CRIU copies these into the processes and reads nothing in them."""
         return _MEMORY.fullmatch(name) is not None
 
-    def restore(self, directory: str, action_script: "str | None" = None, connected: bool = False) -> None:
+    def restore(self, directory: str, action_script: "str | None" = None, connected: bool = False, pause: int = 0) -> None:
         """See Engine."""
         status, output = self._run_criu(["restore", "-d", "-D", directory], action_script, None,
-                                        "try again later or on another node; image kept", _CONNECTED if connected else [])
+                                        "try again later or on another node; image kept", _CONNECTED if connected else [], pause)
         if status != 0:
             if _PORT_IN_USE.search(output):
                 raise HookError(TEMPORARY, "a port of the image is in use on this node (criu: %s); try again later or on another node"
