@@ -11,7 +11,7 @@ PLAIN = ["stores", "engine_timeout", "compression", "compression_level", "run_di
          "private_directory", "key_path", "restart_attempts", "restart_backoff", "depth",
          "lock_timeout", "state_directory", "metrics_directory", "torque_directory", "orphan_grace_days",
          "node_down_action", "node_down_seconds", "node_down_share", "node_local_directories", "node_local_trees", "changed_files",
-         "refused_devices", "multinode", "environment"]
+         "refused_devices", "multinode", "environment", "pre_program", "post_program", "restart_program", "program_seconds"]
 SWITCHES = ["copy_memory", "truncate_append_only", "environment_reported"]
 BYTES = {"0": 0, "1G": 1 << 30, "10G": 10 << 30, "64M": 64 << 20, "100M": 100 << 20}
 

@@ -15,6 +15,9 @@ from .settings import Setting, check_job_paths, check_path, check_texts, check_v
 CHANGED_FILES = ("refuse", "report", "ignore")
 """What a restart can do about files that were changed (files: consistency.py)."""
 
+PROGRAMS = ("pre_program", "post_program", "restart_program")
+"""The settings that name programs of the site (job/site_programs.py)."""
+
 NODE_DOWN_ACTIONS = NONE, REPORT, RESTART = "none", "report", "restart"
 """What torque-ckpt node-down may do for the jobs of a node that is down."""
 
@@ -76,6 +79,13 @@ SETTINGS = (
     Setting("transfer_directory", "", "Where this node has the server's checkpoint directory mounted. Empty: images are copied there by "
             "sftp.", check=check_path),
     Setting("transfer_ssh_config", "/etc/ckpt-torque/copies/ssh_config", "How sftp reaches it.", check=check_path),
+    Setting("pre_program", "", "Program of the site that runs as the job's owner before a checkpoint, for instance to return licences; if "
+            "it fails, the job is not checkpointed. Empty: none.", check=check_path),
+    Setting("post_program", "", "Program of the site that runs as the job's owner when the job continues after that, also if the "
+            "checkpoint failed. Empty: none.", check=check_path),
+    Setting("restart_program", "", "Program of the site that runs as the job's owner at a restart, before the job continues; if it fails, "
+            "the job is queued again. Empty: none.", check=check_path),
+    Setting("program_seconds", 60, "How long each of these programs may take; a slower one is killed.", least=1, unit="seconds"),
     Setting("changed_files", "refuse", "What a restart does about a file of unchanged size that the job had open and that was written to "
             "or replaced since. report: log it and continue, unless the job was held.", choices=CHANGED_FILES),
     Setting("truncate_append_only", False, "Whether a restart truncates files that were open for appending only and have grown."),

@@ -1,6 +1,7 @@
 """How long each phase of a hook took, also in the part of it that runs as the user.
 
-checkpoint: admit, wait (if it does), programs (if ckpt-run has started some), dump, output, compress, manifest, publish, prune.
+checkpoint: admit, wait (if it does), programs (if the site has some, or ckpt-run has started some), dump, output, compress, manifest,
+publish, prune.
 restart: admit, verify, decompress, output, restore.
 """
 import time

@@ -216,29 +216,20 @@ def _quote(path: str) -> str:
     return quote_name(shlex.quote(path))
 
 
-class Truncation:
-    """Truncates the files (from check_files) while the job is restored and stands still: work for frozen.Worker."""
+def truncate_files(files: "list[dict]") -> None:
+    """Truncate files (from check_files), while the job is restored and stands still.
 
-    def __init__(self, files: "list[dict]") -> None:
-        self._files = files
-
-    def while_frozen(self) -> None:
-        """Truncate them.
-
-        :raises HookError: REFUSED when one cannot be truncated
-        """
-        for entry in self._files:
+    :raises HookError: REFUSED when one cannot be truncated
+    """
+    for entry in files:
+        try:
+            descriptor = os.open(entry["path"], os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                descriptor = os.open(entry["path"], os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-                try:
-                    if os.fstat(descriptor).st_ino != entry["inode"]:
-                        raise OSError(0, "it has just been replaced")
-                    os.ftruncate(descriptor, entry["size"])
-                finally:
-                    os.close(descriptor)
-            except OSError as error:
-                raise HookError(REFUSED, "file %s, which the job has open for appending, cannot be cut back to its %d bytes: %s; image kept"
-                                % (quote_name(entry["path"]), entry["size"], error.strerror))
-
-    def after_thaw(self) -> None:
-        """There is nothing left to do."""
+                if os.fstat(descriptor).st_ino != entry["inode"]:
+                    raise OSError(0, "it has just been replaced")
+                os.ftruncate(descriptor, entry["size"])
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise HookError(REFUSED, "file %s, which the job has open for appending, cannot be cut back to its %d bytes: %s; image kept"
+                            % (quote_name(entry["path"]), entry["size"], error.strerror))

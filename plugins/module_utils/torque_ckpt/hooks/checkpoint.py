@@ -14,7 +14,7 @@ from ..engines import registry
 from ..errors import HookError, ENGINE, REFUSED, TEMPORARY
 from ..files import capture, connections, consistency, obstacles, open_files, output
 from ..image import compression, compressors, digest, manifest, seal
-from ..job import frozen, identity, lock, suspension
+from ..job import frozen, identity, lock, site_programs, suspension
 from ..nested import request
 from ..store import capacity, catalog, generations, incarnation, location
 from ..store.draft import Draft
@@ -26,7 +26,7 @@ from . import failed_restart, ongoing_restart, preflight, unheard_hold
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any, Callable
+    from typing import Any, Callable, Iterator
     from ..system.private_dir import PrivateDirectory
 
 _CONSEQUENCE = "the job keeps running"
@@ -117,6 +117,31 @@ def _open_life(job: preflight.Job) -> "tuple[int, int, incarnation.OwnIncarnatio
     directory = location.open_job_directory(job.store, job.call.directory, create=True)
     generation = generations.next_generation(directory, job.call.job_id)
     return directory, generation, incarnation.OwnIncarnation(directory, job.call.job_id, generation - 1)
+
+
+@contextlib.contextmanager
+def _run_site_programs(job: preflight.Job, root: processes.Process) -> "Iterator[None]":
+    """As root: run the site's program for before the body of the with statement, and if the job continues that for after it."""
+    def run_program(setting: str, event: str) -> None:
+        if job.programs.has(setting):
+            with phases.measure("programs"):
+                job.programs.run(setting, event, job.call.name, _CONSEQUENCE)
+
+    def resume() -> None:
+        try:
+            if processes.is_alive(processes.get_mark(root)):
+                run_program(site_programs.POST, "continue")
+        except (HookError, OSError) as error:
+            syslog.log_event("checkpoint", job=job.call.job_id, outcome="program failed", sentence=repr(str(error)))
+    holds = job.call.signal == contract.HOLD
+    try:
+        run_program(site_programs.PRE, "hold" if holds else "checkpoint")
+        yield
+    except Exception:
+        resume()
+        raise
+    if not holds:
+        resume()
 
 
 def _end_programs(job: preflight.Job, root: processes.Process, answer: "Callable[[Any], Any]") -> None:
@@ -342,11 +367,17 @@ def _checkpoint_job(job: preflight.Job, started: float) -> None:
     if note:
         failed_restart.take_over_job(job, note, answer)
         return
-    holds = job.call.signal == contract.HOLD
     with phases.measure("admit"):
         root = _find_root(job)
         location.give_job_directory(job.store, job.call.directory, job.user)
         answer = incarnation.answer_checkpoint(job, root, identity.read_recorded(job.records, root, "incarnation"), answer)
+    with _run_site_programs(job, root):
+        _write_image(job, root, answer, started)
+
+
+def _write_image(job: preflight.Job, root: processes.Process, answer: "Callable[[Any], Any]", started: float) -> None:
+    """As root: write an image of the job with this root process; end the job if it is to be held."""
+    holds = job.call.signal == contract.HOLD
     _end_programs(job, root, answer)
     with phases.measure("admit"):
         target = _find_target(job, root)

@@ -31,6 +31,7 @@ def _check_node(config_path: str, report_step: "Callable[[str], None]") -> None:
     """Check that the hooks can do their work here; report_step is called with what is checked next."""
     environment.check_code(config_path)
     settings = config.load_settings(config_path)
+    environment.check_programs(settings, config.PROGRAMS)
     seal.load_keys(settings["key_path"])
     engine = registry.load_engine(settings)
     engine.read_version()

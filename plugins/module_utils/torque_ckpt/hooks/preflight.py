@@ -3,6 +3,7 @@ from .. import config
 from ..engines import registry
 from ..image import seal
 from ..job.records import Records
+from ..job.site_programs import SitePrograms
 from ..store import location
 from ..system import environment, private_dir, privilege
 
@@ -22,6 +23,7 @@ class Job:
     engine    engines.base.Engine
     keys      seal.Keys
     records   records.Records: root's records of the job on this node
+    programs  site_programs.SitePrograms
     report    report.Report: of this call
     hook      str: the hook's path; the programs that belong to it are beside it
     """
@@ -32,6 +34,8 @@ class Job:
         self.user = privilege.find_user(call.user, call.group)
         self.store = location.find_store(settings["stores"], call.directory)
         location.check_mounted(self.store)
+        environment.check_programs(settings, config.PROGRAMS)
+        self.programs = SitePrograms(settings, self.user, call.job_id)
         self.engine = registry.load_engine(settings)
         self.keys = seal.Keys(settings["key_path"])
         self.records = Records(settings["run_directory"], call.job_id)

@@ -12,7 +12,7 @@ from .. import config, phases
 from ..errors import HookError, ENGINE, SYSTEM, USAGE
 from ..files import capture, consistency, output, restore
 from ..image import compression, digest, manifest, schema, seal
-from ..job import cleanup, frozen, identity, lock, retries, supervisor
+from ..job import cleanup, frozen, identity, lock, retries, site_programs, supervisor
 from ..job.records import JOB, Records
 from ..store import choice, incarnation, location
 from ..system import environment, private_dir, privilege, processes
@@ -24,16 +24,36 @@ _CONSEQUENCE = "image kept"
 """The end of the sentence when something fails before the job is restored."""
 
 
-def _run_engine(job: preflight.Job, staging: private_dir.PrivateDirectory, cuts: "list[dict]", channel: frozen.Channel,
+class Completion:
+    """What is done when the tree is restored and stands still: work for frozen.Worker. As the job's owner.
+
+    :param name: the image's
+    :param cuts: files that have grown, from consistency.check_files
+    """
+
+    def __init__(self, job: preflight.Job, name: str, cuts: "list[dict]") -> None:
+        self._job, self._name, self._cuts = job, name, cuts
+
+    def while_frozen(self) -> None:
+        """Run the site's program; truncate the files."""
+        if self._job.programs.has(site_programs.RESTART):
+            self._job.programs.run_as_owner(site_programs.RESTART, "restart", self._name, _CONSEQUENCE)
+        consistency.truncate_files(self._cuts)
+
+    def after_thaw(self) -> None:
+        """There is nothing left to do."""
+
+
+def _run_engine(job: preflight.Job, staging: private_dir.PrivateDirectory, name: str, cuts: "list[dict]", channel: frozen.Channel,
                 connected: bool) -> None:
-    """Have the engine restore; truncate files that have grown, but not before the tree is restored. connected: see _restore_image."""
+    """Have the engine restore; complete that before the job continues. name and cuts: see Completion; connected: see _restore_image."""
     path = location.get_engine_path(staging.descriptor)
-    if not cuts:
+    if not cuts and not job.programs.has(site_programs.RESTART):
         job.engine.restore(path, None, connected)
         return
-    worker = frozen.Worker(consistency.Truncation(cuts), channel)
+    worker = frozen.Worker(Completion(job, name, cuts), channel)
     try:
-        job.engine.restore(path, channel.program, connected)
+        job.engine.restore(path, channel.program, connected, job.programs.get_patience(site_programs.RESTART))
     except HookError as error:
         raise worker.find_fault() or error
     worker.read_result()
@@ -97,7 +117,7 @@ def _restore_image(job: preflight.Job, staging: private_dir.PrivateDirectory, ch
         with phases.measure("restore"):
             before = incarnation.begin_incarnation(directory, call.job_id, described.get("generation", 0))
             undo.callback(incarnation.restore_text, directory, call.job_id, before)
-            _run_engine(job, staging, cuts, channel, connected)
+            _run_engine(job, staging, call.name, cuts, channel, connected)
         undo.pop_all()
     return {"manifest": described, "remarks": [remark] * bool(remark) + remarks, "created": files.created, "before": before}
 

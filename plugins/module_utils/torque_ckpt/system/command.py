@@ -80,7 +80,8 @@ def _close_all_but(inherited: "list[int]") -> None:
 
 def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[], object]]" = None, inherited: "list[int] | None" = None,
         streams: "tuple[int, int] | None" = None, confine: "Optional[Callable[[], object]]" = None, stall: "float | None" = None,
-        find_reason: "Optional[Callable[[], str | None]]" = None) -> "tuple[int, str]":
+        find_reason: "Optional[Callable[[], str | None]]" = None, cure: str = "run the engine's role on this node",
+        session: bool = False) -> "tuple[int, str]":
     """Run a program; return (exit status, its output, last 64 kB).
 
     subprocess is not used: importing it takes as long as the whole dump of a small job.
@@ -93,13 +94,15 @@ def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[]
     :param confine: called in the program's process before it starts, or None
     :param stall: how long it may do nothing (seconds), or None for as long as timeout
     :param find_reason: called now and then for a reason to kill it, which may be None; or None
+    :param cure: what to do if it cannot be started, the end of the sentence, or empty
+    :param session: whether it leads a session, too, not only a process group
     :raises HookError: CONFIG if it cannot be started, ENGINE if it took too long, TEMPORARY if it was killed for another reason
     """
     reader, writer = _pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            os.setpgid(0, 0)  # a time-out ends the program's children too
+            (os.setsid if session else os.setpgrp)()  # a time-out ends the program's children too
             null = os.open(os.devnull, os.O_RDWR)
             source, target = streams or (null, writer)
             os.dup2(source, 0)
@@ -131,7 +134,7 @@ def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[]
         raise HookError(ENGINE, "%s took longer than %d seconds and was killed" % (arguments[0], timeout))
     text = output.decode("utf-8", "replace")
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 127 and text.startswith("cannot start"):
-        raise HookError(CONFIG, text + "; run the engine's role on this node")
+        raise HookError(CONFIG, "; ".join(filter(None, (text, cure))))
     if failure and status == 0:
         raise failure
     return (os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)), text

@@ -8,7 +8,7 @@ from ..errors import HookError, CONFIG
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Iterator
+    from typing import Iterable, Iterator
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 """The whole environment of the root hooks and of what they start, except the variables that are addressed to them."""
@@ -44,15 +44,46 @@ def check_code(config_path: str) -> None:
             continue
         if status.st_uid not in owners or status.st_mode & 0o022:
             raise _wrong(path)
-    starts = [start for directory in (code, settings) for start in (directory, os.path.realpath(directory))]
+    for path in _list_open_parents(code, settings):
+        raise _wrong(path)
+
+
+def _list_open_parents(*paths: str) -> "Iterator[str]":
+    """Yield the directories above paths, also above where their links lead, in which somebody else could replace what is root's."""
+    starts = [start for path in paths for start in (path, os.path.realpath(path))]
     for path in {parent for start in starts for parent in _list_parents(start)}:
         try:
             status = os.stat(path)
         except FileNotFoundError:
             continue
         # In a sticky directory others cannot change root's files.
-        if status.st_uid not in owners or status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-            raise _wrong(path)
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
+            yield path
+
+
+def check_programs(settings: dict, names: "Iterable[str]") -> None:
+    """Check that nobody but root can change the programs that a site has the hooks run as jobs' owners.
+
+    :param settings: from config.load_settings
+    :param names: those that name a program, or are empty
+    :raises HookError: CONFIG
+    """
+    for name in names:
+        path = settings[name]
+        try:
+            status = os.stat(path) if path else None
+        except OSError as error:
+            raise HookError(CONFIG, "%s, the checkpoint_hooks_%s, cannot be run: %s; install it on this node; nothing was done"
+                            % (path, name, error.strerror))
+        if status is None:
+            continue
+        if not stat.S_ISREG(status.st_mode) or not status.st_mode & 0o111:
+            raise HookError(CONFIG, "%s, the checkpoint_hooks_%s, is not an executable file; correct it with chmod 755; nothing was done"
+                            % (path, name))
+        wrong = [path] if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o022 else list(_list_open_parents(path))
+        if wrong:
+            raise HookError(CONFIG, "%s must be root's and writable by nobody else, because the checkpoint_hooks_%s runs as the owner of "
+                            "each job; correct it with chown root and chmod go-w; nothing was done" % (wrong[0], name))
 
 
 def _wrong(path: str) -> HookError:

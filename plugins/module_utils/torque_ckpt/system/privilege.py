@@ -19,6 +19,7 @@ from . import processes, progress
 
 MYPY = False  # true for the type checker alone
 if MYPY:
+    from types import ModuleType
     from typing import Any, Callable, Iterator, Sequence, TextIO
 
 User = namedtuple("User", "name uid gid home")
@@ -55,6 +56,12 @@ def _prctl(*arguments: int) -> None:
     if libc.prctl(*[ctypes.c_ulong(value) for value in arguments + (0,) * (5 - len(arguments))]) != 0:
         number = ctypes.get_errno()
         raise HookError(SYSTEM, "prctl(%d) failed: %s" % (arguments[0], os.strerror(number)))
+
+
+def load_modules() -> "ModuleType":
+    """Load what become_subreaper() and drop_capabilities() need, before privileges are dropped: a user may not read root's interpreter."""
+    import ctypes
+    return ctypes
 
 
 def become_subreaper() -> None:

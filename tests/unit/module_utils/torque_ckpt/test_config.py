@@ -6,6 +6,7 @@ import pytest
 from torque_ckpt import config, errors
 from torque_ckpt.errors import HookError
 from torque_ckpt.files import consistency
+from torque_ckpt.job import site_programs
 
 STORES = [{"path": "/shared/ckpt", "id": "main"}]
 
@@ -43,7 +44,8 @@ def test_what_is_not_set_has_its_default(write):
         "changed_files": "refuse", "truncate_append_only": False, "copy_memory": False,
         "refused_devices": ["/dev/nvidia*", "/dev/kfd", "/dev/dri/*", "/dev/accel/*", "/dev/infiniband/*", "/dev/hfi1*", "/dev/xpmem",
                             "/dev/knem"],
-        "multinode": "refuse", "environment": {}, "environment_reported": True}
+        "multinode": "refuse", "environment": {}, "environment_reported": True,
+        "pre_program": "", "post_program": "", "restart_program": "", "program_seconds": 60}
 
 
 def test_what_is_set_counts(write):
@@ -58,7 +60,8 @@ def test_what_is_set_counts(write):
               "node_local_directories": ["/scratch"], "node_local_trees": ["$TMPDIR", "$TMPDIR/x"], "node_local_bytes": 0,
               "truncate_append_only": True, "refused_devices": ["/dev/x*"], "multinode": "site",
               "environment": {"UCX_TLS": None, "I_MPI_FABRICS": "shm"}, "environment_reported": False,
-              "changed_files": "report",
+              "pre_program": "/opt/site/pre", "post_program": "/opt/site/post", "restart_program": "/opt/site/restart",
+              "program_seconds": 5, "changed_files": "report",
               "user_limit": 5, "transfer_directory": "/srv/copies", "transfer_ssh_config": "/etc/other",
               "copy_memory": True}
     assert config.load_settings(write(wanted), owner=os.geteuid()) == wanted
@@ -189,6 +192,9 @@ def test_no_store(write, content):
     ({"environment": {"A=B": "x"}}, "sets environment to something that is not names of variables, each with a text or null"),
     ({"environment": {"": "x"}}, "sets environment to something that is not names of variables, each with a text or null"),
     ({"environment": ["A"]}, "sets environment to something that is not a dict"),
+    ({"pre_program": "pre"}, "names 'pre', which is not an absolute path"),
+    ({"restart_program": ["/bin/true"]}, "sets restart_program to something that is not a str"),
+    ({"program_seconds": 0}, "sets program_seconds to something that is not a number of seconds"),
     ({"depth": 0}, "sets depth to something that is not a number of images"),
     ({"depth": True}, "sets depth to something that is not a number of images"),
     ({"reserve": -1}, "sets reserve to something that is not a number of bytes"),
@@ -214,6 +220,10 @@ def test_directories_that_are_none(write, key, name):
 def test_limit_that_is_none(write, value):
     assert refusal(write({"stores": STORES, "node_local_bytes": value})) == (
         "sets node_local_bytes to something that is not a number of bytes")
+
+
+def test_programs_of_the_site():
+    assert config.PROGRAMS == (site_programs.PRE, site_programs.POST, site_programs.RESTART)
 
 
 def test_what_can_be_done_about_changed_files():

@@ -132,7 +132,7 @@ def test_cut_back(entry):
     with open(entry["path"], "a") as stream:
         stream.write("6789")
     assert consistency.check_files([entry], True) == ([entry], [])
-    consistency.Truncation([entry]).while_frozen()
+    consistency.truncate_files([entry])
     with open(entry["path"]) as stream:
         assert stream.read() == "12345"
 
@@ -145,7 +145,7 @@ def test_cut_back(entry):
 def test_cut_back_in_vain(entry, spoil, reason):
     spoil(entry["path"])
     with pytest.raises(HookError) as caught:
-        consistency.Truncation([entry]).while_frozen()
+        consistency.truncate_files([entry])
     assert str(caught.value) == ("file %s, which the job has open for appending, cannot be cut back to its 5 bytes: %s; image kept"
                                  % (entry["path"], reason))
 

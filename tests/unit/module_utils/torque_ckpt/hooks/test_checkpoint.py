@@ -130,6 +130,91 @@ def test_process_that_is_not_the_jobs(hook, site, start_job, state_of, job_id, o
     assert site.content() == {}
 
 
+# Programs of the site
+
+@pytest.fixture
+def noted(site, program, open_directory):
+    """Return a function that has the site's programs note in a file when they run, and returns what is in it.
+
+    The one for before does what text says then.
+    """
+    note = os.path.join(open_directory, "note")
+    open(note, "w").close()
+    os.chmod(note, 0o666)
+
+    def configure(pre="", post="", **settings):
+        for name, text in (("pre", pre), ("post", post)):
+            program("echo %s $CKPT_EVENT $CKPT_NAME $(id -un) >> %s\n%s\n" % (name, note, text), name)
+        site.configure(pre_program=open_directory + "/pre", post_program=open_directory + "/post", **settings)
+
+    def read():
+        with open(note) as stream:
+            return stream.read().splitlines()
+    configure.read = read
+    return configure
+
+
+PRE = "pre %s ckpt.12.head.2 nobody"
+POST = "post continue ckpt.12.head.2 nobody"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("signal_number, lines", [("0", [PRE % "checkpoint", POST]), ("15", [PRE % "hold"])])
+def test_programs_of_the_site_run_around_a_checkpoint(hook, site, program, start_job, noted, signal_number, lines):
+    job = start_job(user=site.user)
+    program(SCRIPTED % "/dev/null" if signal_number == "0" else STOPPING)
+    noted()
+    assert checkpoint(hook, site, job.leader, signal_number) == (0, "", "")
+    assert noted.read() == lines
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("signal_number, event", [("0", "checkpoint"), ("15", "hold")])
+def test_program_of_the_site_runs_after_a_checkpoint_that_failed(hook, site, start_job, state_of, noted, signal_number, event):
+    job = start_job(user=site.user)
+    noted(post="exit 3")
+    assert checkpoint(hook, site, job.leader, signal_number) == (
+        errors.ENGINE, "", "criu dump failed with status 1: it would not; the job keeps running\n")
+    assert noted.read() == [PRE % event, POST]
+    assert state_of(job.pids[0]) == "S"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("text, how", [("echo no licence >&2; exit 3", "ended with status 3 (no licence)"),
+                                       ("exec sleep 60", "took longer than 1 seconds and was killed")])
+def test_program_of_the_site_that_fails_refuses_the_checkpoint(hook, site, program, start_job, state_of, noted, text, how):
+    job = start_job(user=site.user)
+    program(STOPPING)
+    noted(pre=text, program_seconds=1)
+    assert checkpoint(hook, site, job.leader) == (
+        errors.TEMPORARY, "", "%s/pre %s; the job keeps running; try again, or ask the administrator about checkpoint_hooks_pre_program\n"
+        % (os.path.dirname(site.config), how))
+    assert noted.read() == [PRE % "hold", POST]
+    assert state_of(job.pids[0]) == "S"
+    assert sorted(read_phases(site)) == ["admit", "programs"]
+    assert site.content() == {}
+
+
+@pytest.mark.root
+def test_program_of_the_site_that_fails_afterwards_changes_nothing(hook, site, program, start_job, noted):
+    job = start_job(user=site.user)
+    program(SCRIPTED % "/dev/null")
+    noted(post="exit 3")
+    assert checkpoint(hook, site, job.leader, "0") == (0, "", "")
+    assert noted.read() == [PRE % "checkpoint", POST]
+
+
+@pytest.mark.root
+def test_program_of_a_user_is_refused(hook, site, start_job, open_directory, noted):
+    job = start_job(user=site.user)
+    noted()
+    os.chown(open_directory + "/pre", site.user.uid, -1)
+    assert checkpoint(hook, site, job.leader) == (
+        errors.CONFIG, "", "%s/pre must be root's and writable by nobody else, because the checkpoint_hooks_pre_program runs as the owner "
+        "of each job; correct it with chown root and chmod go-w; nothing was done\n" % open_directory)
+    assert noted.read() == []
+
+
 # A checkpoint that fails leaves the job running and the older images as they were
 
 @pytest.mark.root

@@ -75,6 +75,13 @@ def test_node_that_can(node, loaded, engine):
     assert health.find_complaint(node.config) == ""
 
 
+def test_program_of_the_site_that_is_gone(node):
+    node.set(post_program="/nonexistent/post")
+    assert health.find_complaint(node.config) == (
+        "/nonexistent/post, the checkpoint_hooks_post_program, cannot be run: No such file or directory; install it on this node; nothing "
+        "was done")
+
+
 # The engine
 
 def test_criu_that_is_gone(node):

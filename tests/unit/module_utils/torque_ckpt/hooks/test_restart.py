@@ -268,6 +268,40 @@ def test_failure_after_the_restore_leaves_nothing_of_the_tree(hook, site, progra
         assert processes.read_process(int(stream.read())) is None
 
 
+# The site's program
+
+RESTORING = """
+sleep 60 > /dev/null 2>&1 &
+[ "$5" = --action-script ] || exit 1
+CRTOOLS_SCRIPT_ACTION=post-restore $6 || { kill $!; exit 1; }
+"""
+
+
+@pytest.mark.root
+def test_program_of_the_site_that_fails_undoes_the_restart(hook, site, image, program, open_directory):
+    program(RESTORING)
+    site.configure(restart_program=program('echo "$CKPT_EVENT $CKPT_NAME $(id -un) $(grep CapEff /proc/self/status)" >&2\nexit 3\n', "own"))
+    refused(hook, site, errors.TEMPORARY, "%s/own ended with status 3 (restart ckpt.12.head.1 nobody CapEff:\\t0000000000000000); image "
+            "kept; try again, or ask the administrator about checkpoint_hooks_restart_program (attempt 1 of 5)" % open_directory)
+
+
+@pytest.mark.root
+def test_program_of_the_site_runs_before_the_job_continues(hook, site, image, program, open_directory):
+    note = os.path.join(open_directory, "note")
+    open(note, "w").close()
+    os.chmod(note, 0o666)
+    program(RESTORING + "kill $!; echo \"then: $(cat %s)\"; exit 1\n" % note)
+    site.configure(restart_program=program("echo $CKPT_EVENT > %s\n" % note, "own"))
+    refused(hook, site, errors.ENGINE, "criu restore failed with status 1: then: restart; the image is kept")
+
+
+@pytest.mark.root
+def test_program_of_the_site_may_take_longer_than_the_engine_may_do_nothing(hook, site, image, program):
+    program(RESTORING + "kill $!; echo then; exit 1\n")
+    site.configure(engine_options={"path": site.criu, "stall": 1}, restart_program=program("exec sleep 5\n", "own"))
+    refused(hook, site, errors.ENGINE, "criu restore failed with status 1: then; the image is kept")
+
+
 # The job's output
 
 @pytest.mark.root

@@ -89,6 +89,57 @@ def test_ones_own_code_is_safe(code):
     assert ask(code, "run", ["/bin/true"]) == (0, "")
 
 
+# Whose programs the hooks run as jobs' owners
+
+WRONG = ("must be root's and writable by nobody else, because the checkpoint_hooks_pre_program runs as the owner of each job; correct it "
+         "with chown root and chmod go-w; nothing was done")
+
+
+def check(path):
+    try:
+        environment.check_programs({"pre_program": path, "post_program": ""}, ["pre_program", "post_program"])
+    except errors.HookError as error:
+        assert error.code == errors.CONFIG
+        return error.sentence
+    return ""
+
+
+def test_programs_that_only_root_can_change(program):
+    assert check("") == check("/bin/sh") == check(program("exit 0", "pre")) == ""
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["", "pre"])
+@pytest.mark.parametrize("spoil", [lambda path: os.chmod(path, 0o775), lambda path: os.chmod(path, 0o757),
+                                   lambda path: os.chown(path, 65534, -1)])
+def test_program_that_others_could_change(program, open_directory, name, spoil):
+    path = program("exit 0", "pre")
+    wrong = os.path.join(open_directory, name).rstrip("/")
+    spoil(wrong)
+    assert check(path) == "%s %s" % (wrong, WRONG)
+
+
+@pytest.mark.root
+def test_link_to_a_program_in_a_users_directory(program, open_directory):
+    theirs = os.path.join(open_directory, "home")
+    os.mkdir(theirs)
+    os.rename(program("exit 0", "pre"), theirs + "/pre")
+    os.symlink(theirs + "/pre", open_directory + "/pre")
+    os.chown(theirs, 65534, -1)
+    assert check(open_directory + "/pre") == "%s %s" % (theirs, WRONG)
+
+
+def test_program_that_is_none(open_directory):
+    path = os.path.join(open_directory, "pre")
+    assert check(path) == ("%s, the checkpoint_hooks_pre_program, cannot be run: No such file or directory; install it on this node; "
+                           "nothing was done" % path)
+    open(path, "w").close()
+    os.chmod(path, 0o644)
+    sentence = "%s, the checkpoint_hooks_pre_program, is not an executable file; correct it with chmod 755; nothing was done"
+    assert check(path) == sentence % path
+    assert check(open_directory) == sentence % open_directory
+
+
 # What a hook leaves behind
 
 def test_descriptors():
