@@ -74,6 +74,81 @@ def test_hook_that_is_killed_lets_the_program_continue(job, node1):
     assert whole(running.lines())
 
 
+WATCHES = """
+import ctypes, os, signal, sys, time
+libc, watch = ctypes.CDLL(None), -1
+def stop(*_arguments):
+    os.close(watch)
+def start(*_arguments):
+    global watch
+    watch = libc.inotify_init1(0)
+    libc.inotify_add_watch(watch, b"/tmp", 2)
+signal.signal(signal.SIGUSR1, stop)
+signal.signal(signal.SIGUSR2, start)
+start()
+counter = 0
+while not os.path.exists("stop"):
+    counter += 1
+    os.write(1, b"%d\\n" % counter)
+    time.sleep(0.01)
+sys.exit(5)
+"""
+BEFORE = "kill -USR1 $CKPT_RUN_PID; sleep 0.5; echo before >> events"
+AFTER = "kill -USR2 $CKPT_RUN_PID; echo $CKPT_RUN_EVENT >> events"
+
+
+def keep(before=BEFORE, after=AFTER, options=""):
+    """Return a job script: a program that watches files, started by ckpt-run, which has it stop watching before a checkpoint."""
+    return "cat > watches.py <<'Y'%sY\n/usr/local/bin/ckpt-run --before '%s' --after '%s' %s -- python3 watches.py\nexit $?" % (
+        WATCHES, before, after, options)
+
+
+def events(job, count):
+    """What the commands have noted, when it is so many lines."""
+    return job.node.ask("for _ in $(seq 100); do [ $(cat {0}/events | wc -l) -ge {1} ] && break; sleep 0.1; done; cat {0}/events"
+                        .format(job.work, count)).splitlines()
+
+
+def test_program_that_is_kept_moves(job, node1, node2):
+    """Also back to the node where it was, and on the same one."""
+    moved, wanted = job(node1, keep()), []
+    for node in (node2, node1, node1):
+        moved.hold()
+        moved.move(node)
+        wanted += ["before", "restart"]
+        assert events(moved, len(wanted)) == wanted
+    done = moved.checkpoint(0)
+    assert (done.code, done.err) == (0, "")
+    assert events(moved, len(wanted) + 2) == wanted + ["before", "continue"]
+    moved.progress()
+    assert moved.end() == 5
+    lines = moved.lines()
+    assert lines == [str(number) for number in range(1, len(lines) + 1)]
+
+
+def test_obstacle_of_a_program_that_is_kept(job, node1):
+    """Its command did not take it out of the way."""
+    running = job(node1, keep(before="echo before >> events", after="echo $CKPT_RUN_EVENT >> events"))
+    watcher = node1.ask("pgrep -u alice -f '^python3 watches'")
+    done = running.checkpoint(15)
+    sentence = "process %s (python3) watches files" % watcher
+    assert (done.code, done.err[:len(sentence)]) == (77, sentence)
+    assert events(running, 2) == ["before", "continue"]
+    assert sentence in node1.run("torque-ckpt check " + running.id).out
+    running.progress()
+
+
+def test_command_before_a_checkpoint_that_is_too_slow(job, node1):
+    running = job(node1, keep(before="sleep 4712", options="--seconds 2"))
+    runner = node1.ask("pgrep -u alice -x ckpt-run-keep")
+    done = running.checkpoint(15)
+    assert (done.code, done.err) == (75, "ckpt-run (process %s): the command before a checkpoint of python3 took longer than 2 seconds and "
+                                     "was killed; the job keeps running; allow it more time by ckpt-run --seconds\n" % runner)
+    assert events(running, 1) == ["continue"]
+    assert node1.run("pgrep -fx 'sleep 4712'").out == ""
+    running.progress()
+
+
 @pytest.fixture
 def qsub(cluster, torque):
     with Jobs(cluster) as jobs:

@@ -48,7 +48,9 @@ def test_methods_that_are_right():
 
 
 @pytest.mark.parametrize("value, fault", [
-    ({"own": {}}, "own must have either a signal or a checkpoint command"), ({"own": "TERM"}, "own is not a dictionary")])
+    ({"own": {"file": "state"}},
+     "own has a file or a restart command, but neither a signal nor a checkpoint command, which end the program"),
+    ({"own": "TERM"}, "own is not a dictionary")])
 def test_methods_that_are_wrong(value, fault):
     with pytest.raises(AnsibleFilterError) as caught:
         hooks.checked_methods(value)

@@ -1,10 +1,13 @@
-"""ckpt-run: start a program that writes restart files of its own, so that its job can be checkpointed whatever the program has open.
+"""ckpt-run: start a program that takes part in a checkpoint of its job.
 
-A checkpoint of the job asks for the program's own: by the method, the program is asked to write its restart files and to end. Then the
-image is written, with ckpt-run but without the program. ckpt-run starts the program again by the method's restart command when the hook
-that asked is gone: at once if the job continues, or after the restart of a job that was held, on whatever node that is.
+One that writes restart files of its own can have anything open. By the method, it is asked to write them and to end. Then the image is
+written, with ckpt-run but without the program. ckpt-run starts the program again by the method's restart command when the hook that asked
+is gone: at once if the job continues, or after the restart of a job that was held, on whatever node that is.
+
+Another one is kept, and is in the image: ckpt-run runs one command before that, and another one when the hook is gone.
 """
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -20,7 +23,9 @@ if MYPY:
     from typing import Any, Iterator
 
 PROGRAM = "CKPT_RUN_PID"
-"""Variable of the checkpoint command: the program's pid."""
+"""Variable of the method's commands: the program's pid."""
+EVENT = "CKPT_RUN_EVENT"
+"""Variable of the command after a checkpoint: "continue", or "restart" if the job was restored."""
 PARENT = "CKPT_RUN_PARENT"
 """Variable of the program: ckpt-run's own pid."""
 _PAUSE = 0.2
@@ -40,7 +45,8 @@ class _Request:
         self.moment, now = time.time(), time.monotonic()
         self.deadline = now + method.seconds
         self.latest = now + method.seconds + int(message["seconds"])
-        self.command: "int | None" = None  # pid of the checkpoint command
+        self.own = processes.get_mark()
+        self.command: "int | None" = None  # pid of the command that the method has for now
         self.answered = self.late = False
 
     @staticmethod
@@ -68,6 +74,10 @@ class _Request:
             pass
         return True
 
+    def is_restored(self) -> bool:
+        """Whether we were restored from an image since: then we have started later than we had, or on another node."""
+        return self.boot != processes.read_boot_id() or self.own != processes.get_mark()
+
     def answer(self, **facts: "Any") -> None:
         """Answer for good, once."""
         if not self.answered:
@@ -75,7 +85,7 @@ class _Request:
         self.answered = True
 
 
-def _start(arguments: "list[str]", **variables: int) -> int:
+def _start(arguments: "list[str]", **variables: "int | str") -> int:
     """Start a program with our standard streams and these variables more; return its pid."""
     pid = os.fork()
     if pid:
@@ -131,7 +141,10 @@ class Runner:
         arguments = self._command
         while True:
             self._request = None
-            status = self._supervise(_start(arguments, **{PARENT: os.getpid()}))
+            program = _start(arguments, **{PARENT: os.getpid()})
+            if methods.keeps_program(self._method):
+                return Keeper(program, self._name, self._method).supervise()
+            status = self._supervise(program)
             request = self._request
             if request is None or not self._has_written(request, status):
                 return status
@@ -216,6 +229,101 @@ class Runner:
                 request.answer(ended=True)
 
 
+class Keeper:
+    """Keeps a program (pid) that is in the image, and runs the method's commands before and after.
+
+    :param name: the program's
+    """
+
+    def __init__(self, program: int, name: str, method: methods.Method) -> None:
+        self._program, self._name, self._method = program, name, method
+        self._request: "_Request | None" = None
+        self._after: "tuple[int, float] | None" = None  # pid of the command after a checkpoint, and until when it may run
+        self._watched = supervisor.WATCHED | {channel.BELL}
+
+    def supervise(self) -> int:
+        """Wait for the program, forward signals, handle requests; return its wait status."""
+        while True:
+            ended = _collect()
+            if self._program in ended:
+                return ended[self._program]
+            self._note_commands(ended)
+            for new in _Request.read_all(self._method):
+                self._handle(new)
+            self._do_what_is_due()
+            info = signal.sigtimedwait(self._watched, _PAUSE) if self._request else signal.sigwaitinfo(self._watched)
+            if info is not None and info.si_signo in supervisor.FORWARDED and not supervisor.is_from_mom(info.si_pid):
+                _kill(self._program, info.si_signo)
+
+    def _handle(self, request: _Request) -> None:
+        older = self._request
+        if self._after or older and not older.answered:
+            request.answer(reason=("the command after a checkpoint of %s still runs" if self._after else "a checkpoint of %s is under way")
+                           % self._name, advice="try again")
+            return
+        self._request = request
+        if older or not self._method.before:  # the command after the older one has not run yet
+            request.answer(kept=True)
+            return
+        channel.answer({"id": request.id, "seconds": self._method.seconds})
+        try:
+            request.command = self._start(self._method.before)
+        except OSError as error:
+            self._refuse(request, "cannot be started (%s)" % error.strerror, "end other processes, or raise their limit (ulimit -u)")
+
+    def _start(self, command: str, **variables: str) -> int:
+        return _start(["/bin/sh", "-c", command], **{PROGRAM: self._program}, **variables)
+
+    def _note_commands(self, ended: "dict[int, int]") -> None:
+        """Note which commands have ended (wait statuses by pid)."""
+        request = self._request
+        if request and not request.answered and request.command in ended:
+            status = ended[request.command]
+            if status:
+                self._refuse(request, "ended " + _describe(status), "look into its output")
+            else:
+                request.answer(kept=True)
+        if self._after and self._after[0] in ended:
+            status = ended[self._after[0]]
+            if status:
+                with contextlib.suppress(OSError):  # a full disk must not end the program's parent
+                    os.write(2, os.fsencode("ckpt-run: the command after a checkpoint of %s ended %s\n" % (self._name, _describe(status))))
+            self._request = self._after = None
+
+    def _refuse(self, request: _Request, reason: str, advice: str) -> None:
+        request.answer(reason="the command before a checkpoint of %s %s" % (self._name, reason), advice=advice)
+        self._continue(request)
+
+    def _continue(self, request: _Request) -> None:
+        """Run the command after a checkpoint; if there can be no process for it, that is due again."""
+        if not self._method.after:
+            self._request = None
+            return
+        with contextlib.suppress(OSError):
+            pid = self._start(self._method.after, **{EVENT: "restart" if request.is_restored() else "continue"})
+            self._after = pid, time.monotonic() + self._method.seconds
+
+    def _do_what_is_due(self) -> None:
+        """End a command that takes too long; go on when the hook is gone."""
+        request, now = self._request, time.monotonic()
+        if self._after:
+            if now > self._after[1]:
+                _kill_tree(self._after[0])
+        elif request and not request.answered:
+            if now > request.deadline and request.command:
+                _kill_tree(request.command)
+                self._refuse(request, "took longer than %d seconds and was killed" % self._method.seconds,
+                             "allow it more time by ckpt-run --seconds")
+        elif request and not request.is_open():
+            self._continue(request)
+
+
+def _kill_tree(pid: int) -> None:
+    """Kill a child of ours that was not waited for, and what it has started."""
+    child = processes.read_process(pid)
+    processes.signal_processes(processes.list_family(child) if child else [], signal.SIGKILL)
+
+
 def _kill(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
@@ -226,16 +334,20 @@ def _kill(pid: int, number: int) -> None:
 def _parse(argv: "list[str]") -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="ckpt-run", usage="ckpt-run [option ...] -- PROGRAM [ARGUMENT ...]",
-        description="Run a program that writes restart files of its own, so that its job can be checkpointed.")
-    parser.add_argument("--method", metavar="NAME", default="rerun", help="how it is asked for them and continues (default: rerun, which "
-                        "sends SIGTERM and starts the same command again); ckpt-run --list shows all")
+        description="Run a program that writes restart files of its own, so that its job can be checkpointed; or one that is to be "
+                    "prepared for the job's checkpoints, and is in their images.")
+    parser.add_argument("--method", metavar="NAME", help="how it is asked for them and continues (default: rerun, which sends SIGTERM and "
+                        "starts the same command again; keep with --before or --after); ckpt-run --list shows all")
     parser.add_argument("--list", action="store_true", help="print the methods of this node, and exit")
     parser.add_argument("--signal", metavar="NAME", help="send this signal, for instance TERM, to have it write its files and end")
     parser.add_argument("--checkpoint", metavar="COMMAND", help="run this shell command instead; $%s is the program's process id" % PROGRAM)
     parser.add_argument("--restart", metavar="COMMAND", help="continue by this shell command; {command} stands for the program with its "
                         "arguments")
     parser.add_argument("--file", metavar="PATH", help="what it has written when it ends; otherwise it ended by itself")
-    parser.add_argument("--seconds", metavar="NUMBER", type=int, help="how long it may take to end (default: 600)")
+    parser.add_argument("--before", metavar="COMMAND", help="keep the program, and run this shell command before a checkpoint")
+    parser.add_argument("--after", metavar="COMMAND", help="run this shell command when it continues after that; $%s is continue, or "
+                        "restart if the job was restored" % EVENT)
+    parser.add_argument("--seconds", metavar="NUMBER", type=int, help="how long it, or each of these two commands, may take (default: 600)")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="PROGRAM", help="the program and its arguments, after --")
     return parser.parse_args(argv)
 
@@ -246,6 +358,8 @@ def choose_method(arguments: argparse.Namespace, known: "dict[str, dict]") -> me
     :param known: the methods of this node, by name
     :raises HookError: USAGE
     """
+    if arguments.method is None:
+        arguments.method = "keep" if arguments.before or arguments.after else "rerun"
     if arguments.method not in known:
         raise HookError(USAGE, "there is no method %s; take one of %s" % (ascii(arguments.method), ", ".join(sorted(known))))
     given = {part: getattr(arguments, part) for part in methods.Method._fields if getattr(arguments, part) is not None}
@@ -265,7 +379,7 @@ def _run(argv: "list[str]", config_path: str) -> int:
     known = methods.load_methods(config_path)
     if arguments.list:
         for name, value in sorted(known.items()):
-            parts = methods.build_method(value)._asdict().items()
+            parts = dict(methods.build_method(value)._asdict(), **{"restart": ""} if methods.keeps_program(value) else {}).items()
             sys.stdout.write("%s: %s\n" % (name, ", ".join("%s=%s" % part for part in parts if part[1])))
         return 0
     command = arguments.command[arguments.command[:1] == ["--"]:]
@@ -279,7 +393,7 @@ def _run(argv: "list[str]", config_path: str) -> int:
         channel.create()
     except OSError as error:
         raise HookError(USAGE, "cannot open descriptors 100 to 103 (%s); raise the limit of open files (ulimit -n)" % error.strerror)
-    channel.set_name()
+    channel.set_name(channel.KEEPS if methods.keeps_program(method) else channel.ENDS)
     privilege.become_subreaper()
     supervisor.block_signals({channel.BELL})
     sys.stdout.flush()

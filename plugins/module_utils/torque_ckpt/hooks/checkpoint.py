@@ -144,21 +144,23 @@ def _run_site_programs(job: preflight.Job, root: processes.Process) -> "Iterator
         resume()
 
 
-def _end_programs(job: preflight.Job, root: processes.Process, answer: "Callable[[Any], Any]") -> None:
-    """As root: have programs that ckpt-run has started end with restart files of their own, if the rest of the job can be checkpointed.
+def _prepare_programs(job: preflight.Job, root: processes.Process, answer: "Callable[[Any], Any]") -> None:
+    """As root: have programs that ckpt-run has started prepared, or end with restart files of their own if the rest can be checkpointed.
 
-    They are started again when this hook is gone.
+    They continue when this hook is gone.
     """
     runners = request.find_runners(processes.list_tree(root.pid))
     if runners:
         hook = processes.get_mark()
 
-        def end_programs() -> None:
-            os.close(_open_life(job)[0])  # a life that is not to continue must not touch the files of the other
+        def check_others() -> None:
             _check_obstacles(job, open_files.find_open_files(root.pid, [], request.list_programs(runners)))
-            request.end_programs(runners, hook, job.settings["engine_timeout"])
+
+        def prepare_programs() -> None:
+            os.close(_open_life(job)[0])  # a life that is not to continue must not touch the files of the other
+            request.prepare_programs(runners, hook, job.settings["engine_timeout"], check_others)
         with phases.measure("programs"):
-            privilege.as_user(job.user, end_programs, answer=answer)
+            privilege.as_user(job.user, prepare_programs, answer=answer)
 
 
 def _find_target(job: preflight.Job, root: processes.Process) -> Target:
@@ -378,7 +380,7 @@ def _checkpoint_job(job: preflight.Job, started: float) -> None:
 def _write_image(job: preflight.Job, root: processes.Process, answer: "Callable[[Any], Any]", started: float) -> None:
     """As root: write an image of the job with this root process; end the job if it is to be held."""
     holds = job.call.signal == contract.HOLD
-    _end_programs(job, root, answer)
+    _prepare_programs(job, root, answer)
     with phases.measure("admit"):
         target = _find_target(job, root)
     with job.create_private_directory(_CONSEQUENCE) as staging:

@@ -15,8 +15,8 @@ MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Iterator
 
-NAME = "ckpt-run"
-"""The name of its process."""
+ENDS, KEEPS = NAMES = ("ckpt-run", "ckpt-run-keep")
+"""The name of its process: whether its program ends for a checkpoint, or is kept in the image."""
 BELL = signal.SIGURG
 _REQUEST_READER, _REQUEST_WRITER, _ANSWER_READER, _ANSWER_WRITER = _DESCRIPTORS = range(100, 104)
 _LONGEST = 4096
@@ -56,10 +56,10 @@ def _write(descriptor: int, message: "dict[str, Any]") -> bool:
         return False
 
 
-def set_name() -> None:
-    """As ckpt-run: become known as such."""
+def set_name(name: str) -> None:
+    """As ckpt-run: become known by one of NAMES."""
     with open("/proc/self/comm", "w") as stream:
-        stream.write(NAME)
+        stream.write(name)
 
 
 def create() -> None:

@@ -1,4 +1,4 @@
-"""How a program is asked for restart files, and how it continues from them. Methods are data: the known ones, and those of the site."""
+"""What is done with a program for a checkpoint, and how it continues. Methods are data: the known ones, and those of the site."""
 import json
 import os
 import shlex
@@ -12,23 +12,33 @@ MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any
 
-Method = namedtuple("Method", "signal checkpoint restart file seconds")
-"""One method.
+Method = namedtuple("Method", "signal checkpoint restart file before after seconds")
+"""One method. With a signal or a checkpoint command the program ends, and is continued; without, it is kept, and is in the image.
 
 signal      str: sent to the program to have it write its restart files and end, such as "TERM"; "" for none
 checkpoint  str: shell command that has the program write them and end; "" for none. CKPT_RUN_PID holds the program's pid
 restart     str: shell command that continues; {command} stands for the program with its arguments
 file        str: what the program has written when it ends; if it is not newer than the request, the program ended by itself. "" for none
-seconds     int: how long the program may take to end
+before      str: shell command that prepares a program that is kept; "" for none. CKPT_RUN_PID holds the program's pid
+after       str: shell command for when it continues; "" for none. CKPT_RUN_EVENT holds "continue" or "restart"
+seconds     int: how long the program may take to end, or each of these two commands
 """
 
-_DEFAULTS = {"signal": "", "checkpoint": "", "restart": "{command}", "file": "", "seconds": 600}
+_DEFAULTS = {"signal": "", "checkpoint": "", "restart": "{command}", "file": "", "before": "", "after": "", "seconds": 600}
 
 KNOWN = {
     "rerun": {"signal": "TERM"},
     "gromacs": {"signal": "TERM", "restart": "{command} -cpi"},
+    "keep": {},
 }
-"""The methods that every site has: "rerun" for programs that continue by themselves when they are started again."""
+"""The methods that every site has: "rerun" for programs that continue by themselves when they are started again, "keep" for programs that
+stay."""
+
+
+def keeps_program(method: "Method | dict[str, Any]") -> bool:
+    """Whether the program stays, in the image, too."""
+    value = method if isinstance(method, dict) else method._asdict()
+    return not value.get("signal") and not value.get("checkpoint")
 
 
 def find_fault(name: str, value: "dict[str, Any]") -> str:
@@ -43,8 +53,13 @@ def find_fault(name: str, value: "dict[str, Any]") -> str:
             return "%s sets %s to %s; it must be %s" % (name, part, ascii(text), kind)
     if whole["seconds"] < 1:
         return "%s sets seconds to less than 1" % name
-    if bool(whole["signal"]) == bool(whole["checkpoint"]):
+    if whole["signal"] and whole["checkpoint"]:
         return "%s must have either a signal or a checkpoint command" % name
+    if keeps_program(whole) and (whole["file"] or whole["restart"] != _DEFAULTS["restart"]):
+        return "%s has a file or a restart command, but neither a signal nor a checkpoint command, which end the program" % name
+    if not keeps_program(whole) and (whole["before"] or whole["after"]):
+        return "%s has a command before or after a checkpoint, which is for programs that stay, and ends the program by a signal or a " \
+               "checkpoint command" % name
     if whole["signal"] and not hasattr(signal.Signals, "SIG" + whole["signal"]):
         return "%s names the signal %s, which this system does not know" % (name, ascii(whole["signal"]))
     if not whole["restart"]:

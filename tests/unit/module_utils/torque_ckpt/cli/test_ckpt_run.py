@@ -1,4 +1,5 @@
 """ckpt-run with real programs, asked for checkpoints as the checkpoint hook asks."""
+import errno
 import json
 import os
 import signal
@@ -8,8 +9,9 @@ import time
 
 import pytest
 from torque_ckpt import errors
+from torque_ckpt.cli import ckpt_run
 from torque_ckpt.errors import HookError
-from torque_ckpt.nested import channel, request
+from torque_ckpt.nested import channel, methods, request
 from torque_ckpt.system import processes
 from torque_ckpt.system.waiting import wait_until
 
@@ -46,7 +48,7 @@ class Run:
         return request.find_runners([self.process.pid])
 
     def ask(self, hook=None, limit=LIMIT):
-        request.end_programs(self.runners(), hook or processes.get_mark(), limit)
+        request.ask_runners(self.runners(), hook or processes.get_mark(), limit)
 
     def programs(self):
         return sorted(request.list_programs(self.runners()))
@@ -277,7 +279,7 @@ def test_ckpt_run_that_is_killed(run, monkeypatch):
     runners = running.runners()
     monkeypatch.setattr(channel.Line, "ask", lambda line, message: os.kill(line.process.pid, signal.SIGKILL))
     with pytest.raises(HookError) as caught:
-        request.end_programs(runners, processes.get_mark(), LIMIT)
+        request.ask_runners(runners, processes.get_mark(), LIMIT)
     assert caught.value.sentence == "ckpt-run (process %d): has ended meanwhile; the job keeps running; try again" % running.process.pid
 
 
@@ -310,13 +312,167 @@ def test_noise_in_the_pipes_does_nothing(run, other_hook):
     assert running.lines() == [str(number) for number in range(1, 151)]
 
 
+NOTES = ["--before", "echo before $CKPT_RUN_PID >> notes", "--after", "echo after $CKPT_RUN_EVENT $CKPT_RUN_PID >> notes"]
+
+
+def notes(running):
+    path = running.directory / "notes"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def await_notes(running, *wanted):
+    program = "%d" % processes.list_children(running.process.pid)[0]
+    assert wait_until(lambda: notes(running) == [line + " " + program for line in wanted], LIMIT), notes(running)
+
+
+def test_program_that_is_kept_is_prepared_and_told_when_it_continues(run, other_hook):
+    running = run(*NOTES, *PROGRAM)
+    running.await_lines(5)
+    program = processes.list_children(running.process.pid)[0]
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    await_notes(running, "before")
+    time.sleep(0.5)
+    assert processes.list_children(running.process.pid)[0] == program
+    assert running.programs() == []  # that end
+    await_notes(running, "before")
+    gone(other_hook)
+    await_notes(running, "before", "after continue")
+    running.ask()
+    await_notes(running, "before", "after continue", "before")
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_program_that_is_kept_learns_that_it_was_restored(run, monkeypatch):
+    """As after a restart on another node; on the same one ckpt-run has started later than it had."""
+    running = run(*NOTES, *PROGRAM)
+    running.await_lines(5)
+    monkeypatch.setattr(processes, "read_boot_id", lambda: "another")
+    running.ask()
+    await_notes(running, "before", "after restart")
+    assert running.finish() == 7
+
+
+def test_program_that_is_kept_without_commands(run, other_hook):
+    running = run("--method", "keep", *PROGRAM)
+    running.await_lines(5)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    gone(other_hook)
+    running.ask()
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+@pytest.mark.parametrize("command, how", [
+    ("exit 5", "ended with status 5; the job keeps running; look into its output"),
+    ("sleep 47114 & sleep 47114",
+     "took longer than 1 seconds and was killed; the job keeps running; allow it more time by ckpt-run --seconds")])
+def test_command_before_a_checkpoint_that_fails(run, command, how):
+    running = run("--before", command, *NOTES[2:], "--seconds", "1", *PROGRAM)
+    running.await_lines(5)
+    assert refusal(running) == "ckpt-run (process %d): the command before a checkpoint of sh %s" % (running.process.pid, how)
+    await_notes(running, "after continue")
+    assert wait_until(lambda: not [pid for pid in processes.list_pids() if b"47114" in processes.read_arguments(pid)], LIMIT)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_command_after_a_checkpoint_that_fails(run):
+    running = run("--after", "exit 5", *PROGRAM)
+    running.await_lines(5)
+    hook = subprocess.Popen(["/bin/sleep", "600"])
+    running.ask([hook.pid, processes.read_process(hook.pid).start])
+    gone(hook)
+    assert wait_until(lambda: running.errors() == "ckpt-run: the command after a checkpoint of sh ended with status 5\n", LIMIT)
+    assert running.finish() == 7
+
+
+def test_command_after_a_checkpoint_that_fails_when_the_disk_is_full(run, tmp_path):
+    (tmp_path / "err").symlink_to("/dev/full")
+    running = run("--after", "echo > after; exit 5", *PROGRAM)
+    running.await_lines(5)
+    hook = subprocess.Popen(["/bin/sleep", "600"])
+    running.ask([hook.pid, processes.read_process(hook.pid).start])
+    gone(hook)
+    assert wait_until((tmp_path / "after").exists, LIMIT)
+    assert running.finish() == 7
+
+
+def test_command_for_which_there_can_be_no_process(monkeypatch):
+    """The checkpoint is refused, and the command after it is due until it has run."""
+    def fail():
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+    answers, method = [], methods.build_method({"before": "true", "after": "true"})
+    monkeypatch.setattr(channel, "answer", answers.append)
+    monkeypatch.setattr(os, "fork", fail)
+    keeper = ckpt_run.Keeper(7, "sh", method)
+    keeper._handle(ckpt_run._Request({"id": "1", "hook": [0, 0], "boot": "another", "seconds": 5}, method))
+    assert answers == [{"id": "1", "seconds": 600}, {
+        "id": "1", "reason": "the command before a checkpoint of sh cannot be started (Resource temporarily unavailable)",
+        "advice": "end other processes, or raise their limit (ulimit -u)"}]
+    keeper._do_what_is_due()
+    assert keeper._request and not keeper._after
+    monkeypatch.setattr(os, "fork", lambda: 8)
+    keeper._do_what_is_due()
+    assert keeper._after[0] == 8
+
+
+def test_request_while_the_command_after_a_checkpoint_runs(run, other_hook):
+    running = run("--after", "sleep 600", "--seconds", "1", *PROGRAM)
+    running.await_lines(2)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    gone(other_hook)
+    assert wait_until(lambda: len(processes.list_children(running.process.pid)) == 2, LIMIT)
+    assert refusal(running) == ("ckpt-run (process %d): the command after a checkpoint of sh still runs; the job keeps running; try again"
+                                % running.process.pid)
+    sentence = "ckpt-run: the command after a checkpoint of sh ended by signal 9\n"  # it is too slow
+    assert wait_until(lambda: running.errors() == sentence, LIMIT)
+    assert running.finish() == 7
+
+
+def test_second_hook_while_the_program_is_prepared_takes_over(run, other_hook):
+    running = run(*NOTES, *PROGRAM)
+    running.await_lines(5)
+    first = subprocess.Popen(["/bin/sleep", "600"])
+    running.ask([first.pid, processes.read_process(first.pid).start])
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    gone(first)
+    time.sleep(0.5)
+    await_notes(running, "before")
+    gone(other_hook)
+    await_notes(running, "before", "after continue")
+    assert running.finish() == 7
+
+
+def test_program_that_is_kept_and_ends_by_itself(run, other_hook):
+    running = run(*NOTES, *PROGRAM)
+    running.await_lines(5)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    running.process.send_signal(signal.SIGUSR2)
+    assert running.finish() == 4
+
+
+def test_programs_that_are_kept_are_prepared_before_the_others_are_looked_at(run, other_hook):
+    kept, order = run(*NOTES, *PROGRAM), []
+    kept.await_lines(2)
+    hook = [other_hook.pid, processes.read_process(other_hook.pid).start]
+    request.prepare_programs(kept.runners(), hook, LIMIT, lambda: order.extend(notes(kept)))
+    assert len(order) == 1 and order[0].startswith("before ")
+
+
 @pytest.mark.parametrize("arguments, code, sentence", [
     ([], errors.USAGE, "name the program after --; see ckpt-run --help"),
-    (["--method", "x", "--", "true"], errors.USAGE, "there is no method 'x'; take one of gromacs, own, rerun"),
+    (["--method", "x", "--", "true"], errors.USAGE, "there is no method 'x'; take one of gromacs, keep, own, rerun"),
     (["--signal", "X", "--", "true"], errors.USAGE,
      "the command line names the signal 'X', which this system does not know; see ckpt-run --help"),
     (["--signal", "TERM", "--checkpoint", "x", "--", "true"], errors.USAGE,
      "the command line must have either a signal or a checkpoint command; see ckpt-run --help"),
+    (["--method", "gromacs", "--before", "x", "--", "true"], errors.USAGE,
+     "the command line has a command before or after a checkpoint, which is for programs that stay, and ends the program by a signal or a "
+     "checkpoint command; see ckpt-run --help"),
+    (["--before", "x", "--file", "state", "--", "true"], errors.USAGE,
+     "the command line has a file or a restart command, but neither a signal nor a checkpoint command, which end the program; see ckpt-run "
+     "--help"),
 ])
 def test_wrong_command_line(run, arguments, code, sentence):
     running = run(*arguments)
@@ -338,5 +494,5 @@ def test_ckpt_run_under_ckpt_run(run):
 def test_list(run):
     running = run("--list")
     assert running.finish() == 0
-    assert running.lines() == ["gromacs: signal=TERM, restart={command} -cpi, seconds=600",
+    assert running.lines() == ["gromacs: signal=TERM, restart={command} -cpi, seconds=600", "keep: seconds=600",
                                "own: signal=USR2, restart={command}, seconds=1", "rerun: signal=TERM, restart={command}, seconds=600"]

@@ -9,13 +9,17 @@ from torque_ckpt.nested import methods
 
 
 @pytest.mark.parametrize("value", list(methods.KNOWN.values()) + [
-    {"signal": "USR1", "seconds": 1}, {"checkpoint": "stop $CKPT_RUN_PID", "restart": "{command} again", "file": "state"}])
+    {}, {"before": "close"}, {"after": "open", "seconds": 5}, {"signal": "USR1", "seconds": 1},
+    {"checkpoint": "stop $CKPT_RUN_PID", "restart": "{command} again", "file": "state"}])
 def test_right_methods(value):
     assert methods.find_fault("own", value) == ""
 
 
 @pytest.mark.parametrize("value, fault", [
-    ({}, "own must have either a signal or a checkpoint command"),
+    ({"file": "state"}, "own has a file or a restart command, but neither a signal nor a checkpoint command, which end the program"),
+    ({"restart": "x"}, "own has a file or a restart command, but neither a signal nor a checkpoint command, which end the program"),
+    ({"signal": "TERM", "after": "x"}, "own has a command before or after a checkpoint, which is for programs that stay, and ends the "
+     "program by a signal or a checkpoint command"),
     ({"signal": "TERM", "checkpoint": "true"}, "own must have either a signal or a checkpoint command"),
     ({"signal": "SIGTERM"}, "own names the signal 'SIGTERM', which this system does not know"),
     ({"signal": 15}, "own sets signal to 15; it must be text without NUL"),
@@ -23,14 +27,14 @@ def test_right_methods(value):
     ({"signal": "TERM", "seconds": True}, "own sets seconds to True; it must be a whole number"),
     ({"signal": "TERM", "file": "a\0b"}, "own sets file to 'a\\x00b'; it must be text without NUL"),
     ({"signal": "TERM", "restart": ""}, "own has no restart command"),
-    ({"signal": "TERM", "sign": "x", "after": 1}, "own has unknown parts: after, sign"),
+    ({"signal": "TERM", "sign": "x", "later": 1}, "own has unknown parts: later, sign"),
 ])
 def test_wrong_methods(value, fault):
     assert methods.find_fault("own", value) == fault
 
 
 def test_defaults():
-    assert methods.build_method({"signal": "USR1"}) == ("USR1", "", "{command}", "", 600)
+    assert methods.build_method({"signal": "USR1"}) == ("USR1", "", "{command}", "", "", "", 600)
 
 
 @pytest.mark.parametrize("restart, wanted", [
@@ -58,7 +62,7 @@ def test_methods_of_the_site_come_beside_the_known_ones(write):
 @pytest.mark.parametrize("text, mode, why", [
     ("", 0o644, "holds no methods"), ("[]", 0o644, "holds no methods"), ("{}", 0o644, "holds no methods"),
     ('{"methods": []}', 0o644, "holds no methods"), ('{"methods": {"own": 7}}', 0o644, "holds no methods"),
-    ('{"methods": {"own": {}}}', 0o644, "is wrong: own must have either a signal or a checkpoint command"),
+    ('{"methods": {"own": {"seconds": 0}}}', 0o644, "is wrong: own sets seconds to less than 1"),
     ('{"methods": {}}', 0o666, "must be root's and writable by nobody else"),
 ])
 def test_wrong_file(write, tmp_path, text, mode, why):
