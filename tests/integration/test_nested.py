@@ -126,6 +126,19 @@ def test_program_that_is_kept_moves(job, node1, node2):
     assert lines == [str(number) for number in range(1, len(lines) + 1)]
 
 
+def test_programs_of_both_kinds_in_a_job(job, node1, node2):
+    """What the command before a checkpoint takes out of the way keeps no other program from ending."""
+    beside = keep().replace("python3 watches.py\nexit $?", "python3 watches.py > kept &\n")
+    moved = job(node1, beside + script())
+    moved.hold()
+    moved.move(node2)
+    assert events(moved, 2) == ["before", "restart"]
+    assert moved.end() == 5
+    assert whole(moved.lines())
+    kept = node2.ask("cat %s/kept" % moved.work).splitlines()
+    assert whole(kept) and len(kept) > 10
+
+
 def test_obstacle_of_a_program_that_is_kept(job, node1):
     """Its command did not take it out of the way."""
     running = job(node1, keep(before="echo before >> events", after="echo $CKPT_RUN_EVENT >> events"))

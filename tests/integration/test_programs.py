@@ -1,5 +1,6 @@
 """Programs of the site, run by real hooks around real checkpoints and restarts: as the job's owner, and what they refuse."""
 import contextlib
+import json
 
 import pytest
 from cluster import configured
@@ -62,6 +63,16 @@ def test_checkpoint_of_a_job_that_continues(job, node1):
         assert (done.code, done.err) == (0, "")
         assert notes(node1) == [note(running, "pre", "checkpoint"), note(running, "post", "continue")]
     running.progress()
+
+
+def test_program_is_not_taken_for_the_job(job, node1):
+    """It has the job's id in its environment."""
+    running = job(node1)
+    with programs(node1, pre="/usr/local/bin/torque-ckpt check --json $PBS_JOBID > /tmp/site-programs.note"):
+        done = running.checkpoint(0)
+        assert (done.code, done.err) == (0, "")
+        checked = json.loads("".join(notes(node1)[:-1]))
+    assert (checked["pid"], checked["obstacles"]) == (int(node1.ask("pgrep -P %d" % running.session)), [])
 
 
 @pytest.mark.parametrize("text, how", [("echo no licence >&2; exit 3", "ended with status 3 (no licence)"),
