@@ -897,7 +897,8 @@ def test_port_that_is_taken_is_said_by_name(cluster, name, service, port):
         assert host.run("pgrep -x " + service).out == ""
         assert "Address already in use" not in host.ask("journalctl -q -o cat -u %s --since @%s" % (service, since))  # it was not tried
     finally:
-        host.ask("systemctl stop thief; systemctl reset-failed; systemctl start %s" % " ".join(units))
+        host.ask("systemctl stop thief; for _ in $(seq 100); do ss -Hltn sport = :%d | grep -q . || break; sleep 0.1; done; "
+                 "systemctl reset-failed; systemctl start %s" % (port, " ".join(units)))  # the kernel closes it after the process's end
     assert cluster.playbook("site", "--limit", name).changed(name) == 0
 
 
