@@ -28,6 +28,8 @@ EVENT = "CKPT_RUN_EVENT"
 """Variable of the command after a checkpoint: "continue", or "restart" if the job was restored."""
 PARENT = "CKPT_RUN_PARENT"
 """Variable of the program: ckpt-run's own pid."""
+_MORE_PROCESSES = "end other processes, or raise their limit (ulimit -u)"
+"""What to do if no process can be started."""
 _PAUSE = 0.2
 """How often ckpt-run looks whether the hook is gone (seconds)."""
 _GRACE = 5
@@ -141,7 +143,7 @@ class Runner:
         arguments = self._command
         while True:
             self._request = None
-            program = _start(arguments, **{PARENT: os.getpid()})
+            program = self._start_program(arguments)
             if methods.keeps_program(self._method):
                 return Keeper(program, self._name, self._method).supervise()
             status = self._supervise(program)
@@ -152,6 +154,15 @@ class Runner:
             request.answer(ended=True)
             self._wait_for_hook(request)
             arguments = methods.format_restart(self._method, self._command)
+
+    @staticmethod
+    def _start_program(arguments: "list[str]") -> int:
+        """Start the program as soon as the user may have another process: it may have been ended for a checkpoint."""
+        while True:
+            try:
+                return _start(arguments, **{PARENT: os.getpid()})
+            except OSError:
+                time.sleep(_PAUSE)
 
     def _supervise(self, program: int) -> int:
         """Wait for the program (pid), forward signals, handle requests; return its wait status."""
@@ -183,8 +194,13 @@ class Runner:
         self._request = request
         if self._method.signal:
             _kill(program, getattr(signal, "SIG" + self._method.signal))
-        else:
+            return
+        try:
             request.command = _start(["/bin/sh", "-c", self._method.checkpoint], **{PROGRAM: program})
+        except OSError as error:
+            request.answer(reason="the checkpoint command of %s cannot be started (%s)" % (self._name, error.strerror),
+                           advice=_MORE_PROCESSES)
+            self._request = None
 
     def _note_command(self, ended: "dict[int, int]") -> None:
         """Answer the request if its checkpoint command is among those that have ended (pid and wait status), and failed."""
@@ -269,7 +285,7 @@ class Keeper:
         try:
             request.command = self._start(self._method.before)
         except OSError as error:
-            self._refuse(request, "cannot be started (%s)" % error.strerror, "end other processes, or raise their limit (ulimit -u)")
+            self._refuse(request, "cannot be started (%s)" % error.strerror, _MORE_PROCESSES)
 
     def _start(self, command: str, **variables: str) -> int:
         return _start(["/bin/sh", "-c", command], **{PROGRAM: self._program}, **variables)

@@ -398,6 +398,34 @@ def test_command_after_a_checkpoint_that_fails_when_the_disk_is_full(run, tmp_pa
     assert running.finish() == 7
 
 
+def test_checkpoint_command_for_which_there_can_be_no_process(monkeypatch):
+    """The checkpoint is refused, and an end of the program is its own."""
+    def fail():
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+    answers, method = [], methods.build_method({"checkpoint": "true"})
+    monkeypatch.setattr(channel, "answer", answers.append)
+    monkeypatch.setattr(os, "fork", fail)
+    runner = ckpt_run.Runner(["sh"], "own", method)
+    runner._handle(ckpt_run._Request({"id": "1", "hook": [0, 0], "boot": "another", "seconds": 5}, method), 7)
+    assert answers == [{"id": "1", "seconds": 600}, {
+        "id": "1", "reason": "the checkpoint command of sh cannot be started (Resource temporarily unavailable)",
+        "advice": "end other processes, or raise their limit (ulimit -u)"}]
+    assert runner._request is None
+
+
+def test_program_starts_when_there_can_be_a_process(monkeypatch):
+    tries = [BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"), BlockingIOError(errno.EAGAIN, "again"), 7]
+
+    def fork():
+        outcome = tries.pop(0)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome
+    monkeypatch.setattr(os, "fork", fork)
+    assert ckpt_run.Runner._start_program(["sh"]) == 7
+    assert tries == []
+
+
 def test_command_for_which_there_can_be_no_process(monkeypatch):
     """The checkpoint is refused, and the command after it is due until it has run."""
     def fail():
