@@ -110,7 +110,7 @@ def test_job_on_several_nodes_is_not_checkpointed(qsub, node2):
     for command in ("qhold", "qchkpt"):
         job.user("%s/%s %s" % (BIN, command, job.id))
         facts = job.comment("belongs to a job on 2 nodes (node1, node2); CRIU cannot checkpoint that; the job keeps running; submit it "
-                            "for one node, or start its program by ckpt-run, which lets it write restart files of its own")
+                            "for one node, or let its program write restart files of its own")
         assert facts["job_state"] == "R" and "checkpoint_name" not in facts, facts
     assert node2.ask("pgrep -u alice -x sleep") == other
     assert "belongs to a job on 2 nodes" in job.nodes["node1"].run("torque-ckpt check " + job.id).out
@@ -688,7 +688,7 @@ exit $?"""
 
 def test_program_that_pbs_mom_has_started_ends_for_a_checkpoint(qsub, cluster):
     """pbsdsh hears of it at once. In 2.x and 4.2, without the patch task-end, only when the checkpoint is over: there it is killed."""
-    more = "until [ -e left ]; do sleep 0.1; done; kill $pid" if cluster.is_older_than(4, 5) else ":"
+    more = "until [ -e left ]; do sleep 0.1; done; kill -KILL $pid" if cluster.is_older_than(4, 5) else ":"
     job = qsub(STARTED_BY_MOM % (more, BIN), "-c", "enabled")
     job.reach("up")
     for number, node in enumerate(["node2", "node1", "node2"], 2):
