@@ -215,7 +215,7 @@ def test_timer_does_it(gone, held, head):
     assert content(head) == ""
 
 
-STOP = "timeout 120 sh -c 'while :; do pkill -STOP -u alice -x torque-ckpt; done'"
+STOP = "timeout 300 sh -c 'while :; do pkill -STOP -u alice -x torque-ckpt; done'"
 """Stop whatever of the hooks runs as alice; to be run by her."""
 
 
@@ -226,7 +226,7 @@ def test_user_who_stops_the_timers_part_that_is_his_keeps_nobody_waiting(gone, h
              "cd {1}/x; seq 20000 | xargs touch; chown -R alice .".format(STORE, alices, bobs))
     try:
         head.ask("nohup runuser -u alice -- %s > /dev/null 2>&1 & until pgrep -u alice -x pkill > /dev/null; do :; done" % STOP)
-        assert head.run("systemctl start ckpt-torque-orphans.service").code != 0
+        assert head.run("systemctl start ckpt-torque-orphans.service", 300).code != 0  # 30 seconds for each part that she catches
         head.ask("pkill -u alice -x timeout")
         left = content(head)
         assert alices in left and bobs not in left

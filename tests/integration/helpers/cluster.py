@@ -49,9 +49,10 @@ class Node:
                         "-o", "ControlMaster=auto", "-o", "ControlPath=%s/ssh-%%C" % os.environ.get("XDG_RUNTIME_DIR", "/tmp"),
                         "-o", "ControlPersist=60", "root@" + entry["ansible_host"]]
 
-    def run(self, script):
+    def run(self, script, patience=120):
+        """Run a script, for so long at most (seconds)."""
         return Result(subprocess.run(self.command + [script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                     stdin=subprocess.DEVNULL, universal_newlines=True, timeout=120, check=False))
+                                     stdin=subprocess.DEVNULL, universal_newlines=True, timeout=patience, check=False))
 
     def ask(self, script):
         """Run a script that must succeed; return its output."""
