@@ -104,7 +104,7 @@ def unit():
 def integration():
     """Mostly waiting: two halves at once, each with hosts of its own."""
     # Half of the time. bad_source comes last: what it installs on node1 may bring a newer libc, and then no job moves to node2.
-    names = ("torque", "crash", "cut_off", "neighbours", "parallel", "nested", "programs", "drain", "bad_source")
+    names = ("torque", "crash", "cut_off", "neighbours", "parallel", "nested", "multinode", "programs", "drain", "bad_source")
     jobs = ["tests/integration/test_%s.py" % name for name in names]
     others = ["tests/integration/" + name for name in ("faults", "blcr", "nfs", "storm")]
     rest = ["tests/integration"] + ["--ignore=" + path for path in jobs + others]

@@ -70,8 +70,9 @@ SETTINGS = (
                                 "/dev/knem"],
             "A job that has one of these devices open cannot be checkpointed, because what is in a graphics processor or a network adapter "
             "is in no image; `*` stands for any text.", check=check_texts),
-    Setting("multinode", "refuse", "Whether a job on several nodes can be checkpointed: an image has its processes on its first node only. "
-            "site: it can, the site or its programs take care of the others.", choices=("refuse", "site")),
+    Setting("multinode", "nested", "Whether a job on several nodes can be checkpointed: an image has its processes on its first node only. "
+            "nested: it can if ckpt-run has started a program of it. site: it can, the site takes care of the other nodes. refuse: it "
+            "cannot.", choices=("refuse", "nested", "site")),
     Setting("environment", {}, "Variables that a checkpointable job on one node starts with, beside those of the engine, unless it has set "
             "them itself: `{\"NAME\": str}`. null: the engine's variable of that name is not set either.", check=check_variables),
     Setting("environment_reported", True, "Whether the standard error of such a job with several processors begins with a line that "

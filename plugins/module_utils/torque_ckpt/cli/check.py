@@ -86,7 +86,7 @@ def look(settings: dict, wanted: "str | None", pid: "int | None") -> "dict[str, 
 
     moves = entry.load().moves_connections
     runners = request.find_runners(processes.list_tree(root.pid))
-    kinds = obstacles.select_kinds(entry.obstacles, settings)
+    kinds = obstacles.select_kinds(entry.obstacles, settings, request.any_program_ends(runners))
 
     def find() -> "list[obstacles.Obstacle]":
         opened = open_files.find_open_files(root.pid, [], request.list_programs(runners))

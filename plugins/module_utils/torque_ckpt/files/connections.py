@@ -146,6 +146,12 @@ def has_inside_only(pids: "list[int]") -> bool:
     return bool(owners) and Connections(pids[0], owners).are_inside()
 
 
+def list_peers(pid: int) -> "list[str]":
+    """Return the other ends (address:port) of the TCP connections of a process; "" for each that it has not accepted yet."""
+    own = Connections(pid, {inode: pid for _number, inode in _list_sockets(pid)})
+    return [format_address(connection.remote) for _pid, connection in own.opened] + [""] * len(own.waiting)
+
+
 _SO_PROTOCOL, _TCP_REPAIR = 38, 19
 
 

@@ -43,7 +43,7 @@ KINDS = {
     "namespace": "checkpoint the job when the container has ended, or run the program without a container",
     "traced": "end the debugger, or checkpoint the job when it has ended",
     "seccomp": "checkpoint the job when the process has ended, or run the program without its sandbox",
-    "nodes": "submit it for one node, or let its program write restart files of its own",
+    "nodes": "submit it for one node, or start its program by ckpt-run, which lets it write restart files of its own",
     "tcp": "checkpoint the job when the connection is closed",
     "tcp_pending": "try again when the process has accepted it",
     "unix_peer": "checkpoint the job when the connection is closed",
@@ -53,7 +53,7 @@ KINDS = {
 }
 """Kinds of obstacles, and what to do about each."""
 
-REFUSE, SITE = "refuse", "site"
+REFUSE, NESTED, SITE = "refuse", "nested", "site"
 """What a checkpoint does about a job on several nodes: see config.py, multinode."""
 
 _ANONYMOUS = "anon_inode:"
@@ -267,9 +267,13 @@ def _examine_sockets(findings: _Findings, opened: "OpenFiles", moves: bool) -> N
 
 # -- all -----------------------------------------------------------------------------------------------------------------
 
-def select_kinds(kinds: "Iterable[str]", settings: dict) -> "list[str]":
-    """Return what stands in the way on this node, of KINDS: what its engine cannot write, and what its settings refuse."""
-    return list(kinds) + ["nodes"] * (settings["multinode"] == REFUSE)
+def select_kinds(kinds: "Iterable[str]", settings: dict, nested: bool) -> "list[str]":
+    """Return what stands in the way on this node, of KINDS: what its engine cannot write, and what its settings refuse.
+
+    :param nested: whether a program of the job was started by ckpt-run, and so has ended on all nodes when the image is written
+    """
+    refused = settings["multinode"] == REFUSE or settings["multinode"] == NESTED and not nested
+    return list(kinds) + ["nodes"] * refused
 
 
 def find_obstacles(opened: "OpenFiles", kinds: "Iterable[str]", devices: "list[str]", limit: int, moves: bool = False,

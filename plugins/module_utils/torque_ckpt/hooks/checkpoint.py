@@ -22,7 +22,7 @@ from ..system import environment, privilege, processes
 from ..telemetry import syslog
 from ..telemetry.report import Report, describe_image
 from ..torque import contract
-from . import failed_restart, ongoing_restart, preflight, unheard_hold
+from . import demux, failed_restart, ongoing_restart, preflight, unheard_hold
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -161,6 +161,8 @@ def _prepare_programs(job: preflight.Job, root: processes.Process, answer: "Call
             request.prepare_programs(runners, hook, job.settings["engine_timeout"], check_others)
         with phases.measure("programs"):
             privilege.as_user(job.user, prepare_programs, answer=answer)
+            if request.any_program_ends(runners):
+                demux.wait_for_output(root.ppid)
 
 
 def _find_target(job: preflight.Job, root: processes.Process) -> Target:
@@ -179,7 +181,8 @@ def _check_obstacles(job: preflight.Job, opened: open_files.OpenFiles, kind: "st
     :raises HookError: REFUSED
     """
     entry = registry.get_entry(job.engine.name)
-    kinds = obstacles.select_kinds(entry.obstacles, job.settings) if kind is None else [kind]
+    ends = request.any_program_ends(request.find_runners(opened.pids))
+    kinds = [kind] if kind else obstacles.select_kinds(entry.obstacles, job.settings, ends)
     listed = obstacles.find_obstacles(opened, kinds, job.settings["refused_devices"], job.settings["node_local_bytes"],
                                       job.engine.moves_connections, identity.list_nodes(opened.pids[0]))
     if listed:

@@ -154,7 +154,7 @@ def _adopt_root(job: preflight.Job, described: dict, life: dict) -> processes.Pr
     :param life: its incarnation
     """
     leader = processes.read_self()
-    pids = [described["root"]] if job.engine.keeps_ids else processes.list_children(os.getpid())
+    pids = [described["root"]] if job.engine.keeps_ids else identity.list_restored(leader.pid)
     root = processes.read_process(pids[0]) if pids else None
     if root is None or root.ppid != leader.pid:
         raise HookError(ENGINE, "%s said it restored job %s, but its process %d is not there; image kept"

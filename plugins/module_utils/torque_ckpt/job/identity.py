@@ -73,12 +73,25 @@ def read_recorded(records: "Records", root: processes.Process, key: str) -> "Any
     return record.get(key) or [] if record is not None and record["root"] == processes.get_mark(root) else []
 
 
+def _list_children(leader: int) -> "list[processes.Process]":
+    return list(filter(None, map(processes.read_process, processes.list_children(leader))))
+
+
+def find_demux(leader: int) -> "processes.Process | None":
+    """Return the pbs_demux that pbs_mom has put beneath the leader (pid) of a job on several nodes. It is not of the job."""
+    return next((child for child in _list_children(leader) if child.name == names.DEMUX), None)
+
+
+def list_restored(leader: int) -> "list[int]":
+    """Return the pids of the processes beneath the leader (pid) of a job that an engine has just restored there."""
+    return [child.pid for child in _list_children(leader) if child.name != names.DEMUX]
+
+
 def _find_hinted_root(session_id: "int | None") -> "processes.Process | None":
     leader = processes.read_process(session_id) if session_id else None
     if leader is None or leader.session != leader.pid:
         return None
-    # Beside the job's shell, MOM may have put pbs_demux under the same leader; it is not the job.
-    members = [child for child in map(processes.read_process, processes.list_children(leader.pid)) if child and child.name != names.DEMUX]
+    members = [child for child in _list_children(leader.pid) if child.name != names.DEMUX]
     # The run hook gives the job's shell a process group of its own; the children of a shell are in the shell's.
     return members[0] if len(members) == 1 and members[0].group == members[0].pid else None
 

@@ -26,6 +26,11 @@ def _ends_program(runner: processes.Process) -> bool:
     return runner.name == channel.ENDS
 
 
+def any_program_ends(runners: "list[processes.Process]") -> bool:
+    """Return whether there is one among these whose program ends for a checkpoint."""
+    return any(map(_ends_program, runners))
+
+
 def list_programs(runners: "list[processes.Process]") -> "set[int]":
     """Return the pids of all that these have started and will end, so that it is in no image."""
     return {pid for runner in filter(_ends_program, runners) for pid in processes.list_tree(runner.pid)[1:]}

@@ -44,7 +44,7 @@ def test_what_is_not_set_has_its_default(write):
         "changed_files": "refuse", "truncate_append_only": False, "copy_memory": False,
         "refused_devices": ["/dev/nvidia*", "/dev/kfd", "/dev/dri/*", "/dev/accel/*", "/dev/infiniband/*", "/dev/hfi1*", "/dev/xpmem",
                             "/dev/knem"],
-        "multinode": "refuse", "environment": {}, "environment_reported": True,
+        "multinode": "nested", "environment": {}, "environment_reported": True,
         "pre_program": "", "post_program": "", "restart_program": "", "program_seconds": 60}
 
 

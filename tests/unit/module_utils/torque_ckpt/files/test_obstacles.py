@@ -421,9 +421,10 @@ def test_job_on_several_nodes(nodes, wanted):
     assert [(obstacle.pid, obstacle.resource) for obstacle in listed] == [(os.getpid(), resource) for resource in wanted]
 
 
-@pytest.mark.parametrize("setting, wanted", [("refuse", ["device", "traced", "nodes"]), ("site", ["device", "traced"])])
-def test_kinds_by_settings(setting, wanted):
-    assert obstacles.select_kinds(("device", "traced"), {"multinode": setting}) == wanted
+@pytest.mark.parametrize("setting, nested, refused", [("refuse", True, True), ("refuse", False, True), ("nested", True, False),
+                                                      ("nested", False, True), ("site", False, False)])
+def test_kinds_by_settings(setting, nested, refused):
+    assert obstacles.select_kinds(("device", "traced"), {"multinode": setting}, nested) == ["device", "traced"] + ["nodes"] * refused
 
 
 def test_sentence():

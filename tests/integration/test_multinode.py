@@ -1,0 +1,83 @@
+"""Jobs on several nodes whose program ckpt-run has started: it ends on all of them, and continues on others. Needs TORQUE's source."""
+import re
+
+import pytest
+from jobs import BIN, Jobs
+
+pytestmark = pytest.mark.usefixtures("torque")
+
+WORKER = """\
+n=$(cat state.$PBS_NODENUM 2> /dev/null || echo 0)
+echo $(hostname) >> hosts.$PBS_NODENUM
+while [ ! -e leave ] && [ ! -e stop ]; do n=$((n+1)); echo $n >> numbers.$PBS_NODENUM; echo $PBS_NODENUM $n; sleep 0.05; done
+printf . >&2
+echo $n > state.$PBS_NODENUM.part
+mv state.$PBS_NODENUM.part state.$PBS_NODENUM.new
+"""
+"""Counts on each node: into a file, and on standard output, which pbs_mom sends to the job's output; at its end a dot without a newline.
+
+Continues from a file of its own.
+"""
+START = """\
+rm -f leave
+leave() {
+    touch leave
+    [ ! -e without-task-end ] || { until [ $(ls state.*.new 2> /dev/null | wc -l) = 2 ]; do sleep 0.1; done; kill $pid; }
+    wait $pid
+    for node in 0 1; do mv state.$node.new state.$node; done
+    exit 3
+}
+trap leave TERM
+%s/pbsdsh /bin/sh -c "cd $PWD; exec sh worker.sh" & pid=$!
+wait
+exit 5
+""" % BIN
+"""Starts it on all nodes and ends when all have ended. Without the patch task-end pbsdsh does not hear of it, and is ended."""
+SCRIPT = """\
+cd $PBS_O_WORKDIR
+cat > worker.sh <<'W'
+%sW
+cat > start.sh <<'S'
+%sS
+/usr/local/bin/ckpt-run -- sh start.sh
+exit $?""" % (WORKER, START)
+
+
+@pytest.fixture
+def qsub(cluster):
+    with Jobs(cluster) as jobs:
+        yield jobs
+
+
+def whole(lines):
+    """Whether no number is missing or twice."""
+    return lines == [str(number) for number in range(1, len(lines) + 1)]
+
+
+def start_on(job, *nodes):
+    """Wait until the program runs on these nodes, in this order; return how far it has come there."""
+    for number, node in enumerate(nodes):
+        job.until(lambda _facts, name="hosts.%d" % number, node=node: job.user("cd %s; tail -n 1 %s 2> /dev/null || true"
+                                                                              % (job.work, name)) == node, "never came to " + node)
+    return [int(job.text("numbers.%d" % number).split()[-1]) for number in range(len(nodes))]
+
+
+def test_program_on_two_nodes_moves(qsub, cluster):
+    """Three times, with the nodes in another order each time."""
+    sign = "touch without-task-end\n" if cluster.is_older_than(4, 5) else ""
+    job = qsub(SCRIPT.replace("\n", "\n" + sign, 1), "-c", "enabled", "-l", "nodes=node1+node2")
+    for nodes in (["node2", "node1"], ["node1", "node2"], ["node2", "node1"]):
+        start_on(job, *reversed(nodes))
+        job.hold()
+        assert [node.run("pgrep -u alice").out for node in (job.nodes["node1"], job.nodes["node2"])] == ["", ""]
+        job.send("+".join(nodes))
+        assert job.wait("R")["exec_host"].startswith(nodes[0] + "/")
+    start_on(job, "node2", "node1")
+    job.sign("stop")
+    assert job.wait("C")["exit_status"] == "5"
+    printed = re.findall(r"^(\d) (\d+)$", job.text("out"), re.MULTILINE)
+    for number in "01":
+        lines = job.text("numbers." + number).splitlines()
+        assert whole(lines) and job.text("hosts." + number).split() == [["node1", "node2"][(int(number) + turn) % 2] for turn in range(4)]
+        assert [line for rank, line in printed if rank == number] == lines
+    assert job.text("err").count(".") == 4 * 2
