@@ -51,7 +51,7 @@ def checked_methods(value: dict[str, dict]) -> dict[str, dict]:
     :raises AnsibleFilterError: if one is wrong
     """
     for name, parts in value.items():
-        fault = methods.find_fault(name, parts) if isinstance(parts, dict) else "%s is not a dictionary" % name
+        fault = methods.find_site_fault(name, parts) if isinstance(parts, dict) else "%s is not a dictionary" % name
         if fault:
             raise AnsibleFilterError("checkpoint_hooks_methods: %s; nothing was changed" % fault)
     return value

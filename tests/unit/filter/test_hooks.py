@@ -50,6 +50,7 @@ def test_methods_that_are_right():
 @pytest.mark.parametrize("value, fault", [
     ({"own": {"file": "state"}},
      "own has a file or a restart command, but neither a signal nor a checkpoint command, which end the program"),
+    ({"own": {}}, "own has neither a signal nor a checkpoint command, which end the program, nor a command before or after a checkpoint"),
     ({"own": "TERM"}, "own is not a dictionary")])
 def test_methods_that_are_wrong(value, fault):
     with pytest.raises(AnsibleFilterError) as caught:

@@ -395,7 +395,8 @@ def _run(argv: "list[str]", config_path: str) -> int:
     known = methods.load_methods(config_path)
     if arguments.list:
         for name, value in sorted(known.items()):
-            parts = dict(methods.build_method(value)._asdict(), **{"restart": ""} if methods.keeps_program(value) else {}).items()
+            method = methods.build_method(value)
+            parts = dict(method._asdict(), **{"restart": ""} if methods.keeps_program(method) else {}).items()
             sys.stdout.write("%s: %s\n" % (name, ", ".join("%s=%s" % part for part in parts if part[1])))
         return 0
     command = arguments.command[arguments.command[:1] == ["--"]:]

@@ -47,7 +47,7 @@ class SitePrograms:
         return self._seconds if self.has(setting) else 0
 
     def run(self, setting: str, event: str, name: str, consequence: str) -> None:
-        """As root: run a program, if the site has it.
+        """As root: run a program, which the site has.
 
         :param setting: which one
         :param event: why, its CKPT_EVENT
@@ -55,9 +55,8 @@ class SitePrograms:
         :param consequence: what becomes of the job if it fails, a part of the sentence
         :raises HookError: TEMPORARY when it fails or is too slow
         """
-        if self.has(setting):
-            privilege.load_modules()
-            privilege.as_user(self._user, lambda: self.run_as_owner(setting, event, name, consequence), deadline=self._seconds + _MARGIN)
+        privilege.load_modules()
+        privilege.as_user(self._user, lambda: self.run_as_owner(setting, event, name, consequence), deadline=self._seconds + _MARGIN)
 
     def run_as_owner(self, setting: str, event: str, name: str, consequence: str) -> None:
         """As the job's owner, in a child that does nothing else: run a program; see run()."""

@@ -35,10 +35,9 @@ KNOWN = {
 stay."""
 
 
-def keeps_program(method: "Method | dict[str, Any]") -> bool:
+def keeps_program(method: Method) -> bool:
     """Whether the program stays, in the image, too."""
-    value = method if isinstance(method, dict) else method._asdict()
-    return not value.get("signal") and not value.get("checkpoint")
+    return not method.signal and not method.checkpoint
 
 
 def find_fault(name: str, value: "dict[str, Any]") -> str:
@@ -55,15 +54,27 @@ def find_fault(name: str, value: "dict[str, Any]") -> str:
         return "%s sets seconds to less than 1" % name
     if whole["signal"] and whole["checkpoint"]:
         return "%s must have either a signal or a checkpoint command" % name
-    if keeps_program(whole) and (whole["file"] or whole["restart"] != _DEFAULTS["restart"]):
+    keeps = keeps_program(Method(**whole))
+    if keeps and (whole["file"] or whole["restart"] != _DEFAULTS["restart"]):
         return "%s has a file or a restart command, but neither a signal nor a checkpoint command, which end the program" % name
-    if not keeps_program(whole) and (whole["before"] or whole["after"]):
+    if not keeps and (whole["before"] or whole["after"]):
         return "%s has a command before or after a checkpoint, which is for programs that stay, and ends the program by a signal or a " \
                "checkpoint command" % name
     if whole["signal"] and not hasattr(signal.Signals, "SIG" + whole["signal"]):
         return "%s names the signal %s, which this system does not know" % (name, ascii(whole["signal"]))
     if not whole["restart"]:
         return "%s has no restart command" % name
+    return ""
+
+
+def find_site_fault(name: str, value: "dict[str, Any]") -> str:
+    """Return what is wrong with a method of the site, as find_fault does. One that does nothing is a mistake; "keep" is there already."""
+    fault = find_fault(name, value)
+    if fault:
+        return fault
+    method = build_method(value)
+    if keeps_program(method) and not method.before and not method.after:
+        return "%s has neither a signal nor a checkpoint command, which end the program, nor a command before or after a checkpoint" % name
     return ""
 
 
@@ -81,7 +92,7 @@ def load_methods(config_path: str, owner: int = 0) -> "dict[str, dict]":
             if status.st_uid != owner or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 raise _make_error(path, "must be root's and writable by nobody else")
             given = json.loads(stream.read().decode("utf-8"))["methods"]
-        faults = [find_fault(name, value) for name, value in given.items()]
+        faults = [find_site_fault(name, value) for name, value in given.items()]
     except OSError as error:
         raise _make_error(path, "cannot be read (%s)" % error.strerror)
     except (ValueError, TypeError, KeyError, AttributeError):

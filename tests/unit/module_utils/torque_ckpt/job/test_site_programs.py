@@ -44,8 +44,7 @@ def refusal(run, *arguments):
 
 def test_program_that_is_not_set(somebody):
     programs = site_programs.SitePrograms(config.DEFAULTS, somebody, "12.head")
-    assert not programs.has(site_programs.PRE)
-    programs.run(site_programs.PRE, "hold", "ckpt.12.head.1", "the job keeps running")
+    assert (programs.has(site_programs.PRE), programs.get_patience(site_programs.PRE)) == (False, 0)
 
 
 def test_what_a_program_gets(run, note, somebody):

@@ -7,6 +7,8 @@ from torque_ckpt import errors
 from torque_ckpt.errors import HookError
 from torque_ckpt.nested import methods
 
+NOTHING = "own has neither a signal nor a checkpoint command, which end the program, nor a command before or after a checkpoint"
+
 
 @pytest.mark.parametrize("value", list(methods.KNOWN.values()) + [
     {}, {"before": "close"}, {"after": "open", "seconds": 5}, {"signal": "USR1", "seconds": 1},
@@ -31,6 +33,13 @@ def test_right_methods(value):
 ])
 def test_wrong_methods(value, fault):
     assert methods.find_fault("own", value) == fault
+
+
+@pytest.mark.parametrize("value, fault", [
+    ({"before": "close"}, ""), ({"signal": "USR1"}, ""), ({"seconds": 0}, "own sets seconds to less than 1"),
+    ({}, NOTHING), ({"seconds": 5}, NOTHING)])
+def test_methods_of_a_site_do_something(value, fault):
+    assert methods.find_site_fault("own", value) == fault
 
 
 def test_defaults():
@@ -63,6 +72,7 @@ def test_methods_of_the_site_come_beside_the_known_ones(write):
     ("", 0o644, "holds no methods"), ("[]", 0o644, "holds no methods"), ("{}", 0o644, "holds no methods"),
     ('{"methods": []}', 0o644, "holds no methods"), ('{"methods": {"own": 7}}', 0o644, "holds no methods"),
     ('{"methods": {"own": {"seconds": 0}}}', 0o644, "is wrong: own sets seconds to less than 1"),
+    ('{"methods": {"own": {}}}', 0o644, "is wrong: " + NOTHING),
     ('{"methods": {}}', 0o666, "must be root's and writable by nobody else"),
 ])
 def test_wrong_file(write, tmp_path, text, mode, why):
