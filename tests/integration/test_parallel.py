@@ -15,9 +15,9 @@ SET = ("run: set so that this job can be checkpointed: UV_USE_IO_URING=0 UCX_TLS
        "OMPI_MCA_pml=ob1 OMPI_MCA_btl=^tcp,openib,ofi,uct,usnic (a job script may set others)")
 
 
-def write_program(node, directory):
+def write_program(node, directory, start="mpich"):
     """Have alice's directory contain the program of four MPICH ranks, which exchange and sum up, and print what they have."""
-    text = "STEPS=%d\n" % STEPS + "".join((SCRIPTS / name).read_text() for name in ("mpi-program.sh", "mpich.sh"))
+    text = "STEPS=%d\n" % STEPS + "".join((SCRIPTS / name).read_text() for name in ("mpi-program.sh", start + ".sh"))
     node.ask("install -d -o alice {0} && cat > {0}/ranks.sh <<'END'\n{1}\nEND".format(directory, text))
 
 
@@ -96,6 +96,29 @@ def test_mpich_moves_five_times_in_torque(cluster, torque, mpich):
         assert facts["exit_status"] == "0", facts
         assert job.head.ask("cd %s && cat ranks.out && sha256sum result.*" % job.work) == mpich
         assert (job.text("out"), job.text("err")) == ("", SET)
+
+
+def ranks_by_node(job):
+    """How many ranks run on node1 and node2."""
+    return [int(job.nodes[node].run("pgrep -u alice -c -x program").out) for node in ("node1", "node2")]
+
+
+def test_mpich_on_two_nodes_moves_by_its_restart_files(cluster, torque, mpich):
+    """By ckpt-run, three times, with the nodes in another order each time."""
+    with Jobs(cluster) as qsub:
+        job = qsub("cd $PBS_O_WORKDIR; %s" % RANKS, "-c", "enabled", "-l", "nodes=node1:ppn=2+node2:ppn=2")
+        write_program(job.head, job.work, "mpich-restart")
+        for nodes in (("node2", "node1"), ("node1", "node2"), ("node2", "node1")):
+            await_steps(job.head, job.work)
+            assert ranks_by_node(job) == [2, 2]
+            job.hold()
+            assert ranks_by_node(job) == [0, 0]
+            job.send("+".join(node + ":ppn=2" for node in nodes))
+            facts = job.wait("R")
+            assert tuple(dict.fromkeys(place.split("/")[0] for place in facts["exec_host"].split("+"))) == nodes, facts
+        assert job.wait("C", 180)["exit_status"] == "0"
+        assert job.head.ask("cd %s && cat ranks.out && sha256sum result.*" % job.work) == mpich
+        assert (job.text("out"), job.text("err")) == ("", "")
 
 
 def passes(cluster, case):
