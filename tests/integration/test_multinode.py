@@ -81,3 +81,18 @@ def test_program_on_two_nodes_moves(qsub, cluster):
         assert whole(lines) and job.text("hosts." + number).split() == [["node1", "node2"][(int(number) + turn) % 2] for turn in range(4)]
         assert [line for rank, line in printed if rank == number] == lines
     assert job.text("err").count(".") == 4 * 2
+
+
+def test_program_that_leaves_processes_behind(qsub, cluster):
+    """SIGKILL ends pbsdsh, but not what it has started: an image would not have that, and nobody would start it again."""
+    job = qsub("""cd $PBS_O_WORKDIR
+/usr/local/bin/ckpt-run --signal KILL -- %s/pbsdsh /bin/sh -c "touch $PWD/up.\\$PBS_NODENUM; while sleep 0.2; do echo \\$PBS_NODENUM; done" """ % BIN,
+               "-c", "enabled", "-l", "nodes=node1+node2")
+    job.reach("up.0")
+    job.reach("up.1")
+    job.user("%s/qhold %s" % (BIN, job.id))
+    facts = job.comment("still print by pbs_demux")
+    assert re.search(r"process \d+; from [0-9., ]+\), though ckpt-run's program has ended; the job keeps running; have ckpt-run start a program "
+                     "that ends when it has ended on all nodes", facts["comment"]), facts
+    assert job.until(lambda facts: facts["Hold_Types"] == "n", "kept its hold")["job_state"] == "R"
+    assert int(cluster.nodes["node1"].run("pgrep -u alice -c pbsdsh").out) == 1, "ckpt-run has not started the program again"
