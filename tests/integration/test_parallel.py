@@ -8,6 +8,7 @@ from jobs import Jobs
 from module_trip import Trip
 
 SCRIPTS = TOP / "tests/apps/scripts"
+UNDER_CKPT_RUN = TOP / "tests/integration/helpers/mpich-restart.sh"
 STEPS = 700
 RANKS = "until [ -e ranks.sh ]; do sleep 0.1; done; sh ./ranks.sh > ranks.out"
 WAY = ("node2", "node1", "node2", "node1", "node2")
@@ -15,9 +16,9 @@ SET = ("run: set so that this job can be checkpointed: UV_USE_IO_URING=0 UCX_TLS
        "OMPI_MCA_pml=ob1 OMPI_MCA_btl=^tcp,openib,ofi,uct,usnic (a job script may set others)")
 
 
-def write_program(node, directory, start="mpich"):
+def write_program(node, directory, start=SCRIPTS / "mpich.sh"):
     """Have alice's directory contain the program of four MPICH ranks, which exchange and sum up, and print what they have."""
-    text = "STEPS=%d\n" % STEPS + "".join((SCRIPTS / name).read_text() for name in ("mpi-program.sh", start + ".sh"))
+    text = "STEPS=%d\n" % STEPS + (SCRIPTS / "mpi-program.sh").read_text() + start.read_text()
     node.ask("install -d -o alice {0} && cat > {0}/ranks.sh <<'END'\n{1}\nEND".format(directory, text))
 
 
@@ -107,7 +108,7 @@ def test_mpich_on_two_nodes_moves_by_its_restart_files(cluster, torque, mpich):
     """By ckpt-run, three times, with the nodes in another order each time."""
     with Jobs(cluster) as qsub:
         job = qsub("cd $PBS_O_WORKDIR; %s" % RANKS, "-c", "enabled", "-l", "nodes=node1:ppn=2+node2:ppn=2")
-        write_program(job.head, job.work, "mpich-restart")
+        write_program(job.head, job.work, UNDER_CKPT_RUN)
         for nodes in (("node2", "node1"), ("node1", "node2"), ("node2", "node1")):
             await_steps(job.head, job.work)
             assert ranks_by_node(job) == [2, 2]
