@@ -38,6 +38,8 @@ options:
         with O(copies_path).
       - V(failed_restart) - The held job's image is damaged before the first release. The restart must fail, the job be held with
         the reason in its comment, its image and its output stay. Then the image is repaired. Needs a path of two nodes.
+      - V(preempt) - A system hold is set and, while the image is written, released again, as Maui does for C(PREEMPTPOLICY CHECKPOINT).
+        The job must leave its node with an image, and the scheduler start it again from that.
       - V(nested_signal) - As V(continue), but C(ckpt-run) starts the job's program, sends it a signal at each checkpoint, and starts it
         again. The program must continue from the file that it wrote itself, and no image may contain it.
       - V(nested_command) - As V(nested_signal), but C(ckpt-run) asks the program by a command.
@@ -46,7 +48,18 @@ options:
         is null and RV(cause) contains the reason.
       - V(mpi_openmpi) - As V(mpi_mpich), but of Open MPI, by C(mpicc.openmpi) and C(mpiexec.openmpi).
     type: str
-    choices: [move, continue, periodic, older_image, failed_hold, failed_restart, nested_signal, nested_command, mpi_mpich, mpi_openmpi]
+    choices:
+      - move
+      - continue
+      - periodic
+      - older_image
+      - failed_hold
+      - failed_restart
+      - preempt
+      - nested_signal
+      - nested_command
+      - mpi_mpich
+      - mpi_openmpi
     default: continue
   depth:
     description:

@@ -81,6 +81,26 @@ def choose_older_image(trip: "JobRoundTrip") -> None:
     trip.least_walltime = 0  # it goes back with the job
 
 
+def preempt_job(trip: "JobRoundTrip") -> None:
+    """Take the node from the job as a scheduler does that preempts: hold it and, without waiting, release it; see it continue."""
+    before = trip.read_job()
+    for command in ("qhold", "qrls"):
+        trip.commands("root", command, "-h", "s", trip.job_id)
+
+    def has_restarted(job: "dict[str, str]") -> bool:
+        return job.get("job_state") == "R" and job.get("start_count") != before.get("start_count")
+
+    job = trip.await_job(lambda job: has_restarted(job) or job.get("job_state", "C") in "CH")
+    if not has_restarted(job):
+        raise RoundTripError("the job was not started again after a hold that was released at once (state %s): %s"
+                             % (job.get("job_state", "C"), job.get("comment", "no comment")))
+    if job.get("checkpoint_name") == before.get("checkpoint_name"):
+        raise RoundTripError("the job was started again after a hold that was released at once, but not from a new image")
+    trip.check_image(job)
+    trip.facts["counters"].append(trip.read_counter())
+    trip.await_progress(trip.facts["counters"][-1])
+
+
 def expect_failed_hold(trip: "JobRoundTrip") -> None:
     """Let a hold fail, as it does on a full store, and see the job continue."""
     reason, before = "Permission denied", trip.list_images()
@@ -183,6 +203,10 @@ CASES = {
         "The held job's image is damaged before the first release. The restart must fail, the job be held with the reason in its comment, "
         "its image and its output stay. Then the image is repaired. Needs a path of two nodes.",
         before_release=[Step("failed_restart", expect_failed_restart)], least_nodes=2),
+    "preempt": Case(
+        "A system hold is set and, while the image is written, released again, as Maui does for C(PREEMPTPOLICY CHECKPOINT). The job must "
+        "leave its node with an image, and the scheduler start it again from that.",
+        on_first_node=[Step("preempt", preempt_job)]),
     "nested_signal": Case(
         "As V(continue), but C(ckpt-run) starts the job's program, sends it a signal at each checkpoint, and starts it again. The program "
         "must continue from the file that it wrote itself, and no image may contain it.",

@@ -96,6 +96,9 @@ fi
     "qdel": "end\n",
 }
 
+ROOTS_HOLD = "image; chown -R --reference={images} {images}/* attributes number refusal\n"
+"""A system hold: root requests it, and what is written is the user's all the same."""
+
 
 class Stage:
     """A server with its commands, a store and a user's directory; calls the module with them."""
@@ -195,7 +198,7 @@ def test_unknown_case(stage):
     answer = stage("node1", case="sideways")
     assert answer["failed"] is True
     assert answer["msg"] == ("value of case must be one of: move, continue, periodic, older_image, failed_hold, failed_restart, "
-                             "nested_signal, nested_command, mpi_mpich, mpi_openmpi, got: sideways")
+                             "preempt, nested_signal, nested_command, mpi_mpich, mpi_openmpi, got: sideways")
     assert stage.calls() == []
 
 
@@ -388,6 +391,16 @@ def test_periodic_images(stage):
     assert answer["comments"] == ["image 1", "image 2", "image 3"]
     assert "nobody: qchkpt 12.head" not in stage.calls()
     assert stage.left() == []
+
+
+def test_hold_that_is_released_at_once(stage):
+    stage.use(qhold='if [ "$2" = s ]; then %selse %sfi\n' % (ROOTS_HOLD, GOOD["qhold"]),
+              qrls='if [ "$2" = s ]; then put start_count 2; else %sfi\n' % GOOD["qrls"])
+    answer = stage("node1", "node2", case="preempt")
+    assert judged(answer) == (True, "")
+    assert steps_done(answer) == ["submit", "preempt", "hold", "release", "finish"]
+    assert answer["comments"] == ["image 1", "image 2"]
+    assert [call for call in stage.calls() if " -h s " in call] == ["root: qhold -h s 12.head", "root: qrls -h s 12.head"]
 
 
 def test_hold_that_has_to_fail(stage):
@@ -628,8 +641,12 @@ def test_nothing_is_proven_but_something_is_left():
      r"ckpt\.12\.head\.1/pages \(3000 bytes\)"),
     ("failed_restart", {"qrls": GOOD["qrls"] + 'echo late > "$(cat out)"\n'},
      "node2: failed_restart: the restart failed, and the output that TORQUE had delivered is not as it was"),
+    ("preempt", {"qhold": ROOTS_HOLD + "put job_state H\n", "qrls": ":\n"},
+     r"node1: preempt: the job was not started again after a hold that was released at once \(state H\): image 1"),
+    ("preempt", {"qhold": ":\n", "qrls": "put start_count 2\n"},
+     "node1: preempt: the job was started again after a hold that was released at once, but not from a new image"),
 ], ids=["periodic", "newer image", "older image refused", "held", "hold not taken back", "ended", "image damaged", "stopped", "runs",
-        "ended by the restart", "image gone", "output gone"])
+        "ended by the restart", "image gone", "output gone", "stays held", "starts anew"])
 def test_case_that_fails(stage, case, parts, cause):
     stage.use(**parts)
     answer = stage("node1", "node2", case=case, timeout=1)
