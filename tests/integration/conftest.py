@@ -8,12 +8,14 @@ import pytest
 pytest.register_assert_rewrite("harm", "jobs", "proofs", "refusals", "storms")  # so that their assertions show the values
 
 import refusals  # noqa: E402
-from cluster import FAULTS, GROUP, TOP, Cluster, Job, hosts  # noqa: E402
+from cluster import FAULTS, FIGURES, GROUP, TOP, Cluster, Job, hosts  # noqa: E402
 
 
 def pytest_terminal_summary(terminalreporter):
     if FAULTS:
         terminalreporter.write_line("faults: " + ", ".join("%d %s" % (count, what) for what, count in FAULTS.items()))
+    for figure in FIGURES:
+        terminalreporter.write_line("figure: " + figure)
 
 
 @pytest.fixture(scope="session")

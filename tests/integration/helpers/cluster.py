@@ -17,6 +17,8 @@ MOM_CONFIG = "/var/spool/torque/mom_priv/config"
 
 FAULTS = {}
 """What the fault suite counts (int by what), printed at the end of the run."""
+FIGURES = []
+"""Sentences with what tests have measured, printed at the end of the run."""
 
 
 def hosts(*arguments, program="hosts.py"):
