@@ -167,11 +167,13 @@ refusals:
   type: list
   elements: str
 phases:
-  description: All steps so far with node, time taken (seconds) and counter.
+  description:
+    - All steps so far with node, time taken (seconds) and counter.
+    - A step that wrote an image has C(engine_seconds), how long the engine held the job, by the image's manifest.
   returned: always
   type: list
   elements: dict
-  sample: [{node: node1, step: hold, seconds: 0.12, counter: 57}]
+  sample: [{node: node1, step: hold, seconds: 0.12, engine_seconds: 0.031, counter: 57}]
 """
 
 import os

@@ -45,6 +45,7 @@ class HookRoundTrip:
         self.timeout = params["timeout"]
         self.copies = params["copies"]
         self.state = state
+        self.step_facts: "dict[str, Any]" = {}
         self.phases = roundtrip.Phases(state.get("phases"))
         self.user = privilege.find_user(params["user"])
         if not state:
@@ -166,6 +167,8 @@ class HookRoundTrip:
         self.state["image_bytes"] = self._as_user(lambda: roundtrip.measure_image(path))
         manifest = evidence.parse_manifest(self._read_file(os.path.join(path, "manifest.json")), path)
         self.state.update(evidence.describe_image(manifest))
+        if "frozen_seconds" in manifest:
+            self.step_facts["engine_seconds"] = manifest["frozen_seconds"]
         if self.copies:
             self.job.copy(path, self._name_copy(), self.timeout)
             self._as_user(lambda: shutil.rmtree(path))
@@ -251,11 +254,12 @@ def _do_steps(trip: HookRoundTrip, steps: "list[str]") -> str:
     """Do the steps; return the cause of failure (empty when all succeeded)."""
     os.makedirs(os.path.join(MOM_HOME, "mom_priv", "jobs"), mode=0o755, exist_ok=True)
     for step in steps:
+        trip.step_facts = {}
         try:
             trip.phases.measure(step, functools.partial(WORK[step], trip), node=trip.node)
         except (RoundTripError, fake_mom.MomError, HookError, OSError) as error:
             return "%s: %s: %s" % (trip.node, step, error)
-        trip.phases.done[-1]["counter"] = trip.read_counter()
+        trip.phases.done[-1].update(trip.step_facts, counter=trip.read_counter())
     return ""
 
 
