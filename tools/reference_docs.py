@@ -1,6 +1,6 @@
 """The reference pages of the hooks' formats, out of the tables that the hooks check them by, and what a role takes of the engines.
 
-  reference_docs.py --write   write docs/reference/{hooks-json,manifest,node-records}.md and a part of the role checkpoint_hooks
+  reference_docs.py --write   write docs/reference/*.md of formats and a part of the role checkpoint_hooks
   reference_docs.py --check   fail when one is stale
 """
 import argparse
@@ -12,11 +12,12 @@ import textwrap
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 PAGES = TOP / "docs/reference"
-sys.path.insert(0, str(TOP / "plugins/module_utils"))
+sys.path[:0] = [str(TOP / "plugins/module_utils"), str(TOP / "plugins")]
 
 from torque_ckpt import config, settings  # noqa: E402
 from torque_ckpt.engines import registry  # noqa: E402
 from torque_ckpt.image import compatibility, schema  # noqa: E402
+from module_utils.validation import history, results  # noqa: E402
 
 MADE = "<!-- generated from %s by `make docs`; edit that file -->"
 HOOKS_JSON = """\
@@ -38,6 +39,17 @@ NODE_RECORDS = """\
 `hooks.json`: `nodes.json`, `{"nodes": [str, ...]}`, names the compute nodes in the inventory's order; `nodes/NAME.json` is the record of
 one. A compute node has its own record, login nodes and the server have all of them. A record is written when `site.yml` has looked at the
 node; that of a host beyond `--limit` stays as it is. A record that lacks a field counts as none.
+"""
+RESULTS = """\
+`ckpt.torque.validate` writes its report into `validate_directory`: `report.html`, a page for a browser that needs no network and no
+scripts; `report.txt`, the verdict and the table that the playbook prints; `results.json`, which this page describes; `junit.xml`, the same
+for continuous integration; and `history.jsonl`. All but the last are replaced by each run.
+
+`schema` is raised if a field is removed or changes its meaning. A field may be added without that.
+"""
+HISTORY = """\
+Each run appends a line, a JSON object with these fields. Nothing removes lines; the file may be removed or cut at any line. The page shows
+the last %d runs and reads at most the last %d MiB. A line that cannot be read is left out, counted on the page, and named in a warning.
 """
 LISTS = {settings.check_texts: "list of str", settings.check_job_paths: "list of paths", settings.check_path: "path"}
 
@@ -123,6 +135,13 @@ def node_records():
     return "\n".join(lines + table(("field", "type", "present", "meaning"), field_rows(compatibility.RECORD)))
 
 
+def results_json():
+    heading = ("field", "type", "present", "meaning")
+    lines = [MADE % "plugins/module_utils/validation/results.py", "", "# results.json", "", RESULTS]
+    lines += table(heading, field_rows(results.DOCUMENT)) + ["## history.jsonl", "", HISTORY % (history.RUNS, history.LARGEST >> 20)]
+    return "\n".join(lines + table(heading, field_rows(results.RUN)))
+
+
 # -- the role's options ----------------------------------------------------------------------------------------------
 
 SPECS = TOP / "roles/checkpoint_hooks/meta/argument_specs.yml"
@@ -173,7 +192,8 @@ def argument_specs():
 
 
 WANTED = {SPECS: argument_specs,
-          PAGES / "hooks-json.md": hooks_json, PAGES / "manifest.md": manifest, PAGES / "node-records.md": node_records}
+          PAGES / "hooks-json.md": hooks_json, PAGES / "manifest.md": manifest, PAGES / "node-records.md": node_records,
+          PAGES / "results-json.md": results_json}
 
 
 def main():

@@ -1,0 +1,92 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""What results.json and history.jsonl hold: a row of a table for each field. docs/reference/results-json.md is generated from it."""
+
+from ..torque_ckpt.image.schema import Field
+from ..torque_ckpt.system import strict_json
+from ..torque_ckpt.system.strict_json import FLAG
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Any, Iterable
+
+SCHEMA = 1
+"""The version of both formats. It is raised if a field is removed or changes its meaning, not if one is added."""
+
+LEVELS = ("L1", "L2", "L3")
+STATES = ("passed", "failed", "class", "unproven")
+
+TEXT = "a text", lambda value: isinstance(value, str)
+INTEGER = "a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)
+SIZE = "a whole number or null", lambda value: value is None or INTEGER[1](value)
+SECONDS = "a number", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool)
+OUTCOME = "true, false or null", lambda value: value is None or isinstance(value, bool)
+LEVEL = "one of %s" % ", ".join(LEVELS), lambda value: value in LEVELS
+STATE = "one of %s" % ", ".join(STATES), lambda value: value in STATES
+WORD = "passed, FAILED or not run", lambda value: value in ("passed", "FAILED", "not run")
+OBJECT = "an object", lambda value: isinstance(value, dict)
+
+PHASE = (
+    Field("step", TEXT, "What was done, for instance `hold`.", optional=True),
+    Field("node", TEXT, "The node.", optional=True),
+    Field("seconds", SECONDS, "How long it took, in seconds."),
+    Field("engine_seconds", SECONDS, "Of these, how long the engine froze the job.", optional=True),
+    Field("running_seconds", SECONDS, "Of these, how long the job waited in the queue, in seconds.", optional=True),
+    Field("counter", INTEGER, "The counter of the program at the end of the step.", optional=True),
+)
+RESULT = (
+    Field("level", LEVEL, "The level of proof."),
+    Field("nodes", TEXT, "The nodes that it went to, in their order.", many=True),
+    Field("passed", OUTCOME, "Null if it was not run."),
+    Field("cause", TEXT, "Why it failed or was not run; empty if it passed."),
+    Field("case", TEXT, "The case of a job, or `refused` if a node had to refuse it.", optional=True),
+    Field("engine", None, "The engine of the image.", (
+        Field("name", TEXT, "Its name.", optional=True), Field("version", TEXT, "Its version.", optional=True)), optional=True),
+    Field("torque", TEXT, "The version of TORQUE.", optional=True),
+    Field("compression", TEXT, "The program that compressed the image; empty if none did.", optional=True),
+    Field("image_bytes", SIZE, "The size of the image.", optional=True),
+    Field("phases", None, "The steps, in their order.", PHASE, many=True, optional=True),
+)
+"""A result as the round-trip modules return it. Their documentation has the fields that only one of them returns."""
+
+NODE = (
+    Field("name", TEXT, "The node, as in the inventory."),
+    Field("class", INTEGER, "The number of its class, from 1; missing if level L1 has no result.", optional=True),
+    Field("store", TEXT, "The path and the id of its store.", optional=True),
+    Field("kernel", TEXT, "Its kernel.", optional=True),
+    Field("engine", TEXT, "Name and version of its engine, by level L1.", optional=True),
+)
+LEVEL_STATES = tuple(Field(level, STATE, "What is known of level %s on the node. `class`: proven on another node of its class." % level)
+                     for level in LEVELS)
+JUDGED = NODE + LEVEL_STATES + (Field("outcome", STATE, "`passed` if all levels are `passed` or `class`."),)
+
+DOCUMENT = (
+    Field("schema", INTEGER, "The version of this format, %d." % SCHEMA),
+    Field("created", TEXT, "When the report was written, in UTC."),
+    Field("collection", TEXT, "The version of the collection."),
+    Field("passed", FLAG, "Whether at least one round trip was run and none failed."),
+    Field("verdict", TEXT, "The result in one sentence."),
+    Field("levels", None, "What became of each level.", tuple(Field(level, WORD, "Of level %s." % level) for level in LEVELS)),
+    Field("failures", TEXT, "Level, nodes and cause of each failure.", many=True),
+    Field("nodes", None, "The compute nodes.", JUDGED, many=True),
+    Field("results", None, "The round trips.", RESULT, many=True),
+)
+RUN = (
+    Field("schema", INTEGER, "The version of this format, %d." % SCHEMA),
+    Field("time", TEXT, "When the report was written, in UTC."),
+    Field("passed", FLAG, "As in `results.json`."),
+    Field("verdict", TEXT, "As in `results.json`, at most 1000 characters."),
+    Field("collection", TEXT, "The version of the collection."),
+    Field("torque", TEXT, "The version of TORQUE; empty if level L3 was not run."),
+    Field("nodes", OBJECT, "For each node, by its name, `L1`, `L2`, `L3`, `outcome`, `engine` and `kernel`, as in `results.json`."),
+)
+RUN_NODE = LEVEL_STATES + (Field("outcome", STATE, ""), Field("engine", TEXT, ""), Field("kernel", TEXT, ""))
+
+
+def find_fault(value: "Any", fields: "Iterable[Field]", where: str = "") -> str:
+    """Return why a value does not have these fields, empty if it has them; where is its name."""
+    try:
+        strict_json.check_kind(value, {field.name + ("?" if field.optional else ""): field.get_kind() for field in fields}, where)
+    except strict_json.Wrong as error:
+        return str(error)
+    return ""
