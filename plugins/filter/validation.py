@@ -54,6 +54,21 @@ def _are_alike(one: dict, other: dict) -> bool:
     return one["engine"] == other["engine"] and entry is not None and not entry.load().find_difference(one["node"], other["node"])
 
 
+def validation_nodes(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", classes: "list[list[str]]") -> "list[dict]":
+    """Return what a report tells of the compute nodes: name, class (a number from 1), store, kernel.
+
+    :param hostvars: the variables of each host
+    :param hosts: names of the compute nodes of this run
+    :param classes: what validation_classes returned
+    """
+    numbers = {node: number for number, members in enumerate(classes, 1) for node in members}
+    stores, nodes = validation_stores(hostvars, hosts), []
+    for host in hosts:
+        node = {"name": host, "store": stores[host], "kernel": hostvars[host].get("__validate_node_engine", {}).get("kernel", "")}
+        nodes.append(dict(node, **{"class": numbers[host]} if host in numbers else {}))
+    return nodes
+
+
 def validation_paths(classes: "list[list[str]]") -> "list[list[str]]":
     """Return a path for each class: twice over its first two nodes, back and forth."""
     return [nodes[:2] * 2 for nodes in classes]
@@ -100,7 +115,7 @@ def validation_results(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", ho
     :param enabled: whether level L3 was wanted
     :param limited: whether --limit leaves out the server
     """
-    results = [_given(hostvars[host].get("__validate_engine", {}), "L1", host) for host in hosts]
+    results = [dict(_given(hostvars[host].get("__validate_engine", {}), "L1", host), nodes=[host]) for host in hosts]
     results += [hostvars[host]["__validate_astray"] for host in hosts if "__validate_astray" in hostvars[host]]
     results += hooks
     if not enabled:
@@ -138,5 +153,5 @@ class FilterModule:
 
     def filters(self) -> "dict[str, Callable]":
         return {function.__name__: function for function in (
-            validation_stores, validation_classes, validation_paths, validation_trips, validation_jobs, validation_results,
-            validation_steps)}
+            validation_stores, validation_classes, validation_nodes, validation_paths, validation_trips, validation_jobs,
+            validation_results, validation_steps)}

@@ -42,6 +42,13 @@ def test_classes(hosts, classes):
     assert validation.validation_classes(hosts, list(hosts)) == classes
 
 
+def test_nodes():
+    hosts = {"a": dict(CRIU, __validate_node_engine={"kernel": "6.12.1"}), "b": {"checkpoint_store_id": "third"}}
+    assert validation.validation_nodes(hosts, ["a", "b"], [["a"]]) == [
+        {"name": "a", "class": 1, "store": "/shared/ckpt default", "kernel": "6.12.1"},
+        {"name": "b", "store": "/shared/ckpt third", "kernel": ""}]
+
+
 def test_paths():
     assert validation.validation_paths([["a"], ["b", "c", "d"], ["e", "f"]]) == [["a", "a"], ["b", "c", "b", "c"], ["e", "f", "e", "f"]]
 
@@ -91,11 +98,11 @@ def not_run(cause):
 def test_results(jobs, planned, options, last):
     hosts = dict(HOSTS, head={"__validate_jobs": jobs})
     assert validation.validation_results(hosts, list("abc"), [HOOKS], "head", planned, **options) == [
-        PASSED, lost("L1", "b"), lost("L1", "c"), ASTRAY, HOOKS] + last
+        dict(PASSED, nodes=["a"]), lost("L1", "b"), lost("L1", "c"), ASTRAY, HOOKS] + last
 
 
 def test_results_without_a_server():
-    assert validation.validation_results(HOSTS, ["a"], [HOOKS], "", 1) == [PASSED, HOOKS]
+    assert validation.validation_results(HOSTS, ["a"], [HOOKS], "", 1) == [dict(PASSED, nodes=["a"]), HOOKS]
 
 
 def test_steps_of_a_job():
