@@ -16,8 +16,8 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule guests nfs selinux storm apps zdtm torque-matrix torque-releases bench docs collection tools \
-  guest-tools runtime testing clean
+.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm apps zdtm torque-matrix torque-releases bench docs collection tools \
+  guest-tools page-tools runtime testing clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -31,15 +31,15 @@ demo: tools runtime collection ## make three hosts, run site.yml, prove levels L
 	@$(VENV)/bin/ansible-playbook -i "$$($(HOSTS) inventory demo)" \
 	  -e validate_directory=$(CURDIR)/report playbooks/validate.yml
 	@echo
-	@tail -n +2 report/validation.txt
+	@tail -n +2 report/report.txt
 	@echo
-	@echo "report: report/validation.txt report/validation.json report/validation.xml"
+	@echo "report: report/report.html report/report.txt report/results.json report/junit.xml"
 	@echo "hosts are up; inventory: $$($(HOSTS) inventory demo); remove them: make demo-down"
 
 demo-down: ## remove the demo's hosts
 	@$(HOSTS) down demo
 
-test: guest-tools testing collection ## everything; says at the end what was proven
+test: guest-tools page-tools testing collection ## everything; says at the end what was proven
 	@$(VENV)/bin/python tests/run.py
 
 lint sanity integration molecule: tools testing collection ## this part of make test
@@ -52,6 +52,9 @@ else
 unit: tools testing collection
 	@$(VENV)/bin/python tests/run.py $@
 endif
+
+page: page-tools testing collection ## this part, too: the page of a report in Chromium, screenshots into .cache/test/page
+	@$(VENV)/bin/python tests/run.py $@
 
 guests: guest-tools testing collection ## this part, too: the role blcr with small modules of our own, in a virtual machine
 	@$(VENV)/bin/python tests/run.py $@
@@ -138,6 +141,9 @@ tools:
 
 guest-tools:
 	@PYTHON=$(PYTHON) molecule/shared/tools.sh guests
+
+page-tools:
+	@PYTHON=$(PYTHON) molecule/shared/tools.sh page
 
 clean: ## remove hosts, virtual environment, built files and reports; the host image stays
 	@$(HOSTS) down --all || true

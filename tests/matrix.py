@@ -110,7 +110,7 @@ class Trial:
     def level3(self):
         directory = LOGS / "reports" / self.group
         self.playbook("validate", validate_directory=str(directory))
-        results = [result for result in json.loads((directory / "validation.json").read_text())["results"] if result["level"] == "L3"]
+        results = [result for result in json.loads((directory / "results.json").read_text())["results"] if result["level"] == "L3"]
         insist(len(results) == 1 and results[0]["passed"], "no round trip of level L3 passed: %s" % results)
         insist(results[0]["torque"] == self.version, "it ran on TORQUE %s" % results[0]["torque"])
         insist(results[0]["nodes"] == ["node1", "node2"] * 2, "the way was %s" % results[0]["nodes"])

@@ -156,7 +156,12 @@ def molecule():
     yield Together([[["molecule", "test", "-s", scenario]] for scenario in ("default", "options")])
 
 
-PARTS = [[lint, sanity], [unit], [integration, guests], [molecule]]
+def page():
+    """The page of a report in Chromium; its screenshots are kept in .cache/test/page."""
+    yield [PYTHON] + PYTEST + ["-q", "tests/page"]
+
+
+PARTS = [[lint, sanity], [page], [unit], [integration, guests], [molecule]]
 """Parts in one list run at the same time: each of them keeps no more than one CPU busy."""
 FURTHER = [[faults], [storm], [apps], [zdtm], [nfs], [selinux], [blcr]]
 """Run only when named."""
@@ -277,7 +282,7 @@ def run(part, variables):
 def levels():
     """Return a line (str) per level: proven or not, by the reports that this run's validations left."""
     by_level = {}
-    for path in sorted((LOGS / "reports").glob("*/validation.json")):
+    for path in sorted((LOGS / "reports").glob("*/results.json")):
         for result in json.loads(path.read_text())["results"]:
             by_level.setdefault(result["level"], []).append((result, path.parent.name))
     for level, meaning in LEVELS.items():

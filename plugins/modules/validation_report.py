@@ -4,15 +4,22 @@
 
 DOCUMENTATION = r"""
 module: validation_report
-short_description: Write the results of round trips as JSON, JUnit XML and a text table
+short_description: Write the results of round trips as a page, JSON, JUnit XML and a text table
 version_added: 0.1.0
 description:
-  - Takes what the round-trip modules returned and writes C(validation.json), C(validation.xml) and C(validation.txt).
+  - Takes what the round-trip modules returned and writes C(report.html), C(results.json), C(junit.xml) and C(report.txt).
+  - The page needs no network and no scripts. C(docs/reference/results-json.md) describes C(results.json).
+  - Appends a line to C(history.jsonl) in the same directory. The page shows the last 20 runs and, for a node that passes no more, since
+    when and what has changed. Lines that cannot be read are left out with a warning.
+  - Runs on the controller alone. No host is reached.
 author:
   - ckpt.torque contributors (@ckpt-torque)
 extends_documentation_fragment:
   - ckpt.torque.attributes
 attributes:
+  action:
+    description: It is done on the controller.
+    support: full
   check_mode:
     support: full
     details: Returns the table; no file is written.
@@ -27,6 +34,14 @@ options:
     type: list
     elements: dict
     required: true
+  nodes:
+    description:
+      - What the page is to tell of the nodes, as the filter P(ckpt.torque.validation_nodes#filter) returns it. C(name) is required;
+        C(class) (a number from 1), C(store) and C(kernel) may be missing.
+      - The default is the nodes of level L1, without classes.
+    type: list
+    elements: dict
+    default: []
   directory:
     description: Where the files go; created when it is missing.
     type: path
@@ -42,7 +57,6 @@ EXAMPLES = r"""
   ckpt.torque.validation_report:
     results: "{{ trips }}"
     directory: "{{ inventory_dir }}/report"
-  delegate_to: localhost
   run_once: true
 """
 
@@ -51,6 +65,11 @@ passed:
   description: Whether at least one round trip was run and none failed.
   returned: success
   type: bool
+verdict:
+  description: The result in one sentence.
+  returned: success
+  type: str
+  sample: 12 of 12 nodes can checkpoint and restart jobs.
 levels:
   description: For each level V(passed), V(FAILED) or V(not run).
   returned: success
@@ -62,7 +81,7 @@ failures:
   type: list
   elements: str
 table:
-  description: The results as text.
+  description: The verdict and the results as text.
   returned: success
   type: str
 files:
@@ -71,81 +90,3 @@ files:
   type: list
   elements: str
 """
-
-import datetime
-import errno
-import json
-import os
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import report
-
-NEEDED = ("level", "nodes", "passed", "cause")
-
-
-def fault(result: dict) -> str:
-    """Return why a result is not a round trip's, empty if it is."""
-    missing = [key for key in NEEDED if key not in result]
-    if missing:
-        return "no " + ", ".join(missing)
-    if result["level"] not in report.LEVELS:
-        return "level %s" % result["level"]
-    engine, phases = result.get("engine", {}), result.get("phases", [])
-    good = {
-        "passed": result["passed"] is None or isinstance(result["passed"], bool),
-        "cause": isinstance(result["cause"], str),
-        "case": isinstance(result.get("case", ""), str),
-        "compression": isinstance(result.get("compression", ""), str),
-        "nodes": isinstance(result["nodes"], list) and all(isinstance(node, str) for node in result["nodes"]),
-        "engine": isinstance(engine, dict) and all(isinstance(value, str) for value in engine.values()),
-        "phases": isinstance(phases, list) and all(isinstance(phase, dict) and isinstance(phase.get("seconds"), (int, float))
-                                                   for phase in phases),
-    }
-    wrong = [key for key, value in good.items() if not value]
-    return "%s %s" % (wrong[0], result.get(wrong[0])) if wrong else ""
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "results": {"type": "list", "elements": "dict", "required": True},
-            "directory": {"type": "path", "required": True},
-            "name": {"type": "str", "default": "ckpt.torque"},
-        },
-        supports_check_mode=True,
-    )
-    results, directory = module.params["results"], module.params["directory"]
-    for number, result in enumerate(results, 1):
-        why = fault(result)
-        if why:
-            module.fail_json(msg="result %d is not a round trip's (%s); pass what the round-trip modules returned; nothing was written"
-                             % (number, why))
-    summary = report.summary(results)
-    table = report.table(results)
-    created = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    kept = [{key: value for key, value in result.items() if key not in ("invocation", "changed", "state", "failed")}
-            for result in results]
-    contents = {
-        "validation.json": json.dumps(dict(summary, created=created, results=kept), indent=2, sort_keys=True) + "\n",
-        "validation.xml": report.junit(results, module.params["name"]),
-        "validation.txt": "%s\n%s\n" % (created, table),
-    }
-    files = [os.path.join(directory, entry) for entry in sorted(contents)]
-    if not module.check_mode:
-        try:
-            os.makedirs(directory, exist_ok=True)
-            for path in files:
-                if os.path.isdir(path):
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            for path in files:
-                with open(path + ".new", "w", encoding="utf-8", errors="replace") as stream:
-                    stream.write(contents[os.path.basename(path)])
-            for path in files:
-                os.rename(path + ".new", path)
-        except OSError as error:
-            module.fail_json(msg="cannot write the report to %s: %s; name another directory" % (directory, error.strerror))
-    module.exit_json(changed=not module.check_mode, table=table, files=files, **summary)
-
-
-if __name__ == "__main__":
-    main()

@@ -74,7 +74,7 @@ def test_nodes_with_a_store_of_their_own(cluster, classes, tmp_path):
     assert done.code == 0, done.out
     done = cluster.playbook("validate", validate_directory=str(tmp_path), **classes)
     assert done.code == 0, done.out
-    results = json.loads((tmp_path / "validation.json").read_text())["results"]
+    results = json.loads((tmp_path / "results.json").read_text())["results"]
     ways = sorted([result["level"], result["nodes"], result.get("case", "")] for result in results if result["level"] != "L1")
     assert ways == sorted([["L2", ["node1"], ""], ["L2", ["node2"], ""], ["L2", ["node1", "node2", "node1"], "refused"],
                            ["L2", ["node2", "node1", "node2"], "refused"]]

@@ -94,7 +94,7 @@ def validated(cluster, tmp_path, **variables):
     """Run validate.yml; return the ways that passed."""
     done = cluster.playbook("validate", validate_directory=str(tmp_path), **variables)
     assert done.code == 0, done.out
-    results = json.loads((tmp_path / "validation.json").read_text())["results"]
+    results = json.loads((tmp_path / "results.json").read_text())["results"]
     return [[result["level"], result["nodes"]] for result in results if result["passed"] and result["level"] != "L1"]
 
 

@@ -269,7 +269,7 @@ def test_plan_names_nodes_that_are_not_reached(cluster, tmp_path):
 
 def validate(cluster, tmp_path, *arguments, **variables):
     done = cluster.playbook("validate", *arguments, validate_directory=str(tmp_path), validate_timeout=20, **variables)
-    return done, json.loads((tmp_path / "validation.json").read_text())
+    return done, json.loads((tmp_path / "results.json").read_text())
 
 
 def test_validate_passes(cluster, tmp_path):
@@ -298,7 +298,7 @@ def test_level_that_is_not_asked_for_is_told(cluster, tmp_path):
     """As in make demo where there is no source of TORQUE."""
     done, report = validate(cluster, tmp_path, "--limit", "node1", torque_enabled=False)
     assert done.code == 0 and report["levels"] == {"L1": "passed", "L2": "passed", "L3": "not run"}, done.out
-    table = (tmp_path / "validation.txt").read_text()
+    table = (tmp_path / "report.txt").read_text()
     assert "L3 not run: -: not proven: torque_enabled is false, so that no job was submitted" in table.splitlines()
 
 

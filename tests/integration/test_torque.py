@@ -292,13 +292,13 @@ def test_validate_goes_through_the_cases_it_is_told(cluster, tmp_path):
     cases = ["move", "failed_restart", "nested_signal", "mpi_mpich"]
     done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_cases=cases, validate_path=["node1", "node2"])
     assert done.code == 0, done.out
-    results = [result for result in json.loads((tmp_path / "validation.json").read_text())["results"] if result["level"] == "L3"]
+    results = [result for result in json.loads((tmp_path / "results.json").read_text())["results"] if result["level"] == "L3"]
     assert [(result["case"], result["passed"], len(result["comments"])) for result in results] == [
         ("move", True, 1), ("failed_restart", True, 2), ("nested_signal", True, 2), ("mpi_mpich", None, 0)]
     for case in cases:
         assert "Submit a job, hold it, release it elsewhere (%s)" % case in done.out
     assert re.search(r"failed_restart +node2 +\d", done.out)
-    table = (tmp_path / "validation.txt").read_text()
+    table = (tmp_path / "report.txt").read_text()
     assert "L3 job failed_restart  passed   node1 > node2" in table
     assert "L3 mpi_mpich not run: node1 > node2: not proven: node1 has no mpicc.mpich, mpiexec.mpich" in table.splitlines()
 

@@ -88,7 +88,7 @@ def test_process_ids_start_at_random(guest):
 def test_levels_1_and_2(guest, tmp_path):
     done = guest.playbook("validate", validate_directory=str(tmp_path), validate_path=["node1"] * 4, torque_enabled=False, **guest.settings)
     assert done.code == 0, done.out
-    levels = {trip["level"]: trip for trip in json.loads((tmp_path / "validation.json").read_text())["results"]}
+    levels = {trip["level"]: trip for trip in json.loads((tmp_path / "results.json").read_text())["results"]}
     assert levels.pop("L3")["passed"] is None  # test_level_3
     assert [(level, trip["passed"], trip["engine"]["name"]) for level, trip in sorted(levels.items())] == [
         ("L1", True, "blcr"), ("L2", True, "blcr")]
