@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install the Debian packages that the test hosts and the virtual environment need, with the word "guests" also those of the virtual
-# machines; silent when all are there.
+# machines, with "page" the browser that looks at reports; silent when all are there.
 set -euo pipefail
 : "${PYTHON:=python3}"
 
@@ -10,6 +10,7 @@ declare -A package=(
     [python3]=python3 [patch]=patch [zstd]=zstd [lz4]=lz4 [gzip]=gzip
 )
 [ "${1-}" != guests ] || package+=([qemu-system-x86_64]=qemu-system-x86 [qemu-img]=qemu-utils [mke2fs]=e2fsprogs)
+[ "${1-}" != page ] || package+=([chromium]=chromium [chromedriver]=chromium-driver)
 export PATH=$PATH:/usr/sbin:/sbin
 
 say() { echo "tools: $*" >&2; exit 1; }
