@@ -283,6 +283,11 @@ def test_validate_passes(cluster, tmp_path):
         assert trip["counters"] == sorted(set(trip["counters"])) and len(trip["counters"]) == 5
         assert trip["exit_status"] == 7
         assert trip["output_lines"] == trip["counters"][-1] + 1
+        written = [phase for phase in trip["phases"] if phase["step"] in ("continue", "hold")]
+        assert len(written) == 4 and all(0 < phase["engine_seconds"] < phase["seconds"] for phase in written)
+    assert report["verdict"] == "2 of 2 nodes " + (
+        "can checkpoint and restart jobs." if cluster.torque else "passed L1 (engine) and L2 (hooks); not proven: L3 (job).")
+    assert (tmp_path / "report.html").read_text().count("</html>") == 1
 
 
 def test_limit_leaves_out_the_server(cluster, tmp_path):
