@@ -154,8 +154,7 @@ def test_job_that_cannot_be_checkpointed_keeps_its_node(qsub, maui, node1):
         job.comment("watches files (inotify)")
         facts = job.facts()
         assert (facts["job_state"], facts["Hold_Types"], job.session("node1")) == ("R", "n", pid), facts
-    # pbs_server 6.1 refuses to release a hold that is gone, and pbs_mom asks ten times, in 151 seconds, before it reports the job's end.
-    job.finish(240)
+    job.finish()
     maui.run_soon(urgent, "node1")
     urgent.finish()
 
