@@ -43,6 +43,8 @@ options:
       - V(nested_signal) - As V(continue), but C(ckpt-run) starts the job's program, sends it a signal at each checkpoint, and starts it
         again. The program must continue from the file that it wrote itself, and no image may contain it.
       - V(nested_command) - As V(nested_signal), but C(ckpt-run) asks the program by a command.
+      - V(multinode_output) - As V(nested_signal), but the job has all nodes of the path at a time, and its program has each of them print
+        by C(pbsdsh). What they print must be in the job's output, no line missing or twice. Needs a path over two nodes.
       - V(mpi_mpich) - As V(continue), but the job runs four ranks of MPICH, which exchange messages. It compiles its program by
         C(mpicc.mpich) and starts it by C(mpiexec.mpich). If a node of the path has no such command, or the job cannot compile, RV(passed)
         is null and RV(cause) contains the reason.
@@ -58,6 +60,7 @@ options:
       - preempt
       - nested_signal
       - nested_command
+      - multinode_output
       - mpi_mpich
       - mpi_openmpi
     default: continue

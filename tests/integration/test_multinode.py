@@ -89,13 +89,13 @@ def test_program_on_two_nodes_moves(qsub, cluster):
 def test_program_that_leaves_processes_behind(qsub, cluster):
     """SIGKILL ends pbsdsh, but not what it has started: an image would not have that, and nobody would start it again."""
     job = qsub("""cd $PBS_O_WORKDIR
-/usr/local/bin/ckpt-run --signal KILL -- %s/pbsdsh /bin/sh -c "touch $PWD/up.\\$PBS_NODENUM; while sleep 0.2; do echo \\$PBS_NODENUM; done" """ % BIN,
-               "-c", "enabled", "-l", "nodes=node1+node2")
+worker="touch $PWD/up.\\$PBS_NODENUM; while sleep 0.2; do echo \\$PBS_NODENUM; done"
+/usr/local/bin/ckpt-run --signal KILL -- %s/pbsdsh /bin/sh -c "$worker" """ % BIN, "-c", "enabled", "-l", "nodes=node1+node2")
     job.reach("up.0")
     job.reach("up.1")
     job.user("%s/qhold %s" % (BIN, job.id))
     facts = job.comment("still print by pbs_demux")
-    assert re.search(r"process \d+; from [0-9., ]+\), though ckpt-run's program has ended; the job keeps running; have ckpt-run start a program "
-                     "that ends when it has ended on all nodes", facts["comment"]), facts
+    assert re.search(r"process \d+; from [0-9., ]+\), though ckpt-run's program has ended; the job keeps running; have ckpt-run start a "
+                     "program that ends when it has ended on all nodes", facts["comment"]), facts
     assert job.until(lambda facts: facts["Hold_Types"] == "n", "kept its hold")["job_state"] == "R"
     job.until(lambda _facts: cluster.nodes["node1"].run("pgrep -u alice pbsdsh").out, "has not started its program again")

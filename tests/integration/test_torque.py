@@ -273,6 +273,12 @@ def test_program_that_writes_a_restart_file_of_its_own(trip, case):
                              ("starts", "node2")]
 
 
+def test_output_of_a_job_on_two_nodes(cluster):
+    answer = Trip(cluster, case="multinode_output", path=["node1", "node2", "node1"]).answer()
+    assert steps(answer) == [("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("release", "node2"), ("hold", "node2"),
+                             ("release", "node1"), ("finish", "node1"), ("starts", "node1"), ("nodes_output", "node1")]
+
+
 def test_nodes_without_mpi(cluster):
     """They are no failure, and nothing is proven."""
     result = Trip(cluster, case="mpi_openmpi").read_result()

@@ -38,12 +38,13 @@ class Case:
     :param least_nodes: how many nodes the path must have
     :param needs_store: whether this host must see the store of the nodes
     :param program: what the job runs
+    :param on_all_nodes: whether the job has all nodes of the path at a time
     """
 
     def __init__(self, description: str, qsub_words: "Sequence[str]" = (), on_first_node: "Sequence[Step]" = (),
                  on_each_node: "Sequence[Step]" = (), after_hold: "Sequence[Step]" = (), before_release: "Sequence[Step]" = (),
                  after_end: "Sequence[Step]" = (), least_nodes: int = 1, needs_store: bool = False,
-                 program: programs.Program = programs.COUNTER) -> None:
+                 program: programs.Program = programs.COUNTER, on_all_nodes: bool = False) -> None:
         self.description = description
         self.qsub_words = qsub_words
         self.on_first_node, self.on_each_node = on_first_node, on_each_node
@@ -51,6 +52,7 @@ class Case:
         self.least_nodes = least_nodes
         self.needs_store = needs_store
         self.program = program
+        self.on_all_nodes = on_all_nodes
 
 
 def continue_job(trip: "JobRoundTrip") -> None:
@@ -145,6 +147,18 @@ def check_starts(trip: "JobRoundTrip") -> None:
                              % (starts, len(trip.images) + 1))
 
 
+def check_nodes_output(trip: "JobRoundTrip") -> None:
+    """Check that the job's output has what each of its nodes printed, no line missing or twice."""
+    lines = [line.split() for line in trip.read_file("stdout").splitlines() if line.startswith("node ")]
+    for number in range(len(set(trip.path))):
+        printed = [words[2] for words in lines if words[1] == str(number)]
+        wanted = [str(number) for number in range(1, len(printed) + 1)]
+        if not printed or printed != wanted:
+            wrong = next((place for place, (one, other) in enumerate(zip(printed, wanted), 1) if one != other), 0)
+            raise RoundTripError("what node %d of the job printed is not in its output as a whole (%d lines, the first wrong one: %d)"
+                                 % (number, len(printed), wrong))
+
+
 def _check_failure(trip: "JobRoundTrip", job: "dict[str, str]", state: str, reason: str) -> None:
     """Check that a job for which something had to fail is in the state, and that its comment has the reason."""
     comment = job.get("comment", "no comment")
@@ -181,6 +195,7 @@ def _truncate_file(path: str, entry: dict) -> None:
 
 CONTINUE = Step("continue", continue_job)
 STARTS = Step("starts", check_starts)
+NODES_OUTPUT = Step("nodes_output", check_nodes_output)
 
 CASES = {
     "move": Case("Nothing else."),
@@ -214,6 +229,10 @@ CASES = {
     "nested_command": Case(
         "As V(nested_signal), but C(ckpt-run) asks the program by a command.",
         on_first_node=[CONTINUE], after_end=[STARTS], program=programs.NESTED_COMMAND),
+    "multinode_output": Case(
+        "As V(nested_signal), but the job has all nodes of the path at a time, and its program has each of them print by C(pbsdsh). What "
+        "they print must be in the job's output, no line missing or twice. Needs a path over two nodes.",
+        on_first_node=[CONTINUE], after_end=[STARTS, NODES_OUTPUT], least_nodes=2, program=programs.MULTINODE_OUTPUT, on_all_nodes=True),
     "mpi_mpich": Case(
         "As V(continue), but the job runs four ranks of MPICH, which exchange messages. It compiles its program by C(mpicc.mpich) and "
         "starts it by C(mpiexec.mpich). If a node of the path has no such command, or the job cannot compile, RV(passed) is null and "
@@ -230,6 +249,8 @@ def find_fault(name: str, path: "list[str]", copies_path: "str | None") -> str:
     case = CASES[name]
     if len(path) < case.least_nodes:
         return "case %s needs a path of two nodes at least (one may come twice)" % name
+    if case.on_all_nodes and len(set(path)) < 2:
+        return "case %s needs a path over two different nodes" % name
     if case.needs_store and copies_path:
         return ("in case %s the node's store refuses an image, and with copies_path this host sees copies only; leave the case out" % name)
     return ""

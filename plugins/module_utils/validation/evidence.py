@@ -21,7 +21,8 @@ exit $status
 """
 
 
-def build_script(job: str, work: str, tick: float, tail: str = "", command: str = COMMAND, ckpt_run: str = "") -> str:
+def build_script(job: str, work: str, tick: float, tail: str = "", command: str = COMMAND, ckpt_run: str = "",
+                 commands: str = "") -> str:
     """Return the job's script.
 
     :param job: what the job calls itself on stderr; a shell's variables in it are replaced there
@@ -30,9 +31,10 @@ def build_script(job: str, work: str, tick: float, tail: str = "", command: str 
     :param tail: what the program's stdout goes through, from the pipe sign on
     :param command: shell command that runs the program; the names of the other parameters and of the exit status in braces are replaced
     :param ckpt_run: path of ckpt-run, for the command
+    :param commands: directory of TORQUE's commands, for the command
     """
     return (SCRIPT % command).format(job=job, work=shlex.quote(work), tick=tick, status=workload.STATUS, tail=tail,
-                                     ckpt_run=shlex.quote(ckpt_run))
+                                     ckpt_run=shlex.quote(ckpt_run), commands=shlex.quote(commands))
 
 
 def judge_job(evidence: workload.Evidence, status: int, errors: "list[str]", job: str, output: str = "the job's output",

@@ -189,11 +189,11 @@ class JobRoundTrip:
         program = self.case.program
         self.write_file(program.name, program.source)
         self.write_file("job.sh", evidence.build_script("job", self.work, TICK, " | tee -a %s/progress" % shlex.quote(self.work),
-                                                        program.command, self.ckpt_run_path))
+                                                        program.command, self.ckpt_run_path, self.commands.directory))
         words = ["enabled"] + list(self.case.qsub_words)
         words += ["depth=%d" % self.depth] if self.depth else []
         words += ["dir=" + self.images_path] if self.images_path else []
-        arguments = ["-N", "validate", "-c", ",".join(words), "-l", "nodes=" + self.path[0], "-o", self.work + "/stdout",
+        arguments = ["-N", "validate", "-c", ",".join(words), "-l", "nodes=" + self.place_on(self.path[0]), "-o", self.work + "/stdout",
                      "-e", self.work + "/stderr"] + self.qsub_options + [self.work + "/job.sh"]
         self.job_id = self.commands(self.user.name, "qsub", *arguments).strip()
         self.facts["job_id"] = self.job_id
@@ -219,9 +219,14 @@ class JobRoundTrip:
         # pbs_mom counts on from the image's time: what the hold took after that is not the job's, and both are whole seconds.
         self.least_walltime = (self.check_walltime(job) or 0) - int(time.monotonic() - started) - 2
 
+    def place_on(self, node: str) -> str:
+        """Return the nodes of the job, for qsub -l nodes=, when node is its first."""
+        names = set(self.path) if self.case.on_all_nodes else {node}
+        return "+".join(sorted(names, key=lambda name: (name != node, self.path.index(name))))
+
     def request_release(self, node: str) -> None:
         """Have the job restarted on a node."""
-        self.commands("root", "qalter", "-l", "nodes=" + node, self.job_id)
+        self.commands("root", "qalter", "-l", "nodes=" + self.place_on(node), self.job_id)
         self.commands(self.user.name, "qrls", self.job_id)
 
     def release_job(self, node: str) -> None:
@@ -244,7 +249,7 @@ class JobRoundTrip:
         self.facts["exit_status"] = int(job["exit_status"])
         self.facts["walltime"] = self.check_walltime(job)
         lines = wait_until(lambda: self.read_file("stdout"), self.timeout, PAUSE).splitlines(True)
-        output = workload.Evidence("".join(line for line in lines if not line.startswith("job ")),  # -j oe
+        output = workload.Evidence("".join(line for line in lines if not line.startswith(("job ", "node "))),  # -j oe, all nodes
                                    self.case.program.routes)
         self.facts["counters"].append(output.counter)
         self.facts["output_lines"] = len(lines)

@@ -29,9 +29,23 @@ COUNTER = Program("program.py", workload.PROGRAM, evidence.COMMAND)
 """The program of all levels, whose processes are in the image."""
 
 # It ends with another status than the job when it was asked for its file, and its secret is in the file only. It notes each of its starts.
+# With a path of pbsdsh it has each node of the job print numbers, too, which continue from files of theirs.
 _RESTARTABLE = '''\
-import os, signal, sys, time
+import os, signal, subprocess, sys, time
 stop_file, tick, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+numbers = "cd $1; n=$(cat number.$PBS_NODENUM 2> /dev/null || echo 0); while [ ! -e leave ]; do n=$((n+1)); echo node $PBS_NODENUM $n; " \\
+          "sleep 0.1; done; echo $n > part.$PBS_NODENUM; mv part.$PBS_NODENUM left.$PBS_NODENUM"
+pbsdsh, others = sys.argv[4:], None
+def end_others():
+    with open(os.environ["PBS_NODEFILE"]) as stream:
+        nodes = range(len(set(stream.read().split())))
+    open("leave", "w").close()
+    while not all(os.path.exists("left.%d" % node) for node in nodes):
+        time.sleep(tick)
+    for node in nodes:
+        os.rename("left.%d" % node, "number.%d" % node)
+    others.kill()
+    others.wait()
 request, asked = "request.%d" % os.getpid(), []
 signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
 counter, secret = 0, os.urandom(8).hex()
@@ -41,8 +55,14 @@ if os.path.exists("state"):
     counter = int(first)
 with open("starts", "a") as stream:
     stream.write("%d\\n" % counter)
+if pbsdsh:
+    if os.path.exists("leave"):
+        os.unlink("leave")
+    others = subprocess.Popen(pbsdsh + ["/bin/sh", "-c", numbers, "numbers", os.getcwd()])
 while not os.path.exists(stop_file):
     if asked or os.path.exists(request):
+        if others:
+            end_others()
         with open("state.new", "w") as stream:
             stream.write("%d %s\\n" % (counter, secret))
         os.rename("state.new", "state")
@@ -52,6 +72,8 @@ while not os.path.exists(stop_file):
     counter += 1
     os.write(1, ("%d %d %d %s\\n" % (counter, counter, counter, secret)).encode())
     time.sleep(tick)
+if others:
+    end_others()
 os.write(1, ("end %d\\n" % counter).encode())
 os._exit(status)
 '''
@@ -59,6 +81,7 @@ os._exit(status)
 _NESTED = "cd {work} && {ckpt_run} %s --file state -- python3 program.py stop {tick} {status}"
 
 NESTED_SIGNAL = Program("program.py", _RESTARTABLE, _NESTED % "--signal TERM")
+MULTINODE_OUTPUT = Program("program.py", _RESTARTABLE, _NESTED % "--signal TERM" + " {commands}/pbsdsh")
 NESTED_COMMAND = Program("program.py", _RESTARTABLE, _NESTED % "--checkpoint 'touch request.$CKPT_RUN_PID'")
 
 _RANKS = 4

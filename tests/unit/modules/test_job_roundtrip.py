@@ -198,7 +198,7 @@ def test_unknown_case(stage):
     answer = stage("node1", case="sideways")
     assert answer["failed"] is True
     assert answer["msg"] == ("value of case must be one of: move, continue, periodic, older_image, failed_hold, failed_restart, "
-                             "preempt, nested_signal, nested_command, mpi_mpich, mpi_openmpi, got: sideways")
+                             "preempt, nested_signal, nested_command, multinode_output, mpi_mpich, mpi_openmpi, got: sideways")
     assert stage.calls() == []
 
 

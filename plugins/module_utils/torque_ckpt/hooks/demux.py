@@ -1,4 +1,4 @@
-"""pbs_demux of a job on several nodes: writes what the job's processes on all of them print into its output. Root's part of a checkpoint."""
+"""pbs_demux of a job on several nodes: it writes what the processes on all of them print into the job's output. As root."""
 import time
 
 from ..errors import HookError, REFUSED

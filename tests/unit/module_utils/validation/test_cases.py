@@ -12,6 +12,8 @@ from ansible_collections.ckpt.torque.plugins.module_utils.validation.cases impor
     ("failed_restart", ["node1"], None, "case failed_restart needs a path of two nodes at least (one may come twice)"),
     ("failed_restart", ["node1", "node2"], "/copies", ""),
     ("failed_hold", ["node1"], None, ""),
+    ("multinode_output", ["node1", "node1"], None, "case multinode_output needs a path over two different nodes"),
+    ("multinode_output", ["node1", "node2"], None, ""),
     ("failed_hold", ["node1"], "/copies",
      "in case failed_hold the node's store refuses an image, and with copies_path this host sees copies only; leave the case out"),
 ])

@@ -65,5 +65,5 @@ def test_process_that_still_prints(start, monkeypatch, accepted, source):
             demux.wait_for_output(os.getpid())
     assert caught.value.code == errors.REFUSED
     assert str(caught.value) == (
-        "processes of the job that are in no image still print by pbs_demux (process %d; from %s), though ckpt-run's program has ended; the job "
-        "keeps running; have ckpt-run start a program that ends when it has ended on all nodes" % (process.pid, source))
+        "processes of the job that are in no image still print by pbs_demux (process %d; from %s), though ckpt-run's program has ended; "
+        "the job keeps running; have ckpt-run start a program that ends when it has ended on all nodes" % (process.pid, source))
