@@ -60,8 +60,8 @@ def whole(lines):
 def start_on(job, *nodes):
     """Wait until the program runs on these nodes, in this order; return how far it has come there."""
     for number, node in enumerate(nodes):
-        job.until(lambda _facts, name="hosts.%d" % number, node=node: job.user("cd %s; tail -n 1 %s 2> /dev/null || true"
-                                                                              % (job.work, name)) == node, "never came to " + node)
+        last = "tail -n 1 %s/hosts.%d 2> /dev/null || true" % (job.work, number)
+        job.until(lambda _facts, last=last, node=node: job.user(last) == node, "never came to " + node)
     return [int(job.text("numbers.%d" % number).split()[-1]) for number in range(len(nodes))]
 
 
