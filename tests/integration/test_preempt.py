@@ -176,7 +176,7 @@ def boot(cluster, name, service, off):
     host = cluster.nodes[name]
     names = host.ask("grep '# ckpt-torque$' /etc/hosts")
     off("ckpt-%s-%s" % (GROUP, name))
-    host.run("true")  # ends the connection that is kept
+    host.disconnect()
     hosts("podman", "start", "ckpt-%s-%s" % (GROUP, name))
     deadline = time.monotonic() + 90
     while host.run("grep -q '# ckpt-torque$' /etc/hosts || echo '%s' >> /etc/hosts; systemctl is-active %s" % (names, service)).code:

@@ -56,6 +56,10 @@ class Node:
         return Result(subprocess.run(self.command + [script], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                      stdin=subprocess.DEVNULL, universal_newlines=True, timeout=patience, check=False))
 
+    def disconnect(self):
+        """End the connection that is kept: the host has been turned off, and ssh would wait for it."""
+        subprocess.run(self.command[:1] + ["-O", "exit"] + self.command[1:], stderr=subprocess.DEVNULL, check=False)
+
     def ask(self, script):
         """Run a script that must succeed; return its output."""
         done = self.run(script)
