@@ -1,5 +1,4 @@
 import os
-import pathlib
 import socket
 import subprocess
 import sys
@@ -10,8 +9,12 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.errors imp
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.hooks import demux
 
 LISTEN = """\
-import socket
-listener = socket.create_server(("127.0.0.1", 0))
+import socket, sys
+with open("/proc/self/comm", "w") as stream:
+    stream.write(sys.argv[1])
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))
+listener.listen(5)
 print(listener.getsockname()[1], flush=True)
 connections = [listener.accept()[0] for _number in range(%d)]
 print("accepted", flush=True)
@@ -25,13 +28,12 @@ input()
 
 
 @pytest.fixture
-def start(tmp_path):
+def start():
     """start(accepted, name="pbs_demux"): a child of that name that takes so many connections; returns its port and the Popen."""
     running = []
 
     def start(accepted, name="pbs_demux"):
-        (tmp_path / name).symlink_to(pathlib.Path(sys.executable).resolve())
-        process = subprocess.Popen([str(tmp_path / name), "-c", LISTEN % accepted], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen([sys.executable, "-c", LISTEN % accepted, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         running.append(process)
         return int(process.stdout.readline()), process
     yield start
