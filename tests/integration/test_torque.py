@@ -110,7 +110,7 @@ def test_job_on_several_nodes_is_not_checkpointed(qsub, node2):
     for command in ("qhold", "qchkpt"):
         job.user("%s/%s %s" % (BIN, command, job.id))
         facts = job.comment("belongs to a job on 2 nodes (node1, node2); CRIU cannot checkpoint that; the job keeps running; submit it "
-                            "for one node, or let its program write restart files of its own")
+                            "for one node, or start its program by ckpt-run, which lets it write restart files of its own")
         assert facts["job_state"] == "R" and "checkpoint_name" not in facts, facts
     assert node2.ask("pgrep -u alice -x sleep") == other
     assert "belongs to a job on 2 nodes" in job.nodes["node1"].run("torque-ckpt check " + job.id).out
