@@ -68,7 +68,7 @@ DEFAULTS = {
     "checkpoint_hooks_node_local_bytes": "1G",
     "checkpoint_hooks_refused_devices": ["/dev/nvidia*", "/dev/kfd", "/dev/dri/*", "/dev/accel/*", "/dev/infiniband/*", "/dev/hfi1*",
                                          "/dev/xpmem", "/dev/knem"],
-    "checkpoint_hooks_multinode": "refuse",
+    "checkpoint_hooks_multinode": "nested",
     "checkpoint_hooks_methods": {},
     "checkpoint_hooks_environment": {},
     "checkpoint_hooks_environment_reported_enabled": True,
