@@ -1,5 +1,6 @@
 """The scenario "options" changes what it says it changes; what takes a file server, the scenario "store_nfs"; what takes another
 layout of stores, an integration test."""
+import ast
 import pathlib
 
 import pytest
@@ -17,6 +18,9 @@ LAYOUT = {"checkpoint_store_shared_enabled", "checkpoint_store_transfer_director
           "checkpoint_store_additional_stores"}
 BUILD = {"criu_prefix", "criu_version", "criu_cache", "criu_package_formats"}
 """As those of torque_build: each value would be one more CRIU to build."""
+REPEATED = next(ast.literal_eval(node.value) for node in ast.parse((TOP / "molecule/shared/tests/conftest.py").read_text()).body
+                if isinstance(node, ast.Assign) and node.targets[0].id == "DEFAULTS")
+"""The defaults as the tests of the scenarios' hosts repeat them."""
 ONE_CHOICE = {"criu_path", "criu_packages", "criu_state",  # of methods that tests/integration/test_packages.py tries
               "criu_engine_info",  # playbooks pass it
               "checkpoint_hooks_engine",  # the other one needs a kernel of its own
@@ -34,3 +38,9 @@ def test_every_public_variable_differs_from_its_default(name):
 def test_every_variable_of_another_layout_is_set(name):
     assert name in DEFAULTS
     assert name in (TOP / "tests/integration/test_local_stores.py").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(name for name in REPEATED if "{{" not in repr(DEFAULTS[name]) and name != "torque_server_attributes"))
+def test_defaults_that_molecule_repeats(name):
+    """Found here, and not after half an hour; torque_server_attributes stands there with what the server sets itself."""
+    assert REPEATED[name] == DEFAULTS[name]
