@@ -118,6 +118,7 @@ def test_next_cycle_comes_while_the_image_is_written(qsub, maui, node1):
             assert maui.run(job, "node2").code != 0
         node1.ask("touch /tmp/go")
         maui.run_soon(urgent, "node1")
+        urgent.reach("up")
     facts = job.wait("Q")
     assert (facts["Hold_Types"], "checkpoint_name" in facts) == ("n", True), facts
     assert maui.run(job, "node2").code == 0
@@ -156,6 +157,7 @@ def test_job_that_cannot_be_checkpointed_keeps_its_node(qsub, maui, node1):
         assert (facts["job_state"], facts["Hold_Types"], job.session("node1")) == ("R", "n", pid), facts
     job.finish()
     maui.run_soon(urgent, "node1")
+    urgent.reach("up")
     urgent.finish()
 
 
