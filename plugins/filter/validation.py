@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import registry
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import preflight
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -33,11 +34,13 @@ def validation_classes(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") ->
     :param hostvars: the variables of each host, among them __validate_engine and __validate_node_engine
     :param nodes: names of the compute nodes
     """
+    return _group_nodes(hostvars, [node for node in nodes if "level" in hostvars[node].get("__validate_engine", {})])
+
+
+def _group_nodes(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> "list[list[str]]":
     stores = validation_stores(hostvars, nodes)
     classes: "list[list[str]]" = []
     for node in nodes:
-        if "level" not in hostvars[node].get("__validate_engine", {}):
-            continue
         info = hostvars[node]["__validate_node_engine"]
         for members in classes:
             if stores[members[0]] == stores[node] and _are_alike(hostvars[members[0]]["__validate_node_engine"], info):
@@ -46,6 +49,24 @@ def validation_classes(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") ->
         else:
             classes.append([node])
     return classes
+
+
+def validation_preflight(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", clock_seconds: "float | str" = 60) -> "list[dict]":
+    """Return the results of level L0: one for each fault of a node, or one for a node without any.
+
+    :param hostvars: the variables of each host, among them __validate_node_engine and __validate_state
+    :param hosts: names of the compute nodes of this run
+    :param clock_seconds: by how many seconds clocks may differ
+    """
+    known = {host: {"engine": hostvars[host]["__validate_node_engine"], "state": hostvars[host]["__validate_state"]} for host in hosts
+             if "engine" in hostvars[host].get("__validate_node_engine", {}) and "hooks" in hostvars[host].get("__validate_state", {})}
+    faults = preflight.find_faults(known, _group_nodes(hostvars, list(known)), float(clock_seconds))
+    results = []
+    for host in hosts:
+        sentences = faults.get(host, [LOST])
+        results += [{"level": "L0", "nodes": [host], "passed": not sentence, "cause": sentence and "%s: %s" % (host, sentence)}
+                    for sentence in sentences or [""]]
+    return results
 
 
 def _are_alike(one: dict, other: dict) -> bool:
@@ -104,7 +125,7 @@ def validation_jobs(paths: "list[list[str]]", cases: "list[str]") -> "list[dict]
 
 
 def validation_results(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", hooks: "list[dict]", server: str, planned: int,
-                       enabled: bool = True, limited: bool = False) -> "list[dict]":
+                       enabled: bool = True, limited: bool = False, looked: "list[dict] | None" = None) -> "list[dict]":
     """Return the results that the report is about, with one for whatever has none of its own.
 
     :param hostvars: the variables of each host: __validate_engine, __validate_astray, on the server __validate_jobs
@@ -114,8 +135,9 @@ def validation_results(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", ho
     :param planned: number of jobs that were planned
     :param enabled: whether level L3 was wanted
     :param limited: whether --limit leaves out the server
+    :param looked: results of level L0
     """
-    results = [dict(_given(hostvars[host].get("__validate_engine", {}), "L1", host), nodes=[host]) for host in hosts]
+    results = (looked or []) + [dict(_given(hostvars[host].get("__validate_engine", {}), "L1", host), nodes=[host]) for host in hosts]
     results += [hostvars[host]["__validate_astray"] for host in hosts if "__validate_astray" in hostvars[host]]
     results += hooks
     if not enabled:
@@ -154,4 +176,4 @@ class FilterModule:
     def filters(self) -> "dict[str, Callable]":
         return {function.__name__: function for function in (
             validation_stores, validation_classes, validation_nodes, validation_paths, validation_trips, validation_jobs,
-            validation_results, validation_steps)}
+            validation_preflight, validation_results, validation_steps)}

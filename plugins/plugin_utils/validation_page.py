@@ -20,9 +20,12 @@ BLOCK = 20
 """How many nodes a table of the matrix has: some of them fit beside each other."""
 TRIPS = 20
 """How many trips have a chart."""
+TRIED = ("L2", "L3")
+"""The levels at which a job moves."""
 SIGNS = {"passed": "\u2713", "failed": "\u2717", "class": "\u2248", "unproven": "\u2013", "absent": "\u00b7"}
 KINDS = {"freeze": "freeze", "write": "write, hash, publish", "queue": "queue", "restore": "restore", "other": "other"}
 QUESTIONS = {
+    "L0": "Is the node as a restart needs it, by looking only?",
     "L1": "Can this node freeze and revive a process tree?",
     "L2": "Do the hooks move a job from node to node?",
     "L3": "Does a job of qsub survive qhold, qrls and a move?",
@@ -51,7 +54,7 @@ def render_page(document: dict, runs: "list[dict]", broken: int) -> str:
                   for group in outcomes.group_results(failed)],
         unproven=[dict(group, nodes=outcomes.name_nodes(group["nodes"])) for group in outcomes.group_results(unproven)],
         changes=_find_changes(document, runs), classes=list(_list_classes(document["nodes"])), engine_times=_measure_engines(document),
-        trips=_draw_trips(results), trips_left=max(0, sum(result["level"] != "L1" for result in results) - TRIPS),
+        trips=_draw_trips(results), trips_left=max(0, sum(result["level"] in TRIED for result in results) - TRIPS),
         runs=[dict(run, counts=collections.Counter(node["outcome"] for node in run["nodes"].values())) for run in reversed(runs)],
         strips=strips, steady=len(document["nodes"]) - len(strips))
 
@@ -113,7 +116,7 @@ def _split_phase(phase: dict) -> "list[tuple[str, float]]":
 
 def _draw_trips(results: "list[dict]") -> "list[dict]":
     """Return the first trips of levels L2 and L3: title, totals, and rows of steps with the places of their parts in a chart (0 to 100)."""
-    chosen = [result for result in results if result["level"] != "L1" and result.get("phases")][:TRIPS]
+    chosen = [result for result in results if result["level"] in TRIED and result.get("phases")][:TRIPS]
     trips = []
     for result in chosen:
         phases, start, rows = result["phases"], 0.0, []

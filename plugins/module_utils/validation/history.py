@@ -17,7 +17,7 @@ RUNS = 20
 """How many runs are compared."""
 LARGEST = 16 << 20
 """How much of the file's end is read, in bytes: hundreds of runs of 500 nodes."""
-_KEPT = ("L1", "L2", "L3", "outcome", "engine", "kernel")
+_KEPT = ("L0", "L1", "L2", "L3", "outcome", "engine", "kernel")
 
 
 def build_run(document: dict) -> dict:

@@ -6,7 +6,7 @@ import collections
 import re
 
 from . import report
-from .results import LEVELS
+from .results import LEVELS, PROOFS
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -18,6 +18,7 @@ NAMED = 10
 _ADVICE = re.compile(r"; ((?:add|build|change|check|choose|compare|correct|create|fix|free|give|install|load|look|make|mount|name|put"
                      r"|remove|rename|restart|run|see|set|start|stop|try|update|upgrade|use|wait|write)\b.*)$", re.DOTALL)
 _CURES = {
+    "L0": "compare the node with the others of its class",
     "L1": ("run \"torque-ckpt selftest\" as root on the node, which repeats this round trip; "
            "check its kernel, SELinux and the engine's version"),
     "L2": "compare the user's account, the store and the installed programs of these nodes",
@@ -27,8 +28,8 @@ _CURES = {
 
 
 def find_nodes(results: "list[dict]", nodes: "list[dict]") -> "list[dict]":
-    """Return the nodes that a report is about: those given, or else those of the results of level L1."""
-    names = [name for result in results if result["level"] == "L1" for name in result["nodes"]]
+    """Return the nodes that a report is about: those given, or else those of the results of levels L0 and L1."""
+    names = [name for result in results if result["level"] in ("L0", "L1") for name in result["nodes"]]
     return nodes or [{"name": name} for name in collections.OrderedDict.fromkeys(names)]
 
 
@@ -66,7 +67,7 @@ def judge_nodes(results: "list[dict]", nodes: "list[dict]") -> "list[dict]":
                 engines[name] = report.engine(result)
     classes = collections.defaultdict(set)  # type: collections.defaultdict[tuple[int, str], set[str]]
     for node in nodes:
-        for level in LEVELS[1:]:
+        for level in PROOFS[1:]:
             if "class" in node:
                 classes[node["class"], level] |= seen[node["name"], level]
     judged = []
@@ -74,11 +75,12 @@ def judge_nodes(results: "list[dict]", nodes: "list[dict]") -> "list[dict]":
         levels = {}  # type: dict[str, str]
         for level in LEVELS:
             states = seen[node["name"], level]
-            tried_elsewhere = "class" in node and level != "L1" and not states and levels["L1"] == "passed"
+            tried_elsewhere = "class" in node and level in PROOFS[1:] and not states and levels["L1"] == "passed"
             others = classes[node["class"], level] if tried_elsewhere else set()
             levels[level] = ("failed" if "failed" in states else "passed" if "passed" in states
                              else "class" if "passed" in others and "failed" not in others else "unproven")
-        outcome = "failed" if "failed" in levels.values() else "unproven" if "unproven" in levels.values() else "passed"
+        proofs = [levels[level] for level in PROOFS]
+        outcome = "failed" if "failed" in levels.values() else "unproven" if "unproven" in proofs else "passed"
         judged.append(dict(node, outcome=outcome, engine=engines.get(node["name"], "-"), **levels))
     return judged
 
@@ -101,19 +103,21 @@ def describe_verdict(results: "list[dict]", nodes: "list[dict]") -> str:
     """
     total = len(nodes)
     failed = [node["name"] for node in nodes if node["outcome"] == "failed"]
+    if failed and not any(node[level] == "failed" for node in nodes for level in PROOFS):
+        return "%s failed the preflight, L0: %s." % (_count(len(failed), total), name_nodes(failed))
     if failed:
         return "%s cannot checkpoint and restart jobs: %s." % (_count(len(failed), total), name_nodes(failed))
     lost = [result for result in results if result["passed"] is False]
     if lost:
         return "A round trip failed: %s: %s." % (report.name(lost[0]), lost[0]["cause"].rstrip("."))
-    if not any(result["passed"] for result in results):
+    if not any(result["passed"] for result in results if result["level"] in PROOFS):
         causes = [result["cause"] for result in results if result["cause"]]
         return "Nothing was proven: %s." % (causes[0].rstrip(".") if causes else "no round trip was run")
-    unproven = [level for level in LEVELS if all(node[level] == "unproven" for node in nodes)]
-    fine = [node for node in nodes if all(node[level] != "unproven" for level in LEVELS if level not in unproven)]
+    unproven = [level for level in PROOFS if all(node[level] == "unproven" for node in nodes)]
+    fine = [node for node in nodes if all(node[level] != "unproven" for level in PROOFS if level not in unproven)]
     missing = [node["name"] for node in nodes if node not in fine] if len(fine) < total else []
     if unproven:
-        proven = [level for level in LEVELS if level not in unproven]
+        proven = [level for level in PROOFS if level not in unproven]
         sentence = "%s passed %s; not proven: %s" % (
             _count(len(fine), total), " and ".join("%s (%s)" % (level, report.MEANING[level]) for level in proven),
             ", ".join("%s (%s)" % (level, report.MEANING[level]) for level in unproven))

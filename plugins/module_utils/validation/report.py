@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.units import format_bytes
 
-LEVELS = ("L1", "L2", "L3")
-MEANING = {"L1": "engine", "L2": "hooks", "L3": "job"}
+from .results import LEVELS, PROOFS
+
+MEANING = {"L0": "preflight", "L1": "engine", "L2": "hooks", "L3": "job"}
 
 
 def verdict(result: dict) -> str:
@@ -74,7 +75,7 @@ def summary(results: "list[dict]") -> dict:
         levels[level] = "FAILED" if False in outcomes else "passed" if outcomes and None not in outcomes else "not run"
     failures = ["%s%s (%s): %s" % (result["level"], kind(result), name(result), result["cause"])
                 for result in results if result["passed"] is False]
-    return {"passed": bool(results) and not failures and any(result["passed"] for result in results),
+    return {"passed": bool(results) and not failures and any(result["passed"] for result in results if result["level"] in PROOFS),
             "levels": levels, "failures": failures}
 
 

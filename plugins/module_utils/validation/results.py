@@ -13,7 +13,9 @@ if MYPY:
 SCHEMA = 1
 """The version of both formats. It is raised if a field is removed or changes its meaning, not if one is added."""
 
-LEVELS = ("L1", "L2", "L3")
+LEVELS = ("L0", "L1", "L2", "L3")
+PROOFS = LEVELS[1:]
+"""Those that try it; L0 only looks."""
 STATES = ("passed", "failed", "class", "unproven")
 
 TEXT = "a text", lambda value: isinstance(value, str)
@@ -35,7 +37,7 @@ PHASE = (
     Field("counter", INTEGER, "The counter of the program at the end of the step.", optional=True),
 )
 RESULT = (
-    Field("level", LEVEL, "The level of proof."),
+    Field("level", LEVEL, "The level of proof; of L0, which only looks, each fault is a result."),
     Field("nodes", TEXT, "The nodes that it went to, in their order.", many=True),
     Field("passed", OUTCOME, "Null if it was not run."),
     Field("cause", TEXT, "Why it failed or was not run; empty if it passed."),
@@ -57,8 +59,9 @@ NODE = (
     Field("engine", TEXT, "Name and version of its engine, by level L1.", optional=True),
 )
 LEVEL_STATES = tuple(Field(level, STATE, "What is known of level %s on the node. `class`: proven on another node of its class." % level)
-                     for level in LEVELS)
-JUDGED = NODE + LEVEL_STATES + (Field("outcome", STATE, "`passed` if all levels are `passed` or `class`."),)
+                     for level in PROOFS)
+JUDGED = NODE + (Field("L0", STATE, "What is known of level L0 on the node; never `class`."),) + LEVEL_STATES + (
+    Field("outcome", STATE, "`passed` if L1, L2 and L3 are `passed` or `class` and L0 is not `failed`."),)
 
 DOCUMENT = (
     Field("schema", INTEGER, "The version of this format, %d." % SCHEMA),
@@ -78,9 +81,11 @@ RUN = (
     Field("verdict", TEXT, "As in `results.json`, at most 1000 characters."),
     Field("collection", TEXT, "The version of the collection."),
     Field("torque", TEXT, "The version of TORQUE; empty if level L3 was not run."),
-    Field("nodes", OBJECT, "For each node, by its name, `L1`, `L2`, `L3`, `outcome`, `engine` and `kernel`, as in `results.json`."),
+    Field("nodes", OBJECT,
+          "For each node, by its name, `L0`, `L1`, `L2`, `L3`, `outcome`, `engine` and `kernel`, as in `results.json`."),
 )
-RUN_NODE = LEVEL_STATES + (Field("outcome", STATE, ""), Field("engine", TEXT, ""), Field("kernel", TEXT, ""))
+RUN_NODE = LEVEL_STATES + (
+    Field("L0", STATE, "", optional=True), Field("outcome", STATE, ""), Field("engine", TEXT, ""), Field("kernel", TEXT, ""))
 
 
 def find_fault(value: "Any", fields: "Iterable[Field]", where: str = "") -> str:

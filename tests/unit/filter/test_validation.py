@@ -112,3 +112,30 @@ def test_steps_of_a_job():
             "run            node1            0.50 s, engine - s, counter 3",
             "hold           node1           12.35 s, engine 0.041 s, counter 12"]
     assert validation.validation_steps([]) == []
+
+
+def test_preflight():
+    """Each fault is a result; a node of which nothing is known has one, too."""
+    state = {"hooks_directory": "/h", "hooks": {"checkpoint": "a"}, "complaint": "", "config_path": "", "directives": None,
+             "service": {"name": "pbs_mom", "wanted": False, "running": False}, "libraries": {}, "user": None, "record_fault": "",
+             "clock": 0.0}
+    engine = {"engine": "criu", "engines": {"criu": {"version": "4.2.1"}}, "key_ids": [], "pids": {"max": 9},
+              "node": {"kernel": "6.12.1", "kernel_version": "#1"}}
+
+    def host(**changes):
+        return {"__validate_node_engine": engine, "__validate_state": dict(state, **changes)}
+    hosts = {"a": host(), "b": host(complaint="it is full; free some space", clock=100.0), "c": {},
+             "d": {"__validate_node_engine": engine, "__validate_state": {"failed": True}}}
+    assert validation.validation_preflight(hosts, list(hosts), "90") == [
+        {"level": "L0", "nodes": ["a"], "passed": True, "cause": ""},
+        {"level": "L0", "nodes": ["b"], "passed": False, "cause": "b: it is full; free some space"},
+        {"level": "L0", "nodes": ["b"], "passed": False, "cause": "b: its clock is 100 seconds ahead; set it, by NTP for instance"},
+        {"level": "L0", "nodes": ["c"], "passed": False, "cause": "c: " + validation.LOST},
+        {"level": "L0", "nodes": ["d"], "passed": False, "cause": "d: " + validation.LOST}]
+    failed = [result["nodes"] for result in validation.validation_preflight(hosts, list(hosts), 100) if not result["passed"]]
+    assert failed == [["b"], ["c"], ["d"]]
+
+
+def test_results_begin_with_the_preflight():
+    looked = [{"level": "L0", "nodes": ["a"], "passed": True, "cause": ""}]
+    assert [result["level"] for result in validation.validation_results({"a": CRIU}, ["a"], [], "", 0, looked=looked)] == ["L0", "L1"]

@@ -46,13 +46,13 @@ def test_files(tmp_path):
     assert (answer["changed"], answer["warnings"]) == (True, [])
     verdict = "1 of 2 nodes cannot checkpoint and restart jobs: node2."
     assert answer["table"] == verdict + "\n" + report.table(RESULTS)
-    summary = {"passed": False, "levels": {"L1": "passed", "L2": "FAILED", "L3": "not run"}, "verdict": verdict,
+    summary = {"passed": False, "levels": {"L0": "not run", "L1": "passed", "L2": "FAILED", "L3": "not run"}, "verdict": verdict,
                "failures": ["L2 (node1 > node2): " + RESULTS[1]["cause"]]}
     assert {key: answer[key] for key in summary} == summary
 
     document = json.loads(read(directory, "results.json"))
     assert results.find_fault(document, results.DOCUMENT) == ""
-    states = {"L1": "passed", "L2": "unproven", "L3": "unproven", "outcome": "unproven", "name": "node1", "class": 1,
+    states = {"L0": "unproven", "L1": "passed", "L2": "unproven", "L3": "unproven", "outcome": "unproven", "name": "node1", "class": 1,
               "engine": "criu 4.2.1"}
     assert document == dict(summary, schema=1, created=CREATED, collection="0.2.0", results=RESULTS, nodes=[
         states, dict(states, name="node2", L1="unproven", L2="failed", outcome="failed", engine="-")])
@@ -124,7 +124,7 @@ def test_later_report_replaces_the_earlier_one(tmp_path):
 def test_nothing_that_was_run_has_not_passed(tmp_path, entries, why):
     answer = write(tmp_path, entries)
     assert (answer["passed"], answer["failures"], answer["verdict"]) == (False, [], "Nothing was proven: %s." % why)
-    assert answer["levels"] == {"L1": "not run", "L2": "not run", "L3": "not run"}
+    assert answer["levels"] == {"L0": "not run", "L1": "not run", "L2": "not run", "L3": "not run"}
     assert json.loads(read(tmp_path, "results.json"))["passed"] is False
     assert ElementTree.parse(tmp_path / "junit.xml").getroot().get("tests") == str(len(entries))
 
@@ -139,7 +139,7 @@ def test_check_mode_writes_nothing(tmp_path):
 @pytest.mark.parametrize("entries, what", [
     ([{"msg": "failed", "failed": True}], "result 1 cannot be reported (level is missing)"),
     ([good(), {"level": "L1", "passed": True, "cause": ""}], "result 2 cannot be reported (nodes is missing)"),
-    ([good(), good(), good(level="L4")], "result 3 cannot be reported (level is not one of L1, L2, L3)"),
+    ([good(), good(), good(level="L4")], "result 3 cannot be reported (level is not one of L0, L1, L2, L3)"),
     ([good(passed="yes")], "result 1 cannot be reported (passed is not true, false or null)"),
     ([good(cause=None)], "result 1 cannot be reported (cause is not a text)"),
     ([good(nodes=None)], "result 1 cannot be reported (nodes is not a list)"),

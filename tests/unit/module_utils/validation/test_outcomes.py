@@ -53,6 +53,30 @@ def test_judgement(results, given, states, verdict):
     assert judge(results, given) == (states, verdict)
 
 
+@pytest.mark.parametrize("looked, states, outcomes_of_nodes, verdict", [
+    ([result("L0", True, name) for name in "abc"], ["passed"] * 3, ["passed"] * 3, "3 of 3 nodes can checkpoint and restart jobs."),
+    ([], ["unproven"] * 3, ["passed"] * 3, "3 of 3 nodes can checkpoint and restart jobs."),
+    ([result("L0", True, "a"), result("L0", False, "b", cause="b: no hooks"), result("L0", False, "b", cause="b: no user")],
+     ["passed", "failed", "unproven"], ["passed", "failed", "passed"], "1 of 3 nodes failed the preflight, L0: b."),
+])
+def test_preflight_decides_about_its_own_node(looked, states, outcomes_of_nodes, verdict):
+    judged = outcomes.judge_nodes(looked + L1 + MOVED, nodes(*"abc"))
+    assert [node["L0"] for node in judged] == states
+    assert [node["outcome"] for node in judged] == outcomes_of_nodes
+    assert outcomes.describe_verdict(looked + L1 + MOVED, judged) == verdict
+
+
+def test_preflight_proves_nothing():
+    looked = [result("L0", True, "a")]
+    assert outcomes.describe_verdict(looked, outcomes.judge_nodes(looked, nodes("a"))) == "Nothing was proven: no round trip was run."
+
+
+def test_failure_of_a_round_trip_says_more_than_the_preflight():
+    results = [result("L0", False, "a", cause="a: gone"), result("L1", False, "b", cause="b: gone")]
+    assert outcomes.describe_verdict(results, outcomes.judge_nodes(results, nodes("a", "b"))) == (
+        "2 of 2 nodes cannot checkpoint and restart jobs: a, b.")
+
+
 def test_nodes_without_a_description_are_those_of_level_1():
     assert [node["name"] for node in outcomes.judge_nodes(L1 + MOVED, [])] == ["a", "b", "c"]
 

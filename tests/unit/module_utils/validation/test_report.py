@@ -54,7 +54,7 @@ def test_table_of_jobs():
         "L3 job  FAILED  node1 > node2          -           -                    -     -               0.00",
         "L3 FAILED: node1 > node2: " + lost["cause"],
     ]
-    assert report.summary([moved, lost]) == {"passed": False, "levels": {"L1": "not run", "L2": "not run", "L3": "FAILED"},
+    assert report.summary([moved, lost]) == {"passed": False, "levels": {"L0": "not run", "L1": "not run", "L2": "not run", "L3": "FAILED"},
                                              "failures": ["L3 (node1 > node2): " + lost["cause"]]}
     assert [case.attrib["classname"] for case in parsed([moved, lost])] == ["site.L3", "site.L3"]
 
@@ -139,6 +139,7 @@ SUMMARIES = [
     ("one failed", [("L1", True, ""), ("L2", False, "broken")], False, ("passed", "FAILED", "not run"), ["L2 (node1): broken"]),
     ("failed wins", [("L1", True, ""), ("L1", None, "no node"), ("L1", False, "one"), ("L1", False, "two")], False,
      ("FAILED", "not run", "not run"), ["L1 (node1): one", "L1 (node1): two"]),
+    ("only looked at", [("L0", True, "")], False, ("not run", "not run", "not run"), []),
     ("failed without a cause", [("L3", False, "")], False, ("not run", "not run", "FAILED"), ["L3 (node1): "]),
 ]
 
@@ -146,7 +147,8 @@ SUMMARIES = [
 @pytest.mark.parametrize("given, passed, levels, failures", [case[1:] for case in SUMMARIES], ids=[case[0] for case in SUMMARIES])
 def test_summary(given, passed, levels, failures):
     summary = report.summary([result(level, verdict, cause) for level, verdict, cause in given])
-    assert summary == {"passed": passed, "levels": dict(zip(("L1", "L2", "L3"), levels)), "failures": failures}
+    looked = "passed" if given and given[0][0] == "L0" else "not run"
+    assert summary == {"passed": passed, "levels": dict(zip(("L1", "L2", "L3"), levels), L0=looked), "failures": failures}
 
 
 def test_junit():
