@@ -58,6 +58,18 @@ hooks:
   description: The SHA-256 of each file of the hooks, by its path in O(hooks_directory); empty without hooks.
   returned: success
   type: dict
+changed_hooks:
+  description: Which files of the hooks' package (C(torque_ckpt)) are not those of the collection on the controller, or are missing.
+  returned: success
+  type: list
+  elements: str
+  sample: [torque_ckpt/hooks/checkpoint.py]
+odd_programs:
+  description: Which of the hooks' programs differ from most of them. They are the same but for their names.
+  returned: success
+  type: list
+  elements: str
+  sample: [checkpoint]
 complaint:
   description: What the hooks' health check says; empty if it says nothing, or without hooks.
   returned: success
@@ -160,6 +172,8 @@ def main() -> None:
             changed=False,
             hooks_directory=params["hooks_directory"],
             hooks=node_state.hash_hooks(params["hooks_directory"]),
+            changed_hooks=[],  # the action plugin knows what they should be
+            odd_programs=node_state.find_odd_programs(params["hooks_directory"]),
             complaint=read_complaint(module, params["hooks_directory"]),
             config_path=config_path,
             directives=node_state.read_directives(config_path) if config_path else None,

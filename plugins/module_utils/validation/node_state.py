@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """What decides on a node whether jobs of other nodes can continue there: read, not tried."""
 
+import collections
 import hashlib
 import json
 import os
@@ -21,6 +22,8 @@ LOCALES = "/usr/lib/locale/locale-archive"
 """Mapped by most programs of a job whose locale is not C."""
 DIRECTIVES = ("checkpoint_script", "restart_script", "checkpoint_run_exe", "remote_checkpoint_dirs", "usecp")
 """What of mom_priv/config must be alike where a job is checkpointed and where it restarts."""
+PROGRAMS = ("run", "checkpoint", "restart", "copy", "health")
+"""The hooks' programs that pbs_mom starts."""
 _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
 _HEADERS = 1 << 16
 """How much of a program's start holds its headers and notes, in bytes."""
@@ -75,6 +78,16 @@ def describe_files(paths: "list[str]") -> "dict[str, dict]":
         except OSError:
             continue
     return files
+
+
+def find_odd_programs(directory: str) -> "list[str]":
+    """Return which of the hooks' programs (PROGRAMS) differ from most of them, which are the same but for their names, or are missing."""
+    texts = {}
+    for name in PROGRAMS:
+        text = read_text(os.path.join(directory, name))
+        texts[name] = text.replace("torque_ckpt.hooks.%s import" % name, "torque_ckpt.hooks import") or None
+    most = collections.Counter(filter(None, texts.values())).most_common(1)
+    return [name for name in PROGRAMS if not most or texts[name] != most[0][0]]
 
 
 def hash_hooks(directory: str) -> "dict[str, str]":

@@ -40,8 +40,13 @@ def _find_own_faults(facts: dict) -> "Iterator[str]":
     state = facts["state"]
     if not state["hooks"]:
         yield "there are no hooks in %s; run site.yml on it" % state["hooks_directory"]
-    elif state["complaint"]:
-        yield state["complaint"]
+    else:
+        if state["complaint"]:
+            yield state["complaint"]
+        if state["odd_programs"]:
+            yield "the hooks' %s is not as the others are; run site.yml on it" % _list_names(state["odd_programs"])
+        if state["changed_hooks"]:
+            yield "the hooks differ from those of the collection (%s); run site.yml on it" % _list_names(state["changed_hooks"])
     if state["service"]["wanted"] and not state["service"]["running"]:
         yield "%s does not run; look at \"journalctl -u %s\" and start it" % (state["service"]["name"], state["service"]["name"])
     if state["config_path"] and state["directives"] is None:
@@ -107,11 +112,6 @@ def _describe_library(entry: "dict | None") -> str:
     return "of %d bytes" % entry["bytes"] + (" with build id %s" % entry["build_id"][:12] if entry["build_id"] else "")
 
 
-def _describe_hooks(own: dict, right: dict, others: str) -> str:
-    names = sorted(path for path in set(own) | set(right) if own.get(path) != right.get(path))
-    return "the hooks differ from those of %s (%s); run site.yml on it" % (others, _list_names(names))
-
-
 def _describe_directives(own: dict, right: dict, others: str) -> str:
     name = sorted(name for name in set(own) | set(right) if own.get(name) != right.get(name))[0]
     return "mom_priv/config has %s, that of %s has %s; change it, or run site.yml on it" % (
@@ -141,7 +141,6 @@ FACTS = (
     Fact(lambda facts: ", ".join(facts["engine"]["key_ids"]) or "none",
          _sentence("the hooks' keys are %(own)s, on %(others)s they are %(right)s, so that images cannot be verified; run site.yml on it")),
     Fact(lambda facts: facts["engine"]["pids"]["max"], _describe_pids),
-    Fact(lambda facts: facts["state"]["hooks"] or None, _describe_hooks),
     Fact(lambda facts: facts["state"]["directives"], _describe_directives),
     Fact(lambda facts: facts["state"]["libraries"] or None, _describe_libraries),
     Fact(lambda facts: facts["state"]["user"] and facts["state"]["user"]["uid"] is not None and

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.action import preflight_info as action
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import node_state
 
 
 def ask(module, tmp_path, **params):
@@ -20,7 +21,8 @@ def test_a_node_without_anything(module, tmp_path):
     assert any("libc" in path and entry["build_id"] and entry["bytes"] == os.path.getsize(path) for path, entry in libraries.items())
     assert any(os.path.basename(path) == "bash" for path in libraries)
     del answer["invocation"]
-    assert answer == {"changed": False, "hooks_directory": str(tmp_path / "hooks"), "hooks": {}, "complaint": "", "config_path": "",
+    assert answer == {"changed": False, "hooks_directory": str(tmp_path / "hooks"), "hooks": {}, "changed_hooks": [],
+                      "odd_programs": ["run", "checkpoint", "restart", "copy", "health"], "complaint": "", "config_path": "",
                       "directives": None, "service": {"name": "no-such-service", "wanted": False, "running": False}, "user": None,
                       "record_fault": ""}
 
@@ -58,3 +60,13 @@ def test_shell_that_fails(module, tmp_path):
     (100.0, 101.0, 102.0, 0.0), (100.0, 100.0, 100.0, 0.0), (100.0, 110.0, 102.0, 8.0), (100.0, 90.0, 130.0, -10.0)])
 def test_offset_of_a_clock(asked, clock, answered, offset):
     assert action.compute_offset(asked, clock, answered) == offset
+
+
+def test_files_of_the_package():
+    """One that was changed, one that is missing and one that nobody knows are named; programs are not of the package."""
+    right = {"torque_ckpt/" + path: digest for path, digest in node_state.hash_hooks(os.path.join(action.PACKAGE, "torque_ckpt")).items()}
+    assert len(right) > 50
+    assert action.find_changed(dict(right, checkpoint="any")) == []
+    wrong = dict(right, **{"torque_ckpt/units.py": "other", "torque_ckpt/extra.py": "more"})
+    del wrong["torque_ckpt/hooks/run.py"]
+    assert action.find_changed(wrong) == ["torque_ckpt/extra.py", "torque_ckpt/hooks/run.py", "torque_ckpt/units.py"]

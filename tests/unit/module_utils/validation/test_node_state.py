@@ -104,3 +104,16 @@ def test_record_that_is_wrong(record, changes, sentence):
     assert fault(path) == "/nodes/%s.json %s" % (os.uname().nodename, sentence)
 
 
+
+
+@pytest.mark.parametrize("changes, odd", [
+    ({}, []), ({"checkpoint": "exit 1"}, ["checkpoint"]), ({"run": None}, ["run"]), ({"copy": ""}, ["copy"]),
+    (dict.fromkeys(node_state.PROGRAMS), list(node_state.PROGRAMS)),
+    ({"restart": "from torque_ckpt.hooks.checkpoint import main"}, ["restart"]),
+])
+def test_programs_of_the_hooks(tmp_path, changes, odd):
+    for name in node_state.PROGRAMS:
+        text = changes.get(name, "from torque_ckpt.hooks.%s import main" % name)
+        if text is not None:
+            (tmp_path / name).write_text(text)
+    assert node_state.find_odd_programs(str(tmp_path)) == odd
