@@ -3,6 +3,8 @@
 """What the playbook validate.yml tries: the classes of nodes, the path of each job, and what its report is about."""
 from __future__ import annotations
 
+import re
+
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import registry
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import preflight
 
@@ -63,10 +65,20 @@ def validation_preflight(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", 
     faults = preflight.find_faults(known, _group_nodes(hostvars, list(known)), float(clock_seconds))
     results = []
     for host in hosts:
-        sentences = faults.get(host, [LOST])
-        results += [{"level": "L0", "nodes": [host], "passed": not sentence, "cause": sentence and "%s: %s" % (host, sentence)}
-                    for sentence in sentences or [""]]
+        sentences = faults[host] if host in faults else _list_errors(hostvars[host])
+        if sentences is None:
+            results.append({"level": "L0", "nodes": [host], "passed": None, "cause": LOST})
+        else:
+            results += [{"level": "L0", "nodes": [host], "passed": not sentence, "cause": sentence and "%s: %s" % (host, sentence)}
+                        for sentence in sentences or [""]]
     return results
+
+
+def _list_errors(variables: "Mapping") -> "list[str] | None":
+    """Return with what engine_info or preflight_info failed on a host, None if they were not run."""
+    errors = [variables.get(name, {}).get("msg") for name in ("__validate_node_engine", "__validate_state")]
+    sentences = [re.sub(r"^(Task failed: )?([^ :]+: )?", "", error) for error in errors if error]
+    return sentences or None
 
 
 def _are_alike(one: dict, other: dict) -> bool:

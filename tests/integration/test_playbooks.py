@@ -275,8 +275,8 @@ def validate(cluster, tmp_path, *arguments, **variables):
 def test_validate_passes(cluster, tmp_path):
     done, report = validate(cluster, tmp_path)
     assert done.code == 0, done.out
-    assert report["levels"] == {"L1": "passed", "L2": "passed", "L3": "passed" if cluster.torque else "not run"}
-    trips = [trip for trip in report["results"] if trip["level"] != "L1" and trip["passed"] is not None]
+    assert report["levels"] == {"L0": "passed", "L1": "passed", "L2": "passed", "L3": "passed" if cluster.torque else "not run"}
+    trips = [trip for trip in report["results"] if trip["level"] in ("L2", "L3") and trip["passed"] is not None]
     assert [trip["level"] for trip in trips] == (["L2", "L3"] if cluster.torque else ["L2"])
     for trip in trips:
         assert trip["nodes"] == ["node1", "node2", "node1", "node2"]
@@ -294,15 +294,15 @@ def test_limit_leaves_out_the_server(cluster, tmp_path):
     """Then no job can be submitted, and no job has failed."""
     done, report = validate(cluster, tmp_path, "--limit", "node1,node2")
     assert done.code == 0, done.out
-    assert report["levels"] == {"L1": "passed", "L2": "passed", "L3": "not run"}
-    assert [result["cause"] for result in report["results"]] == [""] * 3 + [
+    assert report["levels"] == {"L0": "passed", "L1": "passed", "L2": "passed", "L3": "not run"}
+    assert [result["cause"] for result in report["results"]] == [""] * 5 + [
         "--limit leaves out the server head" if cluster.torque else "not proven: torque_enabled is false, so that no job was submitted"]
 
 
 def test_level_that_is_not_asked_for_is_told(cluster, tmp_path):
     """As in make demo where there is no source of TORQUE."""
     done, report = validate(cluster, tmp_path, "--limit", "node1", torque_enabled=False)
-    assert done.code == 0 and report["levels"] == {"L1": "passed", "L2": "passed", "L3": "not run"}, done.out
+    assert done.code == 0 and report["levels"] == {"L0": "passed", "L1": "passed", "L2": "passed", "L3": "not run"}, done.out
     table = (tmp_path / "report.txt").read_text()
     assert "L3 not run: -: not proven: torque_enabled is false, so that no job was submitted" in table.splitlines()
 
@@ -312,10 +312,10 @@ def moves(report):
     return next(result for result in report["results"] if result["level"] == "L2")
 
 
-def broken(cluster, tmp_path, sentence, **variables):
-    """validate.yml fails with exactly this sentence and leaves nothing behind."""
+def broken(cluster, tmp_path, sentence, *looked, **variables):
+    """validate.yml fails with exactly this sentence, after those of level L0, and leaves nothing behind."""
     done, report = validate(cluster, tmp_path, **variables)
-    assert report["failures"] == [sentence]
+    assert report["failures"] == list(looked) + [sentence]
     assert sentence in failure(done).replace("\\n", " ")
     left = cluster.nodes["head"].ask("find %s -mindepth 1 -maxdepth 2 -not -name .ckpt-torque-store -printf '%%P\\n' | sort" % STORE)
     assert left.split() == ["alice", "bob"]
@@ -325,7 +325,8 @@ def broken(cluster, tmp_path, sentence, **variables):
 
 def test_broken_hook(cluster, node1, tmp_path):
     node1.ask("printf '#!/bin/sh\\nexit 1\\n' > %s/checkpoint" % HOOKS)
-    broken(cluster, tmp_path, "L2 (node1): node1: continue: checkpoint hook exited 1: it printed nothing on stderr")
+    broken(cluster, tmp_path, "L2 (node1): node1: continue: checkpoint hook exited 1: it printed nothing on stderr",
+           "L0 (node1): node1: the hooks' checkpoint is not as the others are; run site.yml on it")
     assert cluster.playbook("site", "--limit", "node1").changed("node1") == 1
 
 
@@ -346,7 +347,10 @@ def test_user_unknown_on_one_node(cluster, node2, tmp_path):
         done, report = validate(cluster, tmp_path)
         assert done.code != 0
         sentence = "user alice is not known on this node; compare the account database with the other nodes"
-        assert report["failures"] == ["L1 (node2): " + sentence, "L2 (node1): node2: restart: " + sentence]
+        assert report["failures"] == [
+            "L0 (node2): node2: user alice is not known there; create the account as on the other nodes, or name another one in "
+            "validate_user",
+            "L1 (node2): " + sentence, "L2 (node1): node2: restart: " + sentence]
     finally:
         node2.ask("mv /etc/passwd.good /etc/passwd")
 
@@ -374,10 +378,11 @@ def test_engine_missing_on_one_node(cluster, node2, tmp_path):
     try:
         done, report = validate(cluster, tmp_path)
         assert done.code != 0
-        assert report["failures"][0] == "L1 (node2): criu is not at /opt/criu/current/sbin/criu on this node; run the role criu"
+        missing = "criu is not at /opt/criu/current/sbin/criu on this node; run the role criu"
+        assert report["failures"][:2] == ["L0 (node2): node2: " + missing, "L1 (node2): " + missing]
         assert re.fullmatch(r"L2 \(node1 > node2\): node2: restart: the job ended at counter \d+ with status 78: "
                             r"criu is not at /opt/criu/current/sbin/criu on this node; run the role criu \(attempt \d of 5\)",
-                            report["failures"][1])
+                            report["failures"][2])
     finally:
         node2.ask("mv /opt/criu/current/sbin/criu.away /opt/criu/current/sbin/criu")
 

@@ -51,13 +51,17 @@ def _find_own_faults(facts: dict) -> "Iterator[str]":
         yield "%s does not run; look at \"journalctl -u %s\" and start it" % (state["service"]["name"], state["service"]["name"])
     if state["config_path"] and state["directives"] is None:
         yield "there is no %s; run site.yml on it" % state["config_path"]
-    elif state["config_path"] and not {"checkpoint_script", "restart_script"} <= set(state["directives"]):
+    elif state["config_path"] and not _has_scripts(state):
         yield "%s names no checkpoint_script or no restart_script; run site.yml on it" % state["config_path"]
     if state["user"] is not None and state["user"]["uid"] is None:
         yield "user %s is not known there; create the account as on the other nodes, or name another one in validate_user" % (
             state["user"]["name"])
     if state["record_fault"]:
         yield "%s, so that \"torque-ckpt show\" is wrong about it; run site.yml on it" % state["record_fault"]
+
+
+def _has_scripts(state: dict) -> bool:
+    return {"checkpoint_script", "restart_script"} <= set(state["directives"] or [])
 
 
 def _compare(fact: Fact, members: "list[str]", nodes: "dict[str, dict]", faults: "dict[str, list[str]]") -> None:
@@ -130,18 +134,25 @@ def _describe_pids(own: int, right: int, others: str) -> str:
         "run site.yml on it" % (own, others, right)
 
 
+def _read_engine(facts: dict) -> "str | None":
+    """Return name and version of the engine; None if it is not there, of which the health check complains."""
+    name = facts["engine"]["engine"]
+    version = facts["engine"]["engines"][name]["version"]
+    return "%s %s" % (name, version) if version else None
+
+
 def _sentence(text: str) -> "Callable[[Any, Any, str], str]":
     """Return Fact.describe for a text with own, others and right."""
     return lambda own, right, others: text % {"own": own, "others": others, "right": right}
 
 
 FACTS = (
-    Fact(lambda facts: "%(name)s %(version)s" % dict(facts["engine"]["engines"][facts["engine"]["engine"]], name=facts["engine"]["engine"]),
+    Fact(_read_engine,
          _sentence("the engine is %(own)s, on %(others)s it is %(right)s; install the same version, or run site.yml on it")),
     Fact(lambda facts: ", ".join(facts["engine"]["key_ids"]) or "none",
          _sentence("the hooks' keys are %(own)s, on %(others)s they are %(right)s, so that images cannot be verified; run site.yml on it")),
     Fact(lambda facts: facts["engine"]["pids"]["max"], _describe_pids),
-    Fact(lambda facts: facts["state"]["directives"], _describe_directives),
+    Fact(lambda facts: facts["state"]["directives"] if _has_scripts(facts["state"]) else None, _describe_directives),
     Fact(lambda facts: facts["state"]["libraries"] or None, _describe_libraries),
     Fact(lambda facts: facts["state"]["user"] and facts["state"]["user"]["uid"] is not None and
          "uid %(uid)d and gid %(gid)d" % facts["state"]["user"] or None,
