@@ -56,12 +56,12 @@ def _group_nodes(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> "list
 def validation_preflight(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", clock_seconds: "float | str" = 60) -> "list[dict]":
     """Return the results of level L0: one for each fault of a node, or one for a node without any.
 
-    :param hostvars: the variables of each host, among them __validate_node_engine and __validate_state
+    :param hostvars: the variables of each host, among them __validate_node_engine and __validate_preflight
     :param hosts: names of the compute nodes of this run
     :param clock_seconds: by how many seconds clocks may differ
     """
-    known = {host: {"engine": hostvars[host]["__validate_node_engine"], "state": hostvars[host]["__validate_state"]} for host in hosts
-             if "engine" in hostvars[host].get("__validate_node_engine", {}) and "hooks" in hostvars[host].get("__validate_state", {})}
+    known = {host: {"engine": hostvars[host]["__validate_node_engine"], "state": hostvars[host]["__validate_preflight"]} for host in hosts
+             if "engine" in hostvars[host].get("__validate_node_engine", {}) and "hooks" in hostvars[host].get("__validate_preflight", {})}
     faults = preflight.find_faults(known, _group_nodes(hostvars, list(known)), float(clock_seconds))
     results = []
     for host in hosts:
@@ -76,7 +76,7 @@ def validation_preflight(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", 
 
 def _list_errors(variables: "Mapping") -> "list[str] | None":
     """Return with what engine_info or preflight_info failed on a host, None if they were not run."""
-    errors = [variables.get(name, {}).get("msg") for name in ("__validate_node_engine", "__validate_state")]
+    errors = [variables.get(name, {}).get("msg") for name in ("__validate_node_engine", "__validate_preflight")]
     sentences = [re.sub(r"^(Task failed: )?([^ :]+: )?", "", error) for error in errors if error]
     return sentences or None
 

@@ -124,9 +124,9 @@ def test_preflight():
               "node": {"kernel": "6.12.1", "kernel_version": "#1"}}
 
     def host(**changes):
-        return {"__validate_node_engine": engine, "__validate_state": dict(state, **changes)}
+        return {"__validate_node_engine": engine, "__validate_preflight": dict(state, **changes)}
     hosts = {"a": host(), "b": host(complaint="it is full; free some space", clock=100.0), "c": {},
-             "d": {"__validate_node_engine": engine, "__validate_state": {"msg": "node4: preflight_info: it is broken; mend it"}},
+             "d": {"__validate_node_engine": engine, "__validate_preflight": {"msg": "node4: preflight_info: it is broken; mend it"}},
              "e": {"__validate_node_engine": {"failed": True, "msg": "node5: no engine; set one"}}}
     assert validation.validation_preflight(hosts, list(hosts), "90") == [
         {"level": "L0", "nodes": ["a"], "passed": True, "cause": ""},
