@@ -19,14 +19,14 @@ if MYPY:
 PLAYBOOKS: "dict[str, dict]" = {
     "torque_enabled": {"type": "bool"}, "torque_version": {}, "torque_home": {"type": "path"}, "torque_source": {},
     "torque_source_checksum": {}, "torque_restart_serial": {"type": "raw"}, "checkpoint_engine": {}, "validate_user": {},
-    "validate_path": {"type": "list"}, "validate_cases": {"type": "list"}, "validate_work_path": {"type": "path"},
-    "validate_timeout": {"type": "int"}, "validate_clock_seconds": {"type": "float"}, "validate_directory": {"type": "path"},
-    "plan_file": {"type": "path"},
+    "validate_path": {"type": "list"}, "validate_ring": {"type": "int", "least": 2}, "validate_sample": {"type": "int", "least": 2},
+    "validate_cases": {"type": "list"}, "validate_work_path": {"type": "path"}, "validate_timeout": {"type": "int"},
+    "validate_clock_seconds": {"type": "float"}, "validate_directory": {"type": "path"}, "plan_file": {"type": "path"},
     "drain_nodes": {"type": "raw"}, "drain_state": {"choices": ["drained", "released"]}, "drain_reason": {}, "drain_wait": {"type": "bool"},
     "drain_wait_timeout": {"type": "int"}, "drain_hold_timeout": {"type": "int"}, "drain_start_timeout": {"type": "int"},
     "drain_jobs_at_once": {"type": "int"},
 }
-"""The playbooks' own variables, as argument_specs has those of roles."""
+"""The playbooks' own variables, as argument_specs has those of roles; least is the smallest number."""
 
 
 class ActionModule(ActionBase):
@@ -97,7 +97,7 @@ class ActionModule(ActionBase):
         return None if isinstance(value, str) and "{{" in value else value  # so it is on ansible-core before 2.19
 
     def _find_value_faults(self, values: "Mapping", options: "dict[str, dict]") -> "Iterator[str]":
-        """Yield a sentence for each variable of a host whose value is of another type than the role's."""
+        """Yield a sentence for each variable of a host whose value is of another type than the role's, or too small."""
         for name, option in options.items():
             value = self._value(values, name)
             if value is None or name == "checkpoint_hooks_keys":
@@ -107,4 +107,5 @@ class ActionModule(ActionBase):
                 yield fault
             else:
                 wanted = {key: entry for key, entry in option.items() if key in ("type", "elements", "choices", "options")}
-                yield from ArgumentSpecValidator({name: wanted}).validate({name: value}).error_messages
+                errors = ArgumentSpecValidator({name: wanted}).validate({name: value}).error_messages
+                yield from errors or filter(None, [inventory.find_range_fault(name, value, option)])

@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import registry
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import preflight
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import preflight, walk
+from ansible_collections.ckpt.torque.plugins.module_utils.validation.walk import LEFT_OUT, LOST
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Callable, Mapping
+    from typing import Callable, Mapping, Sequence
 
-LOST = "the host could not be reached or the module failed; see the output of ansible-playbook"
 NOT_TRIED = "level L2 failed; fix that first"
 DISABLED = "not proven: torque_enabled is false, so that no job was submitted"
 LIMITED = "--limit leaves out the server %s"
@@ -24,8 +24,8 @@ def validation_stores(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> 
     :param hostvars: the variables of each host
     :param nodes: names of the compute nodes
     """
-    return {node: "%s %s" % (hostvars[node].get("checkpoint_store_path", "/shared/ckpt"),
-                             hostvars[node].get("checkpoint_store_id", "default")) for node in nodes}
+    return {node: "%s %s" % (values.get("checkpoint_store_path", "/shared/ckpt"), values.get("checkpoint_store_id", "default"))
+            for node, values in ((node, hostvars[node]) for node in nodes)}
 
 
 def validation_classes(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> "list[list[str]]":
@@ -36,16 +36,20 @@ def validation_classes(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") ->
     :param hostvars: the variables of each host, among them __validate_engine and __validate_node_engine
     :param nodes: names of the compute nodes
     """
-    return _group_nodes(hostvars, [node for node in nodes if "level" in hostvars[node].get("__validate_engine", {})])
-
-
-def _group_nodes(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> "list[list[str]]":
-    stores = validation_stores(hostvars, nodes)
-    classes: "list[list[str]]" = []
+    infos = {}
     for node in nodes:
-        info = hostvars[node]["__validate_node_engine"]
+        values = hostvars[node]  # Ansible computes all of them each time
+        if "level" in values.get("__validate_engine", {}):
+            infos[node] = values["__validate_node_engine"]
+    return _group_nodes(validation_stores(hostvars, list(infos)), infos)
+
+
+def _group_nodes(stores: "dict[str, str]", infos: "dict[str, dict]") -> "list[list[str]]":
+    """Return the classes of nodes, by their stores and by what engine_info returned of each."""
+    classes: "list[list[str]]" = []
+    for node in infos:
         for members in classes:
-            if stores[members[0]] == stores[node] and _are_alike(hostvars[members[0]]["__validate_node_engine"], info):
+            if stores[members[0]] == stores[node] and _are_alike(infos[members[0]], infos[node]):
                 members.append(node)
                 break
         else:
@@ -60,9 +64,14 @@ def validation_preflight(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", 
     :param hosts: names of the compute nodes of this run
     :param clock_seconds: by how many seconds clocks may differ
     """
-    known = {host: {"engine": hostvars[host]["__validate_node_engine"], "state": hostvars[host]["__validate_preflight"]} for host in hosts
-             if "engine" in hostvars[host].get("__validate_node_engine", {}) and "hooks" in hostvars[host].get("__validate_preflight", {})}
-    faults = preflight.find_faults(known, _group_nodes(hostvars, list(known)), float(clock_seconds))
+    known = {}
+    for host in hosts:
+        values = hostvars[host]
+        engine, state = values.get("__validate_node_engine", {}), values.get("__validate_preflight", {})
+        if "engine" in engine and "hooks" in state:
+            known[host] = {"engine": engine, "state": state}
+    classes = _group_nodes(validation_stores(hostvars, list(known)), {host: facts["engine"] for host, facts in known.items()})
+    faults = preflight.find_faults(known, classes, float(clock_seconds))
     results = []
     for host in hosts:
         sentences = faults[host] if host in faults else _list_errors(hostvars[host])
@@ -102,65 +111,96 @@ def validation_nodes(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", clas
     return nodes
 
 
-def validation_paths(classes: "list[list[str]]") -> "list[list[str]]":
-    """Return a path for each class: twice over its first two nodes, back and forth."""
-    return [nodes[:2] * 2 for nodes in classes]
+def validation_plan(hostvars: "Mapping[str, Mapping]", nodes: "list[str]", hosts: "list[str]", cases: "list[str]",
+                    path: "list[str] | None" = None, ring: "int | str" = walk.RING, sample: "int | str | None" = None) -> dict:
+    """Return what is to be tried: classes, paths, left_out (names of nodes), trips and turns of level L2, jobs of level L3.
 
-
-def validation_trips(paths: "list[list[str]]", classes: "list[list[str]]", refusals: bool = True) -> "list[list[dict]]":
-    """Return the trips of level L2 (lists of dicts with node and steps).
-
-    One trip for each path; then, for each two classes, one of a job that a node of the other class must refuse.
-
-    :param paths: names of nodes in the order in which a job visits them
-    :param classes: what validation_classes returned
-    :param refusals: whether to try what must be refused
+    :param hostvars: the variables of each host
+    :param nodes: names of the compute nodes
+    :param hosts: names of the compute nodes of this run
+    :param cases: names of the cases of level L3, each for each path
+    :param path: the only path, if there is one; then no other class has to refuse its job
+    :param ring: how many nodes a ring has
+    :param sample: how many nodes of each class are visited at most; None: all
     """
-    trips = []
-    for path in paths:
-        last = len(path) - 1
-        trips.append([{"node": node, "steps": (["restart"] if number else ["run", "continue"]) + ["finish" if number == last else "hold"]}
-                      for number, node in enumerate(path)])
-    for nodes in classes if refusals else ():
-        trips += [[{"node": nodes[0], "steps": ["run", "hold"]}, {"node": others[0], "steps": ["refused"]},
-                   {"node": nodes[0], "steps": ["restart", "finish"]}] for others in classes if others != nodes]
-    return trips
+    classes = validation_classes(hostvars, nodes)
+    most = None if sample is None else int(sample)
+    visited = classes if path else [walk.sample_nodes(members, most) for members in classes]
+    paths = [path] if path else [ring_path for members in visited for ring_path in walk.cut_rings(members, int(ring))]
+    trips = walk.plan_trips(paths, [] if path else visited)
+    jobs = [{"path": each, "case": case} for each in paths or [[]] for case in cases]
+    return {"classes": classes, "paths": paths, "trips": trips, "turns": walk.plan_turns(trips, hosts),
+            "left_out": [node for members, some in zip(classes, visited) for node in members if node not in some],
+            "jobs": [dict(job, number=str(number)) for number, job in enumerate(jobs)]}
 
 
-def validation_jobs(paths: "list[list[str]]", cases: "list[str]") -> "list[dict]":
-    """Return the jobs of level L3 (path and case): each case on each path.
+def validation_leg(plan: dict, turn: int, host: str, hostvars: "Mapping[str, Mapping]") -> dict:
+    """Return what a host does in a turn of level L2: node, steps, state and key; empty if nothing.
 
-    :param paths: names of nodes; without any path each case is planned once, with an empty one
-    :param cases: names of cases
+    :param plan: what validation_plan returned
+    :param turn: its number, from 0
+    :param host: the host's name
+    :param hostvars: the variables of each host, among them __validate_walked
     """
-    return [{"path": path, "case": case} for path in paths or [[]] for case in cases]
+    leg = plan["turns"][turn].get(host)
+    before = leg["before"][:1] if leg else []
+    return walk.find_leg(leg, {name: hostvars[name].get("__validate_walked", {}) for name in before})
 
 
-def validation_results(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", hooks: "list[dict]", server: str, planned: int,
+def validation_moves(hostvars: "Mapping[str, Mapping]", plan: dict, hosts: "list[str]") -> dict:
+    """Return what became of level L2: results, failed_at (names of nodes), and remains (states of jobs by the host that can remove them).
+
+    :param hostvars: the variables of each host, among them __validate_walked
+    :param plan: what validation_plan returned
+    :param hosts: names of the hosts that can still do something
+    """
+    walked = {name: hostvars[name].get("__validate_walked", {}) for name in sorted(set().union(*plan["turns"]))}
+    judged = walk.judge_trips(plan["trips"], plan["turns"], walked)
+    return {"results": walk.list_moves(plan["paths"], judged) + walk.list_not_proven("L2", plan["left_out"], LEFT_OUT),
+            "failed_at": [trip["failed_at"] for trip in judged if trip["failed_at"]],
+            "remains": walk.find_remains(plan["trips"], judged, plan["classes"], hosts)}
+
+
+def validation_rounds(plan: dict, moves: dict, hosts: "list[str]") -> "list[dict[str, dict]]":
+    """Return the rounds of level L3: the jobs that run at the same time (path, case, number), each by the host that submits it.
+
+    :param plan: what validation_plan returned
+    :param moves: what validation_moves returned
+    :param hosts: names of the hosts that can submit jobs
+    """
+    return walk.assign_jobs([job for job in plan["jobs"] if _is_tried(job, moves)], hosts)
+
+
+def validation_results(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", plan: dict, moves: dict, server: str,
                        enabled: bool = True, limited: bool = False, looked: "list[dict] | None" = None) -> "list[dict]":
     """Return the results that the report is about, with one for whatever has none of its own.
 
-    :param hostvars: the variables of each host: __validate_engine, __validate_astray, on the server __validate_jobs
+    :param hostvars: the variables of each host: __validate_engine, __validate_astray, __validate_jobs
     :param hosts: names of the compute nodes of this run
-    :param hooks: results of level L2
+    :param plan: what validation_plan returned
+    :param moves: what validation_moves returned
     :param server: name of the server's host; empty when there is none
-    :param planned: number of jobs that were planned
     :param enabled: whether level L3 was wanted
     :param limited: whether --limit leaves out the server
     :param looked: results of level L0
     """
-    results = (looked or []) + [dict(_given(hostvars[host].get("__validate_engine", {}), "L1", host), nodes=[host]) for host in hosts]
-    results += [hostvars[host]["__validate_astray"] for host in hosts if "__validate_astray" in hostvars[host]]
-    results += hooks
+    known = [hostvars[host] for host in hosts]
+    results = (looked or []) + [dict(_given(values.get("__validate_engine", {}), "L1", host), nodes=[host])
+                                for host, values in zip(hosts, known)]
+    results += [values["__validate_astray"] for values in known if "__validate_astray" in values]
+    results += moves["results"]
     if not enabled:
         results.append(_not_run(DISABLED))
     elif server and limited:
         results.append(_not_run(LIMITED % server))
     elif server:
-        jobs = list(hostvars[server].get("__validate_jobs", []))
-        for job in jobs + ([{}] if len(jobs) < planned else []):
-            skipped = "level" not in job and job.get("skipped")
-            results.append(_not_run(NOT_TRIED) if skipped else _given(job, "L3", server))
+        done = {number: result for values in known for number, result in values.get("__validate_jobs", {}).items()}
+        results += walk.list_jobs([job for job in plan["jobs"] if _is_tried(job, moves)], done, server)
+        for job in plan["jobs"]:
+            result = _not_run(NOT_TRIED, job["path"])
+            if not _is_tried(job, moves) and result not in results:
+                results.append(result)
+        results += walk.list_not_proven("L3", plan["left_out"], LEFT_OUT)
     return results
 
 
@@ -174,18 +214,23 @@ def validation_steps(phases: "list[dict]") -> "list[str]":
         "%.3f" % phase["engine_seconds"] if phase.get("engine_seconds") is not None else "-", phase["counter"]) for phase in phases]
 
 
+def _is_tried(job: dict, moves: dict) -> bool:
+    """Return whether a job is submitted: its path has nodes, and level L2 failed at none of them."""
+    return bool(job["path"]) and not set(job["path"]) & set(moves["failed_at"])
+
+
 def _given(result: dict, level: str, host: str) -> dict:
     """Return a result as it is, or that of a host that could not be reached or whose module failed."""
     return result if "level" in result else {"level": level, "passed": False, "cause": LOST, "nodes": [host]}
 
 
-def _not_run(cause: str) -> dict:
-    return {"level": "L3", "passed": None, "nodes": [], "cause": cause}
+def _not_run(cause: str, nodes: "Sequence[str]" = ()) -> dict:
+    return {"level": "L3", "passed": None, "nodes": list(nodes), "cause": cause}
 
 
 class FilterModule:
 
     def filters(self) -> "dict[str, Callable]":
         return {function.__name__: function for function in (
-            validation_stores, validation_classes, validation_nodes, validation_paths, validation_trips, validation_jobs,
-            validation_preflight, validation_results, validation_steps)}
+            validation_stores, validation_classes, validation_nodes, validation_preflight, validation_plan, validation_leg,
+            validation_moves, validation_rounds, validation_results, validation_steps)}

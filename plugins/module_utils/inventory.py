@@ -75,6 +75,17 @@ def find_type_fault(name: str, value: object, option: dict) -> str:
     return ""
 
 
+def find_range_fault(name: str, value: "str | int", option: dict) -> str:
+    """Return that a number is too small, empty if it is not.
+
+    :param value: of the option's type, or a text that is one
+    :param option: the variable's entry in PLAYBOOKS
+    """
+    if "least" in option and int(value) < option["least"]:
+        return "%s is %s; set it to a whole number of %d or more" % (name, value, option["least"])
+    return ""
+
+
 def are_keys(keys: object) -> bool:
     """Return whether this is what checkpoint_hooks_keys must be."""
     if not isinstance(keys, list) or not keys or not all(isinstance(key, dict) for key in keys):

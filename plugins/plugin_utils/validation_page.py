@@ -54,7 +54,7 @@ def render_page(document: dict, runs: "list[dict]", broken: int) -> str:
                   for group in outcomes.group_results(failed)],
         unproven=[dict(group, nodes=outcomes.name_nodes(group["nodes"])) for group in outcomes.group_results(unproven)],
         changes=_find_changes(document, runs), classes=list(_list_classes(document["nodes"])), engine_times=_measure_engines(document),
-        trips=_draw_trips(results), trips_left=max(0, sum(result["level"] in TRIED for result in results) - TRIPS),
+        trips=_draw_trips(results), trips_left=max(0, len(_list_trips(results)) - TRIPS),
         runs=[dict(run, counts=collections.Counter(node["outcome"] for node in run["nodes"].values())) for run in reversed(runs)],
         strips=strips, steady=len(document["nodes"]) - len(strips))
 
@@ -114,11 +114,15 @@ def _split_phase(phase: dict) -> "list[tuple[str, float]]":
     return [("other", seconds)]
 
 
+def _list_trips(results: "list[dict]") -> "list[dict]":
+    """Return the results of levels L2 and L3 that have steps."""
+    return [result for result in results if result["level"] in TRIED and result.get("phases")]
+
+
 def _draw_trips(results: "list[dict]") -> "list[dict]":
     """Return the first trips of levels L2 and L3: title, totals, and rows of steps with the places of their parts in a chart (0 to 100)."""
-    chosen = [result for result in results if result["level"] in TRIED and result.get("phases")][:TRIPS]
     trips = []
-    for result in chosen:
+    for result in _list_trips(results)[:TRIPS]:
         phases, start, rows = result["phases"], 0.0, []
         total = report.seconds(result) or 1
         sums: "collections.defaultdict[str, float]" = collections.defaultdict(float)

@@ -3,7 +3,7 @@ import json
 import pathlib
 
 import pytest
-from cluster import STORE, TOP, Cluster, configured
+from cluster import HOOKS, STORE, TOP, Cluster, configured
 
 PROGRAMS = "/root/blcr"
 OTHER_STORE = "/shared/other/ckpt"
@@ -68,6 +68,25 @@ def classes(cluster, tmp_path):
     cluster.nodes["head"].ask("rm -rf /shared/other")
 
 
+def validate_without_node2(cluster, classes, tmp_path):
+    """The hooks of node2 fail; the other class is proven all the same, also by a job."""
+    node2 = cluster.nodes["node2"]
+    node2.ask("cd %s && cp -p checkpoint checkpoint.good && printf '#!/bin/sh\nexit 1\n' > checkpoint" % HOOKS)
+    try:
+        done = cluster.playbook("validate", validate_directory=str(tmp_path), **classes)
+    finally:
+        node2.ask("cd %s && mv checkpoint.good checkpoint" % HOOKS)
+    assert done.code != 0, done.out
+    report = json.loads((tmp_path / "results.json").read_text())
+    fault = "node2: %s: checkpoint hook exited 1: it printed nothing on stderr"
+    assert report["failures"] == ["L2 (node2): " + fault % step for step in ("continue", "hold")]
+    assert [[result["level"], result["nodes"], result["passed"]] for result in report["results"] if result["level"] != "L1"] == [
+        ["L2", ["node1"], True], ["L2", ["node2"], False], ["L2", ["node1", "node2", "node1"], True], ["L2", ["node2"], False],
+    ] + ([["L3", ["node1", "node1"], True], ["L3", ["node2", "node2"], None]] if cluster.torque else [["L3", [], None]])
+    assert cluster.nodes["head"].ask("ls -d /shared/ckpt/*.CK /shared/ckpt/alice/* %s/*.CK %s/alice/* 2> /dev/null || true"
+                                     % (OTHER_STORE, OTHER_STORE)) == ""
+
+
 def test_nodes_with_a_store_of_their_own(cluster, classes, tmp_path):
     """Jobs move among nodes with their store, others refuse them, and a queue keeps them where their store is."""
     done = cluster.playbook("site", **classes)
@@ -83,6 +102,7 @@ def test_nodes_with_a_store_of_their_own(cluster, classes, tmp_path):
     assert [words.split(": directory ")[0] for words in refusals] == ["node2", "node1"]
     assert ["is in none of this node's stores (%s); set the job's checkpoint directory beneath one" % path in words
             for path, words in zip((OTHER_STORE, STORE), refusals)] == [True, True], refusals
+    validate_without_node2(cluster, classes, tmp_path)
     if cluster.torque:
         head, command = cluster.nodes["head"], "/opt/torque/current/bin/"
         job_id = head.ask("cd /tmp && runuser -u alice -- sh -c 'echo sleep 60 | %sqsub -q other -c enabled -o /dev/null -e /dev/null'"
@@ -130,7 +150,11 @@ def refusal(mine, theirs):
 
 @pytest.mark.parametrize("nodes, variables, trips", [
     ({"a": CRIU}, {}, [legs(*"aa")]),
-    ({"a": CRIU, "b": node("criu", "5.14.0"), "c": CRIU}, {}, [legs(*"abab")]),
+    ({"a": CRIU, "b": node("criu", "5.14.0")}, {}, [legs(*"abab")]),
+    ({"a": CRIU, "b": node("criu", "5.14.0"), "c": CRIU}, {}, [legs(*"abca")]),
+    ({"a": CRIU, "b": CRIU, "c": OLD, "d": CRIU, "e": CRIU}, {"validate_ring": "2"}, [
+        legs(*"aba"), legs(*"ded"), legs(*"cc"), refusal("a", "c"), refusal("c", "a")]),
+    ({"a": CRIU, "b": CRIU, "c": CRIU, "d": CRIU, "e": CRIU}, {"validate_sample": "3"}, [legs(*"acea")]),
     ({"a": CRIU, "b": OLD, "c": OLD}, {}, [legs(*"aa"), legs(*"bcbc"), refusal("a", "b"), refusal("b", "a")]),
     ({"a": OLD, "b": OTHER}, {}, [legs(*"aa"), legs(*"bb"), refusal("a", "b"), refusal("b", "a")]),
     ({"a": CRIU, "b": dict(CRIU, checkpoint_store_path="/other/ckpt"), "c": dict(CRIU, checkpoint_store_id="third")}, {},
@@ -142,7 +166,7 @@ def test_which_trips_are_made(tmp_path, nodes, variables, trips):
     """As validate.yml plans them, by what the nodes have said of themselves."""
     inventory, play, result = (tmp_path / name for name in ("inventory.json", "play.yml", "result.json"))
     inventory.write_text(json.dumps({"torque_mom": {"hosts": nodes}}))
-    copy = {"content": "{{ [__validate_trips, __validate_jobs_planned] | to_json }}", "dest": str(result)}
+    copy = {"content": "{{ [__validate_plan.trips, __validate_plan.jobs] | to_json }}", "dest": str(result)}
     play.write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": [{"ansible.builtin.copy": copy}],
                                  "vars_files": [str(TOP / "playbooks/vars/validate.yml")]}]))
     done = Cluster._ansible("ansible-playbook", "-i", str(inventory), "-e", json.dumps(variables), str(play))
@@ -150,4 +174,4 @@ def test_which_trips_are_made(tmp_path, nodes, variables, trips):
     planned, jobs = json.loads(result.read_text())
     assert planned == trips
     paths = [trip for trip in trips if trip[0]["steps"] != ["run", "hold"]]
-    assert jobs == [{"path": [leg["node"] for leg in trip], "case": "continue"} for trip in paths]
+    assert jobs == [{"path": [leg["node"] for leg in trip], "case": "continue", "number": str(number)} for number, trip in enumerate(paths)]

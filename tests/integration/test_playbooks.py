@@ -350,7 +350,7 @@ def test_user_unknown_on_one_node(cluster, node2, tmp_path):
         assert report["failures"] == [
             "L0 (node2): node2: user alice is not known there; create the account as on the other nodes, or name another one in "
             "validate_user",
-            "L1 (node2): " + sentence, "L2 (node1): node2: restart: " + sentence]
+            "L1 (node2): " + sentence, "L2 (node1 > node2): node2: restart: " + sentence]
     finally:
         node2.ask("mv /etc/passwd.good /etc/passwd")
 

@@ -49,7 +49,7 @@ class HookRoundTrip:
         self.phases = roundtrip.Phases(state.get("phases"))
         self.user = privilege.find_user(params["user"])
         if not state:
-            job_id = "%d%04d.ckpt-validate" % (time.time(), random.randrange(10000))
+            job_id = "%d%08d.ckpt-validate" % (time.time(), random.randrange(10 ** 8))  # many nodes start one at the same time
             work = params["work_path"] or ("/tmp" if self.copies else os.path.join(params["store_path"], params["user"]))
             state.update(job_id=job_id, session_id=None, name=None, counters=[], nodes=[], user=params["user"],
                          node_local_output=bool(self.copies and not params["work_path"]),

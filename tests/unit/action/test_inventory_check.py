@@ -108,6 +108,29 @@ def test_validate_within_a_limit_without_nodes(play):
     assert "--limit leaves no host of group torque_mom, so that nothing would be proven; name a node in it; nothing was changed." in output
 
 
+def numbers(sentence):
+    return "node1 and 2 other hosts: validate_" + sentence + "; nothing was changed."
+
+
+@pytest.mark.parametrize("variables, sentence", [
+    ({"validate_ring": "ten"}, numbers('ring is the text "ten"; set it to a whole number')),
+    ({"validate_ring": 1}, numbers("ring is 1; set it to a whole number of 2 or more")),
+    ({"validate_sample": "0"}, numbers("sample is 0; set it to a whole number of 2 or more")),
+])
+def test_ring_and_sample_are_numbers(play, variables, sentence):
+    status, output = play("validate", {"torque_mom": HOSTS, "torque_server": SERVER}, variables)
+    assert status == 2, output
+    assert json.dumps(sentence)[1:-1] in output, output
+    assert "UNREACHABLE" not in output and "unreachable=1" not in output
+
+
+def test_ring_and_sample_may_be_texts(play):
+    """So -e gives them; the nodes are tried, and cannot be reached."""
+    words = ["-e", "validate_ring=10", "-e", "validate_sample=20"]
+    status, output = play("validate", {"torque_mom": HOSTS, "torque_server": SERVER}, {}, *words)
+    assert status == 4 and "failed=1" not in output, output
+
+
 def test_slip_of_a_variable_is_told(play):
     _status, output = play("plan", {"torque_mom": HOSTS, "torque_server": SERVER},
                            {"checkpoint_hooks_depht": 3, "checkpoint_hooks_keys": KEYS})

@@ -49,60 +49,159 @@ def test_nodes():
         {"name": "b", "store": "/shared/ckpt third", "kernel": ""}]
 
 
-def test_paths():
-    assert validation.validation_paths([["a"], ["b", "c", "d"], ["e", "f"]]) == [["a", "a"], ["b", "c", "b", "c"], ["e", "f", "e", "f"]]
+def plan(hosts, run=None, cases=("continue",), **options):
+    return validation.validation_plan(hosts, list(hosts), run or list(hosts), list(cases), **options)
 
 
-def test_trips():
-    classes = [["a"], ["b", "c"]]
-    assert validation.validation_trips([["a", "a"], ["b", "c", "b", "c"]], classes) == [
-        legs(*"aa"), legs(*"bcbc"), refusal("a", "b"), refusal("b", "a")]
-    assert validation.validation_trips([["a", "b", "a"]], classes, refusals=False) == [legs(*"aba")]
-    assert validation.validation_trips([], []) == []
+def test_plan():
+    hosts = {"a": OLD, "b": CRIU, "c": CRIU, "d": CRIU}
+    planned = plan(hosts)
+    assert planned["classes"] == [["a"], ["b", "c", "d"]]
+    assert planned["paths"] == [["a", "a"], ["b", "c", "d", "b"]]
+    assert planned["trips"] == [legs(*"aa"), legs(*"bcdb"), refusal("a", "b"), refusal("b", "a")]
+    assert planned["jobs"] == [{"path": path, "case": "continue", "number": str(number)} for number, path in enumerate(planned["paths"])]
+    assert planned["left_out"] == []
+    assert [sorted(turn) for turn in planned["turns"]] == [["a", "b"], ["a", "b", "c"], ["a", "d"], ["a", "b"], ["b"], ["a", "b"]]
 
 
-def test_trip_on_one_node():
-    assert validation.validation_trips([["a"]], [["a"]]) == [[{"node": "a", "steps": ["run", "continue", "finish"]}]]
+def test_plan_with_numbers_as_texts():
+    """So -e gives them."""
+    hosts = dict.fromkeys("abcdefg", CRIU)
+    assert plan(hosts, ring="3", sample="6") == plan(hosts, ring=3, sample=6)
 
 
-def test_jobs():
-    assert validation.validation_jobs([["a", "b"], ["c"]], ["continue", "move"]) == [
-        {"path": ["a", "b"], "case": "continue"}, {"path": ["a", "b"], "case": "move"},
-        {"path": ["c"], "case": "continue"}, {"path": ["c"], "case": "move"}]
-    assert validation.validation_jobs([], ["continue"]) == [{"path": [], "case": "continue"}]
+def test_plan_of_one_path():
+    """It knows neither rings nor samples, and nothing has to be refused."""
+    planned = plan({"a": CRIU, "b": OLD, "c": CRIU}, path=["a", "b", "a"], ring=2, sample=2)
+    assert (planned["paths"], planned["trips"], planned["left_out"]) == ([["a", "b", "a"]], [legs(*"aba")], [])
+
+
+def test_plan_of_a_sample():
+    planned = plan(dict.fromkeys("abcdefg", CRIU), sample=3)
+    assert (planned["paths"], planned["left_out"]) == ([["a", "d", "g", "a"]], list("bcef"))
+
+
+def test_plan_without_a_class():
+    planned = plan({"a": {}}, cases=["continue", "move"])
+    assert (planned["paths"], planned["trips"], planned["turns"]) == ([], [], [])
+    assert planned["jobs"] == [{"path": [], "case": "continue", "number": "0"}, {"path": [], "case": "move", "number": "1"}]
+
+
+class Counted(dict):
+    """Variables of hosts, which Ansible computes whenever a host's are asked for."""
+
+    asked = 0
+
+    def __getitem__(self, name):
+        self.asked += 1
+        return super().__getitem__(name)
+
+
+def test_plan_of_many_nodes_costs_little():
+    """Neither the turns nor what the controller computes for each node grow with the number of nodes."""
+    hosts = Counted({"n%d" % number: CRIU for number in range(500)})
+    planned = plan(hosts)
+    assert len(planned["turns"]) == max(map(len, planned["paths"])) == 11
+    assert hosts.asked == 2 * 500
+    hosts.asked = 0
+    assert [validation.validation_leg(planned, turn, "n7", hosts) for turn in range(11) if turn not in (0, 7)] == [{}] * 9
+    assert hosts.asked == 0
+
+
+def walk_all(hosts, planned, fail=()):
+    """Do all legs of a plan, as the playbook does."""
+    for turn in range(len(planned["turns"])):
+        for host in hosts:
+            leg = validation.validation_leg(planned, turn, host, hosts)
+            if leg:
+                result = {"level": "L2", "passed": host not in fail, "nodes": leg["state"].get("nodes", []) + [host],
+                          "cause": "%s: hold: no" % host if host in fail else ""}
+                result["state"] = {"user": "alice", "nodes": result["nodes"]}
+                hosts[host].setdefault("__validate_walked", {})[leg["key"]] = result
+
+
+def test_moves():
+    hosts = {name: dict(CRIU) for name in "abcdefg"}
+    planned = plan(hosts, ring=3, sample=6)
+    assert (planned["paths"], planned["left_out"]) == ([list("abca"), list("degd")], ["f"])
+    walk_all(hosts, planned, fail="b")
+    moves = validation.validation_moves(hosts, planned, list(hosts))
+    assert [(result["passed"], "".join(result["nodes"]), result["cause"]) for result in moves["results"]] == [
+        (False, "ab", "b: hold: no"), (True, "degd", ""), (None, "c", "not proven: the job failed before it came to this node"),
+        (None, "f", "not proven: left out by validate_sample")]
+    assert moves["failed_at"] == ["b"]
+    assert moves["remains"] == {"a": [{"user": "alice", "nodes": ["a", "b"]}]}
+    assert validation.validation_rounds(planned, moves, list(hosts)) == [{"a": planned["jobs"][1]}]
+
+
+def test_leg_has_the_state_of_the_one_before():
+    hosts = {name: dict(CRIU) for name in "abc"}
+    planned = plan(hosts)
+    assert validation.validation_leg(planned, 0, "a", hosts) == {
+        "node": "a", "steps": ["run", "continue", "hold"], "key": "0.0", "before": [], "state": {}}
+    assert validation.validation_leg(planned, 0, "b", hosts) == validation.validation_leg(planned, 1, "b", hosts) == {}
+    walk_all(hosts, planned)
+    assert validation.validation_leg(planned, 1, "b", hosts)["state"] == {"user": "alice", "nodes": ["a"]}
 
 
 ASTRAY = {"level": "L2", "passed": False, "nodes": ["a", "b"], "cause": "no token"}
 HOOKS = {"level": "L2", "passed": True}
 JOB = {"level": "L3", "passed": True}
 HOSTS = {"a": node(), "b": node(__validate_engine={"failed": True}, __validate_astray=ASTRAY), "c": {}}
+PLAN = {"jobs": [{"path": ["a", "c"], "case": "move", "number": "0"}], "left_out": []}
+MOVES = {"results": [HOOKS], "failed_at": []}
 
 
 def lost(level, host):
     return {"level": level, "passed": False, "nodes": [host], "cause": validation.LOST}
 
 
-def not_run(cause):
-    return {"level": "L3", "passed": None, "nodes": [], "cause": cause}
+def not_run(cause, *nodes):
+    return {"level": "L3", "passed": None, "nodes": list(nodes), "cause": cause}
 
 
-@pytest.mark.parametrize("jobs, planned, options, last", [
-    ([JOB], 1, {}, [JOB]),
-    ([JOB], 2, {}, [JOB, lost("L3", "head")]),
-    ([{"failed": True}], 1, {}, [lost("L3", "head")]),
-    ([{"skipped": True}], 1, {}, [not_run(validation.NOT_TRIED)]),
-    ([], 1, {}, [lost("L3", "head")]),
-    ([JOB], 1, {"enabled": False}, [not_run(validation.DISABLED)]),
-    ([JOB], 1, {"limited": True}, [not_run("--limit leaves out the server head")]),
+def not_reached(name):
+    return not_run("not proven: the job failed before it came to this node", name)
+
+
+@pytest.mark.parametrize("jobs, moves, options, last", [
+    ({"0": JOB}, {}, {}, [JOB]),
+    ({}, {}, {}, [lost("L3", "head"), not_reached("a"), not_reached("c")]),
+    ({"0": {"failed": True}}, {}, {}, [lost("L3", "head"), not_reached("a"), not_reached("c")]),
+    ({}, {"failed_at": ["c"]}, {}, [not_run(validation.NOT_TRIED, "a", "c")]),
+    ({"0": JOB}, {"failed_at": ["b"]}, {}, [JOB]),
+    ({"0": JOB}, {}, {"enabled": False}, [not_run(validation.DISABLED)]),
+    ({"0": JOB}, {}, {"limited": True}, [not_run("--limit leaves out the server head")]),
 ])
-def test_results(jobs, planned, options, last):
-    hosts = dict(HOSTS, head={"__validate_jobs": jobs})
-    assert validation.validation_results(hosts, list("abc"), [HOOKS], "head", planned, **options) == [
+def test_results(jobs, moves, options, last):
+    hosts = dict(HOSTS, a=node(__validate_jobs=jobs))
+    assert validation.validation_results(hosts, list("abc"), PLAN, dict(MOVES, **moves), "head", **options) == [
         dict(PASSED, nodes=["a"]), lost("L1", "b"), lost("L1", "c"), ASTRAY, HOOKS] + last
 
 
 def test_results_without_a_server():
-    assert validation.validation_results(HOSTS, ["a"], [HOOKS], "", 1) == [dict(PASSED, nodes=["a"]), HOOKS]
+    assert validation.validation_results(HOSTS, ["a"], PLAN, MOVES, "") == [dict(PASSED, nodes=["a"]), HOOKS]
+
+
+def test_results_without_a_class():
+    planned = {"jobs": [{"path": [], "case": case, "number": case} for case in ("continue", "move")], "left_out": []}
+    assert validation.validation_results({"c": {}}, ["c"], planned, {"results": [], "failed_at": []}, "head") == [
+        lost("L1", "c"), not_run(validation.NOT_TRIED)]
+
+
+def test_results_of_a_sample():
+    """What nobody looked at is a row of each level that was tried, and the report's nodes are not green."""
+    hosts = {name: dict(CRIU) for name in "abcd"}
+    planned = plan(hosts, sample=2)
+    assert (planned["paths"], planned["left_out"]) == ([list("adad")], ["b", "c"])
+    walk_all(hosts, planned)
+    moves = validation.validation_moves(hosts, planned, list(hosts))
+    hosts["a"]["__validate_jobs"] = {"0": dict(JOB, nodes=list("adad"), cause="")}
+    rows = [result for result in validation.validation_results(hosts, list(hosts), planned, moves, "head") if result["passed"] is None]
+    left_out = "not proven: left out by validate_sample"
+    assert rows == [{"level": level, "passed": None, "nodes": [name], "cause": left_out} for level in ("L2", "L3") for name in "bc"]
+    disabled = validation.validation_results(hosts, list(hosts), planned, moves, "head", enabled=False)
+    assert disabled[-3:] == [rows[0], rows[1], not_run(validation.DISABLED)]
 
 
 def test_steps_of_a_job():
@@ -141,4 +240,4 @@ def test_preflight():
 
 def test_results_begin_with_the_preflight():
     looked = [{"level": "L0", "nodes": ["a"], "passed": True, "cause": ""}]
-    assert [result["level"] for result in validation.validation_results({"a": CRIU}, ["a"], [], "", 0, looked=looked)] == ["L0", "L1"]
+    assert [result["level"] for result in validation.validation_results(HOSTS, ["a"], PLAN, MOVES, "", looked=looked)][:2] == ["L0", "L1"]

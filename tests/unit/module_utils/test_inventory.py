@@ -45,6 +45,15 @@ def test_types(value, option, fault):
     assert inventory.find_type_fault("v", value, option) == fault
 
 
+@pytest.mark.parametrize("value, fault", [
+    (2, ""), ("10", ""), (500, ""), (1, "v is 1; set it to a whole number of 2 or more"),
+    ("-3", "v is -3; set it to a whole number of 2 or more"), (True, "v is True; set it to a whole number of 2 or more"),
+])
+def test_number_that_is_too_small(value, fault):
+    assert inventory.find_range_fault("v", value, {"type": "int", "least": 2}) == fault
+    assert inventory.find_range_fault("v", value, {"type": "int"}) == ""
+
+
 def test_slips():
     known = ["checkpoint_hooks_depth", "torque_mom_home"]
     names = ["checkpoint_hooks_depht", "torque_mom_home", "torque_mom_rack", "inventory_hostname", "checkpoint_hooks"]

@@ -88,6 +88,24 @@ def test_page_of_many_nodes(tmp_path):
     assert len(page) < 500000
 
 
+def test_page_of_a_sample(tmp_path):
+    """Nodes that were left out are one sentence, and no round trips of which there are further ones."""
+    names = ["node%d" % number for number in range(1, 41)]
+    rows = [{"level": level, "nodes": [name], "passed": None, "cause": "not proven: left out by validate_sample"}
+            for level in ("L2", "L3") for name in names[1:-1]]
+    results = [good(nodes=[name]) for name in names] + [good(level=level, nodes=[names[0], names[-1]]) for level in ("L2", "L3")] + rows
+    document = validation_files.build_document(results, [{"name": name, "class": 1} for name in names], CREATED, "0.2.0")
+    assert document["verdict"] == ("2 of 40 nodes can checkpoint and restart jobs; not proven for "
+                                   "node2, node3, node4, node5, node6, node7, node8, node9, node10, node11 and 28 others.")
+    assert [(node["L1"], node["L2"], node["L3"], node["outcome"]) for node in document["nodes"][:2]] == [
+        ("passed", "passed", "passed", "passed"), ("passed", "unproven", "unproven", "unproven")]
+    assert (document["passed"], document["levels"]) == (True, {"L0": "not run", "L1": "passed", "L2": "not run", "L3": "not run"})
+    write(tmp_path, results, document["nodes"])
+    page = read(tmp_path, "report.html")
+    assert page.count("not proven: left out by validate_sample") == 2
+    assert "further round trips" not in page
+
+
 def test_history_grows_and_names_what_changed(tmp_path):
     write(tmp_path, [good(engine={"name": "criu", "version": "4.1"})], created="2026-11-23T00:00:00Z")
     for day in (24, 25):
