@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.engines import registry
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import preflight, walk
 from ansible_collections.ckpt.torque.plugins.module_utils.validation.walk import LEFT_OUT, LOST
 
@@ -31,17 +31,24 @@ def validation_stores(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> 
 def validation_classes(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> "list[list[str]]":
     """Return the classes of nodes between which jobs move.
 
-    A class has one store and one engine, and its nodes are alike for that engine. A node without a result of level L1 is in none.
+    A class has one store, one engine and one kind of CPU, and its nodes are alike for that engine. A node without a result of level L1
+    is in none.
 
     :param hostvars: the variables of each host, among them __validate_engine and __validate_node_engine
     :param nodes: names of the compute nodes
     """
+    infos = _read_infos(hostvars, nodes)
+    return _group_nodes(validation_stores(hostvars, list(infos)), infos)
+
+
+def _read_infos(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> "dict[str, dict]":
+    """Return what engine_info returned of each node that has a result of level L1."""
     infos = {}
     for node in nodes:
         values = hostvars[node]  # Ansible computes all of them each time
         if "level" in values.get("__validate_engine", {}):
             infos[node] = values["__validate_node_engine"]
-    return _group_nodes(validation_stores(hostvars, list(infos)), infos)
+    return infos
 
 
 def _group_nodes(stores: "dict[str, str]", infos: "dict[str, dict]") -> "list[list[str]]":
@@ -91,23 +98,46 @@ def _list_errors(variables: "Mapping") -> "list[str] | None":
 
 
 def _are_alike(one: dict, other: dict) -> bool:
-    """Return whether the engine of two nodes restarts images of either on the other, by what engine_info returned."""
-    entry = registry.find_entry(one["engine"])
-    return one["engine"] == other["engine"] and entry is not None and not entry.load().find_difference(one["node"], other["node"])
+    """Return whether each of two nodes restarts images of the other, by what engine_info returned."""
+    return not _refuses(one, other) and not _refuses(other, one)
+
+
+def _refuses(node: dict, origin: dict) -> bool:
+    """Return whether a node refuses images of another one, by what engine_info returned of both."""
+    image = dict(origin["node"], engine={"name": origin["engine"]})
+    return node["engine"] != origin["engine"] or bool(compatibility.find_incompatibility(image, node["node"]))
+
+
+def _list_refusals(classes: "list[list[str]]", stores: "dict[str, str]", infos: "dict[str, dict]") -> "list[tuple[str, str]]":
+    """Return pairs of nodes, the first ones of their classes, of which the second must refuse a job of the first.
+
+    A newer CPU takes jobs of an older one, and not the other way round.
+    """
+    firsts = [members[0] for members in classes]
+    return [(own, other) for own in firsts for other in firsts
+            if own != other and (stores[own] != stores[other] or _refuses(infos[other], infos[own]))]
 
 
 def validation_nodes(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", classes: "list[list[str]]") -> "list[dict]":
-    """Return what a report tells of the compute nodes: name, class (a number from 1), store, kernel.
+    """Return what a report tells of the compute nodes: name, class (a number from 1), store, kernel, and lacks.
+
+    lacks names what CPUs of other classes have and this node's has not, if there is anything.
 
     :param hostvars: the variables of each host
     :param hosts: names of the compute nodes of this run
     :param classes: what validation_classes returned
     """
     numbers = {node: number for number, members in enumerate(classes, 1) for node in members}
+    infos = {host: hostvars[host].get("__validate_node_engine", {}) for host in hosts}
+    known = {feature for host in numbers if host in infos for feature in infos[host].get("node", {}).get("cpu", [])}
     stores, nodes = validation_stores(hostvars, hosts), []
-    for host in hosts:
-        node = {"name": host, "store": stores[host], "kernel": hostvars[host].get("__validate_node_engine", {}).get("kernel", "")}
-        nodes.append(dict(node, **{"class": numbers[host]} if host in numbers else {}))
+    for host, info in infos.items():
+        node = {"name": host, "store": stores[host], "kernel": info.get("kernel", "")}
+        if host in numbers:
+            node["class"] = numbers[host]
+            lacks = sorted(known.difference(info.get("node", {}).get("cpu", [])))
+            node.update({"lacks": "CPU without " + " ".join(lacks)} if lacks else {})
+        nodes.append(node)
     return nodes
 
 
@@ -127,7 +157,8 @@ def validation_plan(hostvars: "Mapping[str, Mapping]", nodes: "list[str]", hosts
     most = None if sample is None else int(sample)
     visited = classes if path else [walk.sample_nodes(members, most) for members in classes]
     paths = [path] if path else [ring_path for members in visited for ring_path in walk.cut_rings(members, int(ring))]
-    trips = walk.plan_trips(paths, [] if path else visited)
+    refusals = [] if path else _list_refusals(visited, validation_stores(hostvars, nodes), _read_infos(hostvars, nodes))
+    trips = walk.plan_trips(paths, refusals)
     jobs = [{"path": each, "case": case} for each in paths or [[]] for case in cases]
     return {"classes": classes, "paths": paths, "trips": trips, "turns": walk.plan_turns(trips, hosts),
             "left_out": [node for members, some in zip(classes, visited) for node in members if node not in some],

@@ -75,10 +75,11 @@ def _list_classes(nodes: "list[dict]") -> "Iterator[dict]":
     for node in sorted(nodes, key=lambda node: node.get("class", len(nodes) + 1)):
         classes.setdefault(node.get("class"), []).append(node)
     for number, members in classes.items():
+        lacks = sorted({node["lacks"] for node in members if "lacks" in node})
         facts = {kind: sorted({node.get(kind) or "-" for node in members}) for kind in ("engine", "kernel", "store")}
         yield {"title": "Class %d" % number if number is not None else "Nodes without a class",
-               "facts": "; ".join("%s %s" % (kind, ", ".join(values[:3]) + (" and others" if len(values) > 3 else ""))
-                                  for kind, values in facts.items() if values != ["-"]),
+               "facts": "; ".join(["%s %s" % (kind, ", ".join(values[:3]) + (" and others" if len(values) > 3 else ""))
+                                   for kind, values in facts.items() if values != ["-"]] + lacks),
                "count": len(members), "counts": collections.Counter(node["outcome"] for node in members),
                "blocks": [members[start:start + BLOCK] for start in range(0, len(members), BLOCK)]}
 

@@ -42,23 +42,21 @@ def cut_rings(nodes: "list[str]", ring: int) -> "list[list[str]]":
     return [nodes[start:end] + [nodes[start]] for start, end in zip(bounds, bounds[1:])]
 
 
-def plan_trips(paths: "list[list[str]]", classes: "list[list[str]]") -> "list[list[dict]]":
+def plan_trips(paths: "list[list[str]]", refusals: "list[tuple[str, str]]") -> "list[list[dict]]":
     """Return the trips of level L2 (lists of legs: dicts with node and steps).
 
-    One trip for each path; then, for each two classes, one of a job that a node of the other class must refuse.
+    One trip for each path; then one of a job that a node of another class must refuse, for each of the pairs.
 
     :param paths: names of nodes in the order in which a job visits them
-    :param classes: those between which jobs must be refused
+    :param refusals: names of two nodes, of which the second must refuse a job of the first
     """
     trips = []
     for path in paths:
         last = len(path) - 1
         trips.append([{"node": node, "steps": (["restart"] if number else ["run", "continue"]) + ["finish" if number == last else "hold"]}
                       for number, node in enumerate(path)])
-    for nodes in classes:
-        trips += [[{"node": nodes[0], "steps": ["run", "hold"]}, {"node": others[0], "steps": ["refused"]},
-                   {"node": nodes[0], "steps": ["restart", "finish"]}] for others in classes if others != nodes]
-    return trips
+    return trips + [[{"node": own, "steps": ["run", "hold"]}, {"node": other, "steps": ["refused"]},
+                     {"node": own, "steps": ["restart", "finish"]}] for own, other in refusals]
 
 
 def plan_turns(trips: "list[list[dict]]", hosts: "list[str]") -> "list[dict[str, dict]]":

@@ -5,12 +5,13 @@ from ansible_collections.ckpt.torque.plugins.filter import validation
 PASSED = {"level": "L1", "passed": True}
 
 
-def node(engine="criu", kernel="6.12.1", build="#1", **more):
-    return dict({"__validate_node_engine": {"engine": engine, "node": {"kernel": kernel, "kernel_version": build}},
+def node(engine="criu", kernel="6.12.1", build="#1", cpu="sse2", arch="x86_64", **more):
+    facts = {"kernel": kernel, "kernel_version": build, "arch": arch, "cpu": cpu.split(), "libc": "glibc 2.41"}
+    return dict({"__validate_node_engine": {"engine": engine, "node": facts},
                  "__validate_engine": PASSED}, **more)
 
 
-CRIU, OLD = node(), node("blcr", "3.10.0")
+CRIU, OLD, NEWER = node(), node("blcr", "3.10.0"), node(cpu="sse2 avx2")
 
 
 def legs(*path):
@@ -36,6 +37,7 @@ def test_stores():
     ({"a": OLD, "b": node("blcr", "3.10.1"), "c": node("blcr", "3.10.0", "#2"), "d": OLD}, [["a", "d"], ["b"], ["c"]]),
     ({"a": CRIU, "b": dict(CRIU, checkpoint_store_path="/other"), "c": dict(CRIU, checkpoint_store_id="third")}, [["a"], ["b"], ["c"]]),
     ({"a": CRIU, "b": dict(OLD, __validate_engine={"failed": True}), "c": {}}, [["a"]]),
+    ({"a": CRIU, "b": NEWER, "c": CRIU, "d": node(arch="aarch64"), "e": NEWER}, [["a", "c"], ["b", "e"], ["d"]]),
     ({}, []),
 ])
 def test_classes(hosts, classes):
@@ -47,6 +49,19 @@ def test_nodes():
     assert validation.validation_nodes(hosts, ["a", "b"], [["a"]]) == [
         {"name": "a", "class": 1, "store": "/shared/ckpt default", "kernel": "6.12.1"},
         {"name": "b", "store": "/shared/ckpt third", "kernel": ""}]
+
+
+def test_nodes_whose_cpu_lacks_something():
+    hosts = {"a": CRIU, "b": NEWER, "c": node(cpu="sse2 avx2 gfni"), "d": {}}
+    assert [host.get("lacks") for host in validation.validation_nodes(hosts, list(hosts), [["a"], ["b"], ["c"]])] == [
+        "CPU without avx2 gfni", "CPU without gfni", None, None]
+    assert all("lacks" not in host for host in validation.validation_nodes(hosts, ["a"], [["a"]]))
+
+
+def test_newer_cpu_takes_jobs_of_an_older_one():
+    """So only the other way round there is something to refuse."""
+    trips = plan({"a": CRIU, "b": NEWER})["trips"]
+    assert trips == [legs(*"aa"), legs(*"bb"), refusal("b", "a")]
 
 
 def plan(hosts, run=None, cases=("continue",), **options):

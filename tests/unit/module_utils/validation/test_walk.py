@@ -64,7 +64,7 @@ def test_sample_is_evenly_spread(most):
 
 def plan(classes, ring=10):
     paths = [path for nodes in classes for path in walk.cut_rings(nodes, ring)]
-    trips = walk.plan_trips(paths, classes)
+    trips = walk.plan_trips(paths, [(nodes[0], others[0]) for nodes in classes for others in classes if others != nodes])
     return paths, trips, walk.plan_turns(trips, [node for nodes in classes for node in nodes])
 
 
@@ -73,7 +73,7 @@ def test_trips():
         [{"node": "a", "steps": ["run", "continue", "finish"]}],
         [{"node": "b", "steps": ["run", "continue", "hold"]}, {"node": "c", "steps": ["restart", "hold"]},
          {"node": "b", "steps": ["restart", "finish"]}]]
-    assert walk.plan_trips([], [["a"], ["b", "c"]]) == [
+    assert walk.plan_trips([], [("a", "b"), ("b", "a")]) == [
         [{"node": "a", "steps": ["run", "hold"]}, {"node": "b", "steps": ["refused"]}, {"node": "a", "steps": ["restart", "finish"]}],
         [{"node": "b", "steps": ["run", "hold"]}, {"node": "a", "steps": ["refused"]}, {"node": "b", "steps": ["restart", "finish"]}]]
     assert walk.plan_trips([], []) == []
