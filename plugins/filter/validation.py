@@ -108,12 +108,13 @@ def _refuses(node: dict, origin: dict) -> bool:
     return node["engine"] != origin["engine"] or bool(compatibility.find_incompatibility(image, node["node"]))
 
 
-def _list_refusals(classes: "list[list[str]]", stores: "dict[str, str]", infos: "dict[str, dict]") -> "list[tuple[str, str]]":
+def _list_refusals(hostvars: "Mapping[str, Mapping]", classes: "list[list[str]]") -> "list[tuple[str, str]]":
     """Return pairs of nodes, the first ones of their classes, of which the second must refuse a job of the first.
 
     A newer CPU takes jobs of an older one, and not the other way round.
     """
-    firsts = [members[0] for members in classes]
+    firsts = [members[0] for members in classes] if len(classes) > 1 else []
+    stores, infos = validation_stores(hostvars, firsts), _read_infos(hostvars, firsts)
     return [(own, other) for own in firsts for other in firsts
             if own != other and (stores[own] != stores[other] or _refuses(infos[other], infos[own]))]
 
@@ -157,8 +158,7 @@ def validation_plan(hostvars: "Mapping[str, Mapping]", nodes: "list[str]", hosts
     most = None if sample is None else int(sample)
     visited = classes if path else [walk.sample_nodes(members, most) for members in classes]
     paths = [path] if path else [ring_path for members in visited for ring_path in walk.cut_rings(members, int(ring))]
-    refusals = [] if path else _list_refusals(visited, validation_stores(hostvars, nodes), _read_infos(hostvars, nodes))
-    trips = walk.plan_trips(paths, refusals)
+    trips = walk.plan_trips(paths, [] if path else _list_refusals(hostvars, visited))
     jobs = [{"path": each, "case": case} for each in paths or [[]] for case in cases]
     return {"classes": classes, "paths": paths, "trips": trips, "turns": walk.plan_turns(trips, hosts),
             "left_out": [node for members, some in zip(classes, visited) for node in members if node not in some],

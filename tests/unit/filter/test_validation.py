@@ -234,8 +234,7 @@ def test_preflight():
              "complaint": "", "config_path": "", "directives": None,
              "service": {"name": "pbs_mom", "wanted": False, "running": False}, "libraries": {}, "user": None, "record_fault": "",
              "clock": 0.0}
-    engine = {"engine": "criu", "engines": {"criu": {"version": "4.2.1"}}, "key_ids": [], "pids": {"max": 9},
-              "node": {"kernel": "6.12.1", "kernel_version": "#1"}}
+    engine = dict(CRIU["__validate_node_engine"], engines={"criu": {"version": "4.2.1"}}, key_ids=[], pids={"max": 9})
 
     def host(**changes):
         return {"__validate_node_engine": engine, "__validate_preflight": dict(state, **changes)}
