@@ -10,6 +10,12 @@ def engine_trip(node, cause="", seconds=0.04, version="4.2.1"):
                 + [{"step": "restore", "seconds": seconds * 1.3}] * (not cause))
 
 
+def looked(names, **faults):
+    """Level L0: a result for each node, with what is wrong with some of them (str by name)."""
+    return [{"level": "L0", "nodes": [name], "passed": name not in faults,
+             "cause": "%s: %s" % (name, faults[name]) if name in faults else ""} for name in names]
+
+
 def trip(level, nodes, cause="", **facts):
     steps, queued = ("run", "restart") if level == "L2" else ("submit", "release"), {} if level == "L2" else {"running_seconds": 0.23}
     phases = [{"step": steps[0], "node": nodes[0], "seconds": 0.35, "counter": 10},
@@ -31,7 +37,7 @@ def describe_nodes(names, classes=1):
 def all_good():
     names = ["node%d" % number for number in range(1, 6)]
     path = ["node1", "node2", "node1", "node2"]
-    results = [engine_trip(name, seconds=0.03 + 0.004 * number) for number, name in enumerate(names)]
+    results = looked(names) + [engine_trip(name, seconds=0.03 + 0.004 * number) for number, name in enumerate(names)]
     return results + [trip("L2", path), trip("L3", path, case="continue")], describe_nodes(names)
 
 
@@ -40,7 +46,10 @@ def failures():
     path = ["node1", "node2", "node1", "node2"]
     hostile = "criu restore failed: <script>document.title = 'owned'</script>&\x1b[31m; correct \"engine_options\" & try again"
     lost = "the host could not be reached or the module failed; see the output of ansible-playbook"
-    results = [engine_trip(name, {"node3": hostile, "node7": lost}.get(name, "")) for name in names]
+    libc = ("/usr/lib/x86_64-linux-gnu/libc.so.6 is of 2003400 bytes with build id 0123456789ab, on node1 and 9 others it is of 2003408 "
+            "bytes with build id 58749c528985; install the same packages on both, or no job restarts that has mapped it")
+    results = looked(names, node9=libc, node11=libc)
+    results += [engine_trip(name, {"node3": hostile, "node7": lost}.get(name, "")) for name in names]
     unknown = "node6: restart: user alice is not known on this node; compare the account database with the other nodes"
     results += [trip("L2", path), trip("L2", ["node5", "node6"], unknown),
                 {"level": "L3", "nodes": [], "passed": None, "cause": "level L2 failed; fix that first"}]
@@ -56,7 +65,8 @@ def nothing():
 def many(total=500):
     names = ["node%03d" % number for number in range(1, total + 1)]
     lost = "the host could not be reached or the module failed; see the output of ansible-playbook"
-    results = [engine_trip(name, lost if number % 31 == 30 else "", 0.02 + number % 37 / 1000) for number, name in enumerate(names)]
+    results = looked(names) + [engine_trip(name, lost if number % 31 == 30 else "", 0.02 + number % 37 / 1000)
+                               for number, name in enumerate(names)]
     for first in (names[:2], names[2:4]):
         results += [trip("L2", first * 2), trip("L3", first * 2, case="continue")]
     nodes = describe_nodes(names)
