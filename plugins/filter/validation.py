@@ -31,8 +31,8 @@ def validation_stores(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> 
 def validation_classes(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> "list[list[str]]":
     """Return the classes of nodes between which jobs move.
 
-    A class has one store, one engine and one kind of CPU, and its nodes are alike for that engine. A node without a result of level L1
-    is in none.
+    A class has one store, one engine, one kind of CPU and one C library, and its nodes are alike for that engine. A node without a result
+    of level L1 is in none.
 
     :param hostvars: the variables of each host, among them __validate_engine and __validate_node_engine
     :param nodes: names of the compute nodes
@@ -98,8 +98,11 @@ def _list_errors(variables: "Mapping") -> "list[str] | None":
 
 
 def _are_alike(one: dict, other: dict) -> bool:
-    """Return whether each of two nodes restarts images of the other, by what engine_info returned."""
-    return not _refuses(one, other) and not _refuses(other, one)
+    """Return whether each of two nodes restarts images of the other, by what engine_info returned.
+
+    The hooks do not compare C libraries, but no engine maps another one than the job had.
+    """
+    return one["node"]["libc"] == other["node"]["libc"] and not _refuses(one, other) and not _refuses(other, one)
 
 
 def _refuses(node: dict, origin: dict) -> bool:
@@ -120,7 +123,7 @@ def _list_refusals(hostvars: "Mapping[str, Mapping]", classes: "list[list[str]]"
 
 
 def validation_nodes(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", classes: "list[list[str]]") -> "list[dict]":
-    """Return what a report tells of the compute nodes: name, class (a number from 1), store, kernel, and lacks.
+    """Return what a report tells of the compute nodes: name, class (a number from 1), store, kernel, libc, and lacks.
 
     lacks names what CPUs of other classes have and this node's has not, if there is anything.
 
@@ -135,7 +138,7 @@ def validation_nodes(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", clas
     for host, info in infos.items():
         node = {"name": host, "store": stores[host], "kernel": info.get("kernel", "")}
         if host in numbers:
-            node["class"] = numbers[host]
+            node.update({"class": numbers[host]}, **{"libc": info["node"]["libc"]} if info.get("node", {}).get("libc") else {})
             lacks = sorted(known.difference(info.get("node", {}).get("cpu", [])))
             node.update({"lacks": "CPU without " + " ".join(lacks)} if lacks else {})
         nodes.append(node)

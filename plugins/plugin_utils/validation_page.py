@@ -76,7 +76,7 @@ def _list_classes(nodes: "list[dict]") -> "Iterator[dict]":
         classes.setdefault(node.get("class"), []).append(node)
     for number, members in classes.items():
         lacks = sorted({node["lacks"] for node in members if "lacks" in node})
-        facts = {kind: sorted({node.get(kind) or "-" for node in members}) for kind in ("engine", "kernel", "store")}
+        facts = {kind: sorted({node.get(kind) or "-" for node in members}) for kind in ("engine", "kernel", "libc", "store")}
         yield {"title": "Class %d" % number if number is not None else "Nodes without a class",
                "facts": "; ".join(["%s %s" % (kind, ", ".join(values[:3]) + (" and others" if len(values) > 3 else ""))
                                    for kind, values in facts.items() if values != ["-"]] + lacks),

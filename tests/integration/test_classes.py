@@ -132,7 +132,8 @@ def test_node_in_neither_class(cluster, tmp_path):
 
 def node(engine, kernel, cpu="sse2", **more):
     return dict({"ansible_connection": "local", "__validate_node_engine": {"engine": engine, "node": {
-        "kernel": kernel, "kernel_version": "#1", "arch": "x86_64", "cpu": cpu.split()}}, "__validate_engine": {"level": "L1"}}, **more)
+        "kernel": kernel, "kernel_version": "#1", "arch": "x86_64", "libc": "", "cpu": cpu.split()}},
+        "__validate_engine": {"level": "L1"}}, **more)
 
 
 CRIU, OLD, OTHER = node("criu", "6.12.1"), node("blcr", "3.10.0"), node("blcr", "3.10.1")

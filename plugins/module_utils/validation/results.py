@@ -56,6 +56,7 @@ NODE = (
     Field("class", INTEGER, "The number of its class, from 1; missing if level L1 has no result.", optional=True),
     Field("store", TEXT, "The path and the id of its store.", optional=True),
     Field("kernel", TEXT, "Its kernel.", optional=True),
+    Field("libc", TEXT, "Its C library.", optional=True),
     Field("lacks", TEXT, "What CPUs of other classes have and its own has not; missing if there is nothing.", optional=True),
     Field("engine", TEXT, "Name and version of its engine, by level L1.", optional=True),
 )

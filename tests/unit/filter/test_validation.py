@@ -5,8 +5,8 @@ from ansible_collections.ckpt.torque.plugins.filter import validation
 PASSED = {"level": "L1", "passed": True}
 
 
-def node(engine="criu", kernel="6.12.1", build="#1", cpu="sse2", arch="x86_64", **more):
-    facts = {"kernel": kernel, "kernel_version": build, "arch": arch, "cpu": cpu.split(), "libc": "glibc 2.41"}
+def node(engine="criu", kernel="6.12.1", build="#1", cpu="sse2", arch="x86_64", libc="glibc 2.41", **more):
+    facts = {"kernel": kernel, "kernel_version": build, "arch": arch, "cpu": cpu.split(), "libc": libc}
     return dict({"__validate_node_engine": {"engine": engine, "node": facts},
                  "__validate_engine": PASSED}, **more)
 
@@ -38,6 +38,7 @@ def test_stores():
     ({"a": CRIU, "b": dict(CRIU, checkpoint_store_path="/other"), "c": dict(CRIU, checkpoint_store_id="third")}, [["a"], ["b"], ["c"]]),
     ({"a": CRIU, "b": dict(OLD, __validate_engine={"failed": True}), "c": {}}, [["a"]]),
     ({"a": CRIU, "b": NEWER, "c": CRIU, "d": node(arch="aarch64"), "e": NEWER}, [["a", "c"], ["b", "e"], ["d"]]),
+    ({"a": CRIU, "b": node(libc="glibc 2.36"), "c": CRIU}, [["a", "c"], ["b"]]),
     ({}, []),
 ])
 def test_classes(hosts, classes):
@@ -49,6 +50,12 @@ def test_nodes():
     assert validation.validation_nodes(hosts, ["a", "b"], [["a"]]) == [
         {"name": "a", "class": 1, "store": "/shared/ckpt default", "kernel": "6.12.1"},
         {"name": "b", "store": "/shared/ckpt third", "kernel": ""}]
+
+
+def test_libraries_of_a_class_are_reported():
+    hosts = {"a": CRIU, "b": node(libc="glibc 2.36")}
+    assert [host["libc"] for host in validation.validation_nodes(hosts, ["a", "b"], [["a"], ["b"]])] == ["glibc 2.41", "glibc 2.36"]
+    assert plan(hosts)["trips"] == [legs(*"aa"), legs(*"bb")]  # the hooks do not refuse it
 
 
 def test_nodes_whose_cpu_lacks_something():
