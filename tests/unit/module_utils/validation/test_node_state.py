@@ -104,8 +104,6 @@ def test_record_that_is_wrong(record, changes, sentence):
     assert fault(path) == "/nodes/%s.json %s" % (os.uname().nodename, sentence)
 
 
-
-
 @pytest.mark.parametrize("changes, odd", [
     ({}, []), ({"checkpoint": "exit 1"}, ["checkpoint"]), ({"run": None}, ["run"]), ({"copy": ""}, ["copy"]),
     (dict.fromkeys(node_state.PROGRAMS), list(node_state.PROGRAMS)),

@@ -80,8 +80,8 @@ def test_differences(state, sentence):
      "the engine is criu 3.19, on node1 and 1 other it is criu 4.2.1; install the same version, or run site.yml on it"),
     ({"key_ids": ["2025"]}, "the hooks' keys are 2025, on node1 and 1 other they are 2026, so that images cannot be verified; "
                             "run site.yml on it"),
-    ({"key_ids": []}, "the hooks' keys are none, on node1 and 1 other they are 2026, so that images cannot be verified; "
-                       "run site.yml on it"),
+    ({"key_ids": []},
+     "the hooks' keys are none, on node1 and 1 other they are 2026, so that images cannot be verified; run site.yml on it"),
     ({"pids": {"max": 32768}}, "process ids end at 32768, on node1 and 1 other at 4194304, and a job that has a higher one cannot restart "
                                "here; set checkpoint_hooks_pid_max and run site.yml on it"),
 ])
