@@ -67,3 +67,7 @@ def test_absent_source(monkeypatch, tmp_path, capsys):
     ("ERROR: file not found\n", "no test was run")])
 def test_counts_of_tests(output, counts):
     assert matrix.count_tests(output) == counts
+
+
+def test_task_that_compiles_has_the_name_by_which_it_is_known():
+    assert "- name: %s " % matrix.COMPILES in (matrix.TOP / "roles/torque_build/tasks/compile.yml").read_text()
