@@ -91,10 +91,10 @@ def validation_preflight(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", 
 
 
 def _list_errors(variables: "Mapping") -> "list[str] | None":
-    """Return with what engine_info or preflight_info failed on a host, None if they were not run."""
-    errors = [variables.get(name, {}).get("msg") for name in ("__validate_node_engine", "__validate_preflight")]
-    sentences = [re.sub(r"^(Task failed: )?([^ :]+: )?", "", error) for error in errors if error]
-    return sentences or None
+    """Return with what engine_info or preflight_info failed on a host, None if they were not run or the host did not answer."""
+    results = [variables.get(name, {}) for name in ("__validate_node_engine", "__validate_preflight")]
+    errors = [result["msg"] for result in results if result.get("msg") and not result.get("unreachable")]
+    return [re.sub(r"^(Task failed: )?([^ :]+: )?", "", error) for error in errors] or None
 
 
 def _are_alike(one: dict, other: dict) -> bool:

@@ -247,14 +247,16 @@ def test_preflight():
         return {"__validate_node_engine": engine, "__validate_preflight": dict(state, **changes)}
     hosts = {"a": host(), "b": host(complaint="it is full; free some space", clock=100.0), "c": {},
              "d": {"__validate_node_engine": engine, "__validate_preflight": {"msg": "node4: preflight_info: it is broken; mend it"}},
-             "e": {"__validate_node_engine": {"failed": True, "msg": "node5: no engine; set one"}}}
+             "e": {"__validate_node_engine": {"failed": True, "msg": "node5: no engine; set one"}},
+             "f": {"__validate_node_engine": {"unreachable": True, "msg": "Failed to connect"}}}
     assert validation.validation_preflight(hosts, list(hosts), "90") == [
         {"level": "L0", "nodes": ["a"], "passed": True, "cause": ""},
         {"level": "L0", "nodes": ["b"], "passed": False, "cause": "b: it is full; free some space"},
         {"level": "L0", "nodes": ["b"], "passed": False, "cause": "b: its clock is 100 seconds ahead; set it, by NTP for instance"},
         {"level": "L0", "nodes": ["c"], "passed": None, "cause": validation.LOST},
         {"level": "L0", "nodes": ["d"], "passed": False, "cause": "d: preflight_info: it is broken; mend it"},
-        {"level": "L0", "nodes": ["e"], "passed": False, "cause": "e: no engine; set one"}]
+        {"level": "L0", "nodes": ["e"], "passed": False, "cause": "e: no engine; set one"},
+        {"level": "L0", "nodes": ["f"], "passed": None, "cause": validation.LOST}]
     failed = [result["nodes"] for result in validation.validation_preflight(hosts, list(hosts), 100) if not result["passed"]]
     assert failed == [["b"], ["c"], ["d"], ["e"]]
 
