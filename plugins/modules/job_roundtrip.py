@@ -11,6 +11,7 @@ description:
     makes progress, holds it, releases it on the next node of the path, and so on; lets it end and checks its output.
   - The proof is the job's own output as TORQUE delivers it, a counter without gap or repeat, its stderr, its exit status, and a walltime
     that no restart has set back.
+  - If a node of the path has no free slot, or is offline, RV(passed) is null and RV(cause) names it; no job is queued behind others.
   - Every wait is bounded. What the round trip created is removed, the job included.
   - A round trip that fails is a result, not a failure of the module; look at RV(passed) and RV(cause).
 author:
@@ -126,7 +127,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 passed:
-  description: Whether the job did what its owner relies on. Null when nothing was run, or the nodes do not have what the case needs.
+  description: Whether the job did what its owner relies on. Null when nothing was run, or the nodes do not have what the case needs or take no job.
   returned: always
   type: bool
 cause:
@@ -284,7 +285,8 @@ def main() -> None:
         version = None  # the verdict does not depend on it
     if version:
         trip.facts["torque"] = version
-    result = roundtrip.build_result("L3", trip.nodes or params["path"], judge(causes, trip.possible), "; ".join(causes),
+    nodes = trip.nodes if trip.possible and trip.nodes else params["path"]
+    result = roundtrip.build_result("L3", nodes, judge(causes, trip.possible), "; ".join(causes),
                                     phases=trip.phases.done, states=commands.states, **trip.facts)
     module.exit_json(changed=False, **result)
 

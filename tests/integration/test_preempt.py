@@ -171,6 +171,20 @@ def test_case_preempt(cluster):
     assert len(answer["comments"]) == 2
 
 
+def test_validation_queues_no_job_behind_others(cluster, qsub, maui, node1):
+    """A node without a free slot is not proven, and neither is one that is offline; the user's job does not notice."""
+    job = submit(qsub, maui, "node1")
+    answer = Trip(cluster).read_result()
+    assert (answer["passed"], answer["cause"], "job_id" in answer) == (None, "not proven: node1 has no free slot", False), answer
+    job.finish()
+    job.head.ask("%s/pbsnodes -o node1" % BIN)
+    try:
+        answer = Trip(cluster, timeout=5).read_result()
+    finally:
+        job.head.ask("%s/pbsnodes -c node1" % BIN)
+    assert (answer["passed"], answer["cause"]) == (None, "not proven: node1 is offline"), answer
+
+
 # -- the server stops, hosts boot ---------------------------------------------------------
 
 def boot(cluster, name, service, off):

@@ -184,6 +184,7 @@ class JobRoundTrip:
 
     def submit_job(self) -> None:
         """Submit the job for the first node and see it make progress there."""
+        needs.check_room(self, self.place_on(self.path[0]).split("+"))
         self.create_directory()
         # stdout, which is checked, goes through MOM's spool; tee's file shows how far the job is while it runs.
         program = self.case.program
@@ -231,6 +232,7 @@ class JobRoundTrip:
 
     def release_job(self, node: str) -> None:
         """Release the job to a node and see it continue there from where its image was."""
+        needs.check_room(self, self.place_on(node).split("+"))
         written, started = len(self.read_counters()), time.monotonic()
         self.request_release(node)
         self.await_start(node, self.origin, written, started)

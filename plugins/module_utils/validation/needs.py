@@ -1,11 +1,12 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Whether the nodes of a job's path have the commands that its program needs."""
+"""Whether the nodes of a job's path have room for it, and the commands that its program needs."""
 
 import os
 import shlex
 
-from ..torque.commands import Commands, wait_for_state
+from ..torque.commands import CommandError, Commands, wait_for_state
+from ..torque.nodes import parse_node
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
 from ..torque_ckpt.system.waiting import wait_until
 
@@ -24,8 +25,39 @@ PAUSE = 0.1
 """Between two looks at its report, in seconds."""
 
 
+BUSY = {"job-exclusive": "has no free slot", "busy": "has too much load for another job", "offline": "is offline"}
+"""States of a node on which no job starts, though nothing is wrong with it, and the words for them."""
+
+PATIENCE = 10
+"""How long a slot that the job has just left may take to be free, in seconds."""
+
+
 class NotPossibleError(RoundTripError):
     """A node does not have what the case needs, so nothing can be proven there; the text is the reason."""
+
+
+def find_busy_node(trip: "JobRoundTrip", nodes: "list[str]") -> str:
+    """Return which of the nodes takes no job now and why, empty if all of them do; what pbsnodes does not tell is no reason."""
+    for node in nodes:
+        try:
+            known = parse_node(trip.commands("root", "pbsnodes", node))
+        except CommandError:
+            continue
+        for state in known.states if known else ():
+            if state in BUSY:
+                return "%s %s" % (node, BUSY[state])
+    return ""
+
+
+def check_room(trip: "JobRoundTrip", nodes: "list[str]") -> None:
+    """Check that the nodes of a job take it: on a site with jobs that is nobody's fault.
+
+    :raises NotPossibleError: when one of them does not
+    """
+    wait_until(lambda: not find_busy_node(trip, nodes), min(PATIENCE, trip.timeout), PAUSE)
+    busy = find_busy_node(trip, nodes)
+    if busy:
+        raise NotPossibleError(busy)
 
 
 def probe_node(trip: "JobRoundTrip", node: str) -> None:
@@ -35,6 +67,7 @@ def probe_node(trip: "JobRoundTrip", node: str) -> None:
     """
     names = trip.case.program.needs
     report, script = "missing." + node, "probe." + node
+    check_room(trip, [node])
     report_path, script_path = os.path.join(trip.work, report), os.path.join(trip.work, script)
     trip.create_directory()
     trip.write_file(script, SCRIPT.format(names=" ".join(names), report=shlex.quote(report_path)))

@@ -578,6 +578,45 @@ def test_node_without_mpi(stage, ranks):
     assert (stage.calls(), stage.left()) == (["nobody: qsub"], [])
 
 
+def nodes_are(stage, cases):
+    """Have pbsnodes print the state of a node ($1) by the branches of a case statement."""
+    stage.program(stage.bin / "pbsnodes",
+                  "#!/bin/sh\ncase $1 in\n%s\n*) state=free;;\nesac\necho $1\necho \"     state = $state\"\n" % cases)
+
+
+@pytest.mark.parametrize("state, words", [
+    ("job-exclusive", "has no free slot"), ("offline", "is offline"), ("busy", "has too much load for another job"),
+    ("offline,job-exclusive", "is offline")])
+def test_node_that_takes_no_job(stage, state, words):
+    """Other users' jobs are no fault, and nothing is queued behind them."""
+    nodes_are(stage, "node1) state=%s;;" % state)
+    answer = stage("node1", "node2", timeout=1)
+    assert judged(answer) == (None, "not proven: node1 " + words)
+    assert (answer["nodes"], stage.calls(), stage.left()) == (["node1", "node2"], [], [])
+
+
+def test_next_node_that_takes_no_job(stage):
+    """The held job is removed with its image."""
+    nodes_are(stage, "node2) state=job-exclusive;;")
+    answer = stage("node1", "node2", timeout=1)
+    assert judged(answer) == (None, "not proven: node2 has no free slot")
+    assert [phase["step"] for phase in answer["phases"]] == ["submit", "continue", "hold"]
+    assert (answer["nodes"], stage.calls()[-1], stage.left()) == (["node1", "node2"], "root: qdel 12.head", [])
+
+
+def test_slot_that_the_job_has_just_left(stage):
+    """The server may still count it for a moment."""
+    nodes_are(stage, "node2) if mkdir %s/asked 2> /dev/null; then state=job-exclusive; else state=free; fi;;" % stage.bin)
+    assert judged(stage("node1", "node2")) == (True, "")
+
+
+@pytest.mark.parametrize("text", ["exit 1", "echo pbsnodes: Unknown node >&2", "echo '     state = down'"])
+def test_node_of_which_pbsnodes_tells_nothing(stage, text):
+    """The job itself shows what is wrong with a node."""
+    stage.program(stage.bin / "pbsnodes", "#!/bin/sh\n%s\n" % text)
+    assert judged(stage("node1", "node2")) == (True, "")
+
+
 def test_node_without_a_launcher(stage, ranks):
     ranks("mpich")
     (stage.bin / "mpiexec.mpich").unlink()
