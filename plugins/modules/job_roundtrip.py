@@ -127,7 +127,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 passed:
-  description: Whether the job did what its owner relies on. Null when nothing was run, or the nodes do not have what the case needs or take no job.
+  description:
+    - Whether the job did what its owner relies on.
+    - Null when nothing was run, or the nodes do not have what the case needs or take no job.
   returned: always
   type: bool
 cause:
