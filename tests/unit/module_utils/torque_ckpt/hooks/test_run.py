@@ -96,7 +96,8 @@ def test_daemons_stay_beneath_the_shell(in_child, wait_until):
     def work():
         supervisor.block_signals()
         root = run._start_job(["/bin/sh", "-c", "exec 3<&0; (cat <&3 & :); read line"])
-        return len(wait_until(lambda: [pid for pid in processes.list_children(root) if processes.read_process(pid).name == "cat"]))
+        return len(wait_until(lambda: [process for process in map(processes.read_process, processes.list_children(root))
+                                       if process and process.name == "cat"]))  # one that has just ended is none
     reader, writer = os.pipe()
     own_stdin = os.dup(0)
     os.dup2(reader, 0)
