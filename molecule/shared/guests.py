@@ -70,6 +70,14 @@ def tree_to_disk(tree, disk, size):
     draft.rename(disk)
 
 
+def remove_tree(directory):
+    """Remove a directory in which mmdebstrap may have been killed: it mounts /proc, /sys and others there, which must be left alone."""
+    mounted = [line.split()[1] for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
+    for path in reversed([path for path in mounted if path.startswith("%s/" % directory)]):
+        output("umount", path)
+    shutil.rmtree(directory)
+
+
 def base():
     """Return the directory with disk, and kernel and initrd where they are Debian's; make it when this recipe has not been built here."""
     packages = PACKAGES + ([] if KERNEL else DEBIAN_KERNEL)
@@ -78,7 +86,8 @@ def base():
     if (directory / "disk").exists():
         return directory
     say("building the guest's disk from Debian %s packages, once (a minute and up)" % SUITE)
-    shutil.rmtree(directory, ignore_errors=True)
+    if directory.exists():
+        remove_tree(directory)
     directory.mkdir(parents=True)
     settings = directory / "apt-settings"
     settings.write_text(hosts.apt_settings())

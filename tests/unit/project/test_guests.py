@@ -35,3 +35,18 @@ def test_machine_that_is_not_there(tmp_path):
     assert guests.running(tmp_path) is None
     (tmp_path / "pid").write_text("nonsense")
     assert guests.running(tmp_path) is None
+
+
+@pytest.mark.root
+def test_tree_with_file_systems_that_a_killed_build_has_left(tmp_path):
+    """They are unmounted; what is in them stays."""
+    other, tree = tmp_path / "other", tmp_path / "guest/tree"
+    for path in (other, tree / "dev/pts"):
+        path.mkdir(parents=True)
+    (other / "file").write_text("kept")
+    subprocess.run(["mount", "--bind", str(other), str(tree / "dev")], check=True)
+    (other / "pts").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(tree / "dev/pts")], check=True)
+    guests.remove_tree(tmp_path / "guest")
+    assert not (tmp_path / "guest").exists()
+    assert (other / "file").read_text() == "kept"
