@@ -302,7 +302,7 @@ def test_validate_goes_through_the_cases_it_is_told(cluster, tmp_path):
     assert [(result["case"], result["passed"], len(result["comments"])) for result in results] == [
         ("move", True, 1), ("failed_restart", True, 2), ("nested_signal", True, 2), ("mpi_mpich", None, 0)]
     for case in cases:
-        assert "Submit a job, hold it, release it elsewhere (%s)" % case in done.out
+        assert "Submit a job for each ring, hold and release the jobs elsewhere (%s)" % case in done.out
     assert re.search(r"failed_restart +node2 +\d", done.out)
     table = (tmp_path / "report.txt").read_text()
     assert "L3 job failed_restart  passed   node1 > node2" in table
