@@ -11,6 +11,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.ckpt.torque.plugins.module_utils import inventory
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import cases
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -20,7 +21,8 @@ PLAYBOOKS: "dict[str, dict]" = {
     "torque_enabled": {"type": "bool"}, "torque_version": {}, "torque_home": {"type": "path"}, "torque_source": {},
     "torque_source_checksum": {}, "torque_restart_serial": {"type": "raw"}, "checkpoint_engine": {}, "validate_user": {},
     "validate_path": {"type": "list"}, "validate_ring": {"type": "int", "least": 2}, "validate_sample": {"type": "int", "least": 2},
-    "validate_cases": {"type": "list"}, "validate_work_path": {"type": "path"}, "validate_timeout": {"type": "int"},
+    "validate_cases": {"type": "list", "elements": "str", "choices": list(cases.CASES)}, "validate_memory": {"type": "int", "least": 1},
+    "validate_time_budget": {"type": "int", "least": 1}, "validate_work_path": {"type": "path"}, "validate_timeout": {"type": "int"},
     "validate_clock_seconds": {"type": "float"}, "validate_directory": {"type": "path"}, "plan_file": {"type": "path"},
     "drain_nodes": {"type": "raw"}, "drain_state": {"choices": ["drained", "released"]}, "drain_reason": {}, "drain_wait": {"type": "bool"},
     "drain_wait_timeout": {"type": "int"}, "drain_hold_timeout": {"type": "int"}, "drain_start_timeout": {"type": "int"},

@@ -205,6 +205,15 @@ def validation_rounds(plan: dict, moves: dict, hosts: "list[str]") -> "list[dict
     return walk.assign_jobs([job for job in plan["jobs"] if _is_tried(job, moves)], hosts)
 
 
+def validation_late(job: dict, budget: "int | str") -> dict:
+    """Return the result of a job that was not submitted, because the time was over.
+
+    :param job: of validation_rounds
+    :param budget: in seconds
+    """
+    return walk.describe_late_job(job, int(budget))
+
+
 def validation_results(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", plan: dict, moves: dict, server: str,
                        enabled: bool = True, limited: bool = False, looked: "list[dict] | None" = None) -> "list[dict]":
     """Return the results that the report is about, with one for whatever has none of its own.
@@ -267,4 +276,4 @@ class FilterModule:
     def filters(self) -> "dict[str, Callable]":
         return {function.__name__: function for function in (
             validation_stores, validation_classes, validation_nodes, validation_preflight, validation_plan, validation_leg,
-            validation_moves, validation_rounds, validation_results, validation_steps)}
+            validation_moves, validation_rounds, validation_late, validation_results, validation_steps)}

@@ -30,25 +30,41 @@ options:
       - What happens to the job beside the moves of O(path).
       - V(move) - Nothing else.
       - V(continue) - The job is checkpointed once on its first node and continues (C(qchkpt)).
-      - V(periodic) - On each node the job waits for an image that C(pbs_mom) makes by itself. Its timer counts minutes of walltime
-        and is looked at about every 45 seconds, so this takes up to two minutes on each node.
+      - V(periodic) - On each node the job waits for an image that C(pbs_mom) makes by itself. Its timer counts minutes of
+        walltime and is looked at about every 45 seconds, so this takes up to two minutes on each node.
       - V(older_image) - As V(continue); then the held job is restarted from the first of its two images (C(qalter -W
         checkpoint_name)). Needs a path of two nodes.
-      - V(failed_hold) - As V(continue); then the directory of the job's images loses its write permission. The hold must fail, the
-        job continue, the previous image stay as it was, and the comment say why. Then the permission is given back. Not possible
-        with O(copies_path).
-      - V(failed_restart) - The held job's image is damaged before the first release. The restart must fail, the job be held with
-        the reason in its comment, its image and its output stay. Then the image is repaired. Needs a path of two nodes.
-      - V(preempt) - A system hold is set and, while the image is written, released again, as Maui does for C(PREEMPTPOLICY CHECKPOINT).
-        The job must leave its node with an image, and the scheduler start it again from that.
-      - V(nested_signal) - As V(continue), but C(ckpt-run) starts the job's program, sends it a signal at each checkpoint, and starts it
-        again. The program must continue from the file that it wrote itself, and no image may contain it.
+      - V(failed_hold) - As V(continue); then the directory of the job's images loses its write permission. The hold must fail,
+        the job continue, the previous image stay as it was, and the comment say why. Then the permission is given back. Not
+        possible with O(copies_path).
+      - V(failed_restart) - A byte of the held job's image is changed before the first release. The restart must fail, the job be
+        held with the reason in its comment, its image and its output stay. Then the image is repaired. Needs a path of two nodes.
+      - V(truncated_image) - As V(failed_restart), but the largest file of the image loses its second half.
+      - V(changed_manifest) - As V(failed_restart), but the image's manifest is changed.
+      - V(foreign_file) - As V(failed_restart), but the largest file of the image is given to root. If root may not do that in the
+        store, RV(passed) is null. Not possible with O(copies_path).
+      - V(deleted_image) - As V(failed_restart), but the image is moved away.
+      - V(failed_directory) - The job names a directory for its images that contains a shell command (C(qsub -c dir=)). The hold
+        must fail, the job continue, the comment say why, and nobody run the command. The job stays on the first node.
+      - V(preempt) - A system hold is set and, while the image is written, released again, as Maui does for C(PREEMPTPOLICY
+        CHECKPOINT). The job must leave its node with an image, and the scheduler start it again from that.
+      - V(files) - As V(continue), but the program appends to a file, and changes another one in place; both must have what it
+        wrote.
+      - V(timers) - As V(continue), but the program counts the signals of a timer, and those of another process.
+      - V(connections) - As V(continue), but the program has TCP connections with another process of the job. Not with the engine
+        V(blcr).
+      - V(memory) - As V(continue), but the program fills O(memory) with numbers that cannot be compressed, and reads all of them
+        again and again. It is measured how fast its image was written, and how fast its node writes a file of that size.
+      - V(array) - As V(continue), but the job is one of an array (C(qsub -t 0)).
+      - V(nested_signal) - As V(continue), but C(ckpt-run) starts the job's program, sends it a signal at each checkpoint, and
+        starts it again. The program must continue from the file that it wrote itself, and no image may contain it.
       - V(nested_command) - As V(nested_signal), but C(ckpt-run) asks the program by a command.
-      - V(multinode_output) - As V(nested_signal), but the job has all nodes of the path at a time, and its program has each of them print
-        by C(pbsdsh). What they print must be in the job's output, no line missing or twice. Needs a path over two nodes.
+      - V(multinode_output) - As V(nested_signal), but the job has all nodes of the path at a time, and its program has each of
+        them print by C(pbsdsh). What they print must be in the job's output, no line missing or twice. Needs a path over two
+        nodes.
       - V(mpi_mpich) - As V(continue), but the job runs four ranks of MPICH, which exchange messages. It compiles its program by
-        C(mpicc.mpich) and starts it by C(mpiexec.mpich). If a node of the path has no such command, or the job cannot compile, RV(passed)
-        is null and RV(cause) contains the reason.
+        C(mpicc.mpich) and starts it by C(mpiexec.mpich). If a node of the path has no such command, or the job cannot compile,
+        RV(passed) is null and RV(cause) contains the reason.
       - V(mpi_openmpi) - As V(mpi_mpich), but of Open MPI, by C(mpicc.openmpi) and C(mpiexec.openmpi).
     type: str
     choices:
@@ -58,7 +74,17 @@ options:
       - older_image
       - failed_hold
       - failed_restart
+      - truncated_image
+      - changed_manifest
+      - foreign_file
+      - deleted_image
+      - failed_directory
       - preempt
+      - files
+      - timers
+      - connections
+      - memory
+      - array
       - nested_signal
       - nested_command
       - multinode_output
@@ -98,6 +124,11 @@ options:
     description: Where C(ckpt-run) is on the nodes.
     type: path
     default: /usr/local/bin/ckpt-run
+    version_added: 0.3.0
+  memory:
+    description: How much memory the program of V(memory) fills, in MiB.
+    type: int
+    default: 256
     version_added: 0.3.0
   torque_directory:
     description: The directory of TORQUE's commands.
@@ -174,6 +205,14 @@ image_bytes:
   description: Size of the last image in bytes.
   returned: after the first image
   type: int
+image_bytes_per_second:
+  description: How fast the last image was written, while the engine held the job, in bytes per second.
+  returned: if O(case=memory) has an image
+  type: int
+store_bytes_per_second:
+  description: How fast the job wrote a file of O(memory) into its directory, on its node, in bytes per second.
+  returned: if O(case=memory) has an image
+  type: int
 compression:
   description: Name of the program that compressed the last image, by its manifest; empty where none did.
   returned: after the first image
@@ -233,7 +272,7 @@ def find_fault(params: dict) -> str:
     """Return what is wrong with the arguments, empty when nothing is."""
     if not params["path"]:
         return "the path holds no node"
-    for name, unit in (("depth", ""), ("timeout", " (second)")):
+    for name, unit in (("depth", ""), ("memory", " (MiB)"), ("timeout", " (second)")):
         if params[name] is not None and params[name] < 1:
             return "%s is %d, but must be at least 1%s" % (name, params[name], unit)
     return cases.find_fault(params["case"], params["path"], params["copies_path"])
@@ -256,6 +295,7 @@ def main() -> None:
             "copies_path": {"type": "path"},
             "qsub_options": {"type": "list", "elements": "str", "default": []},
             "ckpt_run_path": {"type": "path", "default": "/usr/local/bin/ckpt-run"},
+            "memory": {"type": "int", "default": 256},
             "torque_directory": {"type": "path", "default": "/opt/torque/current/bin"},
             "timeout": {"type": "int", "default": 120},
         },

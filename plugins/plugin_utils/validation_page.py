@@ -140,7 +140,9 @@ def _draw_trips(results: "list[dict]") -> "list[dict]":
         size, writes = result.get("image_bytes"), [phase["seconds"] for phase in phases if phase.get("step") in ("continue", "hold")]
         trips.append({"title": "%s %s%s: %s" % (result["level"], report.MEANING[result["level"]], report.kind(result), report.name(result)),
                       "total": report.seconds(result), "rows": rows, "sums": dict(sums), "image": report.image(result),
-                      "throughput": format_bytes(int(size / writes[-1])) + "/s" if size and writes and writes[-1] else ""})
+                      "throughput": format_bytes(int(size / writes[-1])) + "/s" if size and writes and writes[-1] else "",
+                      "rates": [format_bytes(result[key]) + "/s" for key in ("image_bytes_per_second", "store_bytes_per_second")
+                                if key in result]})
     return trips
 
 

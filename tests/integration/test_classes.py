@@ -79,7 +79,7 @@ def validate_without_node2(cluster, classes, tmp_path):
     assert done.code != 0, done.out
     report = json.loads((tmp_path / "results.json").read_text())
     fault = "node2: %s: checkpoint hook exited 1: it printed nothing on stderr"
-    assert report["failures"] == ["L0 (node2): node2: the hooks' checkpoint is not as the others are; run site.yml on it"] + [
+    assert report["failures"] == ["L0 (node2): the hooks' checkpoint is not as the others are; run site.yml on it"] + [
         "L2 (node2): " + fault % step for step in ("continue", "hold")]
     assert [[result["level"], result["nodes"], result["passed"]] for result in report["results"] if result["level"] in ("L2", "L3")] == [
         ["L2", ["node1"], True], ["L2", ["node2"], False], ["L2", ["node1", "node2", "node1"], True], ["L2", ["node2"], False],

@@ -325,8 +325,8 @@ def broken(cluster, tmp_path, sentence, *looked, **variables):
 
 def test_broken_hook(cluster, node1, tmp_path):
     node1.ask("printf '#!/bin/sh\\nexit 1\\n' > %s/checkpoint" % HOOKS)
-    broken(cluster, tmp_path, "L2 (node1): node1: continue: checkpoint hook exited 1: it printed nothing on stderr",
-           "L0 (node1): node1: the hooks' checkpoint is not as the others are; run site.yml on it")
+    broken(cluster, tmp_path, "L2 (node1): continue: checkpoint hook exited 1: it printed nothing on stderr",
+           "L0 (node1): the hooks' checkpoint is not as the others are; run site.yml on it")
     assert cluster.playbook("site", "--limit", "node1").changed("node1") == 1
 
 
@@ -348,7 +348,7 @@ def test_user_unknown_on_one_node(cluster, node2, tmp_path):
         assert done.code != 0
         sentence = "user alice is not known on this node; compare the account database with the other nodes"
         assert report["failures"] == [
-            "L0 (node2): node2: user alice is not known there; create the account as on the other nodes, or name another one in "
+            "L0 (node2): user alice is not known there; create the account as on the other nodes, or name another one in "
             "validate_user",
             "L1 (node2): " + sentence, "L2 (node1 > node2): node2: restart: " + sentence]
     finally:
@@ -358,7 +358,7 @@ def test_user_unknown_on_one_node(cluster, node2, tmp_path):
 def test_wrong_user(cluster, tmp_path):
     done, report = validate(cluster, tmp_path, validate_user="root")
     sentence = "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"
-    assert report["failures"] == ["L1 (node1): " + sentence, "L1 (node2): " + sentence, "L2 (node1): node1: run: " + sentence]
+    assert report["failures"] == ["L1 (node1): " + sentence, "L1 (node2): " + sentence, "L2 (node1): run: " + sentence]
     assert done.code != 0
 
 
@@ -379,7 +379,7 @@ def test_engine_missing_on_one_node(cluster, node2, tmp_path):
         done, report = validate(cluster, tmp_path)
         assert done.code != 0
         missing = "criu is not at /opt/criu/current/sbin/criu on this node; run the role criu"
-        assert report["failures"][:2] == ["L0 (node2): node2: " + missing, "L1 (node2): " + missing]
+        assert report["failures"][:2] == ["L0 (node2): " + missing, "L1 (node2): " + missing]
         assert re.fullmatch(r"L2 \(node1 > node2\): node2: restart: the job ended at counter \d+ with status 78: "
                             r"criu is not at /opt/criu/current/sbin/criu on this node; run the role criu \(attempt \d of 5\)",
                             report["failures"][2])
@@ -412,7 +412,7 @@ def test_node_with_another_storage(cluster, node2, tmp_path):
 
 def test_user_without_a_directory(cluster, tmp_path):
     done, report = validate(cluster, tmp_path, validate_user="nobody")
-    assert report["failures"] == ["L2 (node1): node1: run: there is no directory %s/nobody for the job's output; "
+    assert report["failures"] == ["L2 (node1): run: there is no directory %s/nobody for the job's output; "
                                   "add nobody to checkpoint_store_users or name a work_path" % STORE]
 
 

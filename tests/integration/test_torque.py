@@ -263,6 +263,37 @@ def test_restart_that_has_to_fail(trip):
     assert len(answer["counters"]) == 2
 
 
+@pytest.mark.parametrize("case, comment", [
+    ("truncated_image", r"image \S+ is damaged: \S+ has \d+ bytes, expected \d+; take an older image"),
+    ("changed_manifest", r"image \S+ has a manifest that root's hooks did not write, or that was changed since; take an older image"),
+    ("foreign_file", r"image \S+ is damaged: \S+: Permission denied; take an older image"),
+    ("deleted_image", r"image \S+ cannot be opened: No such file or directory.*"),
+])
+def test_restart_that_has_to_fail_because_of_its_image(trip, case, comment):
+    answer = trip(case=case)
+    assert re.fullmatch("Permanent failure of the restart: " + comment, answer["comments"][1]), answer["comments"]
+    assert [state["node"] for state in answer["states"] if state["state"] == "H"] == ["node1", "node2"]
+    assert len(answer["counters"]) == 2
+
+
+def test_directory_with_a_command_in_its_name(trip):
+    answer = trip(case="failed_directory")
+    assert re.search("is not an absolute path of plain characters", answer["comments"][0]), answer["comments"]
+    assert steps(answer) == [("submit", "node1"), ("failed_directory", "node1"), ("finish", "node1")]
+
+
+@pytest.mark.parametrize("case", ["files", "timers", "connections", "array"])
+def test_other_programs(trip, case):
+    answer = trip(case=case)
+    assert steps(answer) == [("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("release", "node2"), ("finish", "node2")]
+
+
+def test_large_program(trip):
+    answer = trip(case="memory", memory=64)
+    assert answer["image_bytes"] > 64 << 20
+    assert answer["image_bytes_per_second"] > 1 << 20 and answer["store_bytes_per_second"] > 1 << 20
+
+
 @pytest.mark.parametrize("case", ["nested_signal", "nested_command"])
 def test_program_that_writes_a_restart_file_of_its_own(trip, case):
     answer = trip(case=case)

@@ -8,10 +8,11 @@ The module's documentation repeats the descriptions; a test compares them.
 import collections
 import functools
 import os
+import pwd
 import stat
 
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
-from . import programs
+from . import harms, programs
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -29,7 +30,7 @@ class Case:
     """What happens to a job beside the moves of its path.
 
     :param description: of the module's documentation
-    :param qsub_words: further words for "qsub -c"
+    :param qsub_words: further words for "qsub -c"; {work} in them is the job's directory
     :param on_first_node: steps after the job was submitted
     :param on_each_node: steps after each start of the job
     :param after_hold: steps after the first hold
@@ -39,12 +40,15 @@ class Case:
     :param needs_store: whether this host must see the store of the nodes
     :param program: what the job runs
     :param on_all_nodes: whether the job has all nodes of the path at a time
+    :param moves: whether the job leaves its first node
+    :param array: whether the job is the only one of an array
     """
 
     def __init__(self, description: str, qsub_words: "Sequence[str]" = (), on_first_node: "Sequence[Step]" = (),
                  on_each_node: "Sequence[Step]" = (), after_hold: "Sequence[Step]" = (), before_release: "Sequence[Step]" = (),
                  after_end: "Sequence[Step]" = (), least_nodes: int = 1, needs_store: bool = False,
-                 program: programs.Program = programs.COUNTER, on_all_nodes: bool = False) -> None:
+                 program: programs.Program = programs.COUNTER, on_all_nodes: bool = False, moves: bool = True,
+                 array: bool = False) -> None:
         self.description = description
         self.qsub_words = qsub_words
         self.on_first_node, self.on_each_node = on_first_node, on_each_node
@@ -53,6 +57,8 @@ class Case:
         self.needs_store = needs_store
         self.program = program
         self.on_all_nodes = on_all_nodes
+        self.moves = moves
+        self.array = array
 
 
 def continue_job(trip: "JobRoundTrip") -> None:
@@ -118,25 +124,43 @@ def expect_failed_hold(trip: "JobRoundTrip") -> None:
     trip.await_progress(trip.read_counter())
 
 
-def expect_failed_restart(trip: "JobRoundTrip", node: str) -> None:
-    """Let a restart fail, as it does from a damaged image; see the job held, its image and its output as they were."""
-    def repair() -> None:
-        if os.path.exists(path):
-            _invert_first_byte(path)
-
-    path, reason, before = trip.as_user(lambda: _find_largest_file(trip.images[-1])), "is damaged", trip.list_images()
-    output = [trip.read_file("stdout"), trip.read_file("stderr")]
-    trip.as_user(lambda: _invert_first_byte(path))
+def expect_failed_restart(harm: harms.Harm, trip: "JobRoundTrip", node: str) -> None:
+    """Let a restart fail because of what was done to the image; see the job held, its image and its output as they were."""
+    before, output = trip.list_images(), [trip.read_file("stdout"), trip.read_file("stderr")]
+    harms.inflict_harm(trip, harm)
     try:
         trip.request_release(node)
-        job = trip.await_job(lambda job: reason in job.get("comment", "") and job.get("job_state") == "H")
-        _check_failure(trip, job, "H", reason)
-        # Not what is new: a pbs_mom without restart-status has the image under a second name, too.
-        _check_images(set(before) - set(trip.list_images()))
+        job = trip.await_job(lambda job: (job.get("job_state") == "H" and harm.reason in job.get("comment", "")
+                                          or job.get("job_state", "C") == "C"))
     finally:
-        trip.as_user(repair)
+        harms.repair_image(trip, harm)
+    _check_failure(trip, job, "H", harm.reason)
+    # Not what is new: a pbs_mom without restart-status has the image under a second name, too.
+    _check_images(set(before) - set(trip.list_images()))
     if [trip.read_file("stdout"), trip.read_file("stderr")] != output:
         raise RoundTripError("the restart failed, and the output that TORQUE had delivered is not as it was")
+
+
+def expect_failed_directory(trip: "JobRoundTrip") -> None:
+    """Let a hold fail because of the directory that the job names, and see the job continue; nobody may run what is in its name."""
+    reason = "is not an absolute path of plain"
+    trip.commands(trip.user.name, "qhold", trip.job_id)
+    job = trip.await_job(lambda job: (job.get("Hold_Types") == "n" and reason in job.get("comment", "")
+                                      or job.get("job_state", "C") in "CH"))
+    proof = os.path.join(trip.work, "proof")
+    if trip.as_user(lambda: os.path.exists(proof)):
+        raise RoundTripError("a command in the name of the directory for the job's images was run by %s; build TORQUE with the patches"
+                             % trip.as_user(lambda: _describe_owner(proof)))
+    _check_failure(trip, job, "R", reason)
+    trip.await_progress(trip.read_counter())
+
+
+def measure_throughput(trip: "JobRoundTrip") -> None:
+    """Note how fast the last image was written, and how fast the job's node wrote a file of about that size."""
+    trip.facts["store_bytes_per_second"] = int(trip.read_file("rate"))
+    seconds = [phase["engine_seconds"] for phase in trip.phases.done if "engine_seconds" in phase]
+    if seconds and seconds[-1]:
+        trip.facts["image_bytes_per_second"] = int(trip.facts["image_bytes"] / seconds[-1])
 
 
 def check_starts(trip: "JobRoundTrip") -> None:
@@ -173,17 +197,13 @@ def _check_images(changed: "set[str]") -> None:
         raise RoundTripError("this failed, but changed among the job's images: " + ", ".join(sorted(changed)))
 
 
-def _find_largest_file(image: str) -> str:
-    """Return the path of the largest file of an image's data."""
-    return max((os.path.join(image, name) for name in os.listdir(image) if name != "manifest.json"), key=os.path.getsize)
-
-
-def _invert_first_byte(path: str) -> None:
-    """Damage a file, or repair it."""
-    with open(path, "r+b") as stream:
-        byte = stream.read(1)
-        stream.seek(0)
-        stream.write(bytes([byte[0] ^ 0xff]))
+def _describe_owner(path: str) -> str:
+    """Return the name of a file's owner, or his uid."""
+    uid = os.stat(path).st_uid
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return "uid %d" % uid
 
 
 def _truncate_file(path: str, entry: dict) -> None:
@@ -196,6 +216,13 @@ def _truncate_file(path: str, entry: dict) -> None:
 CONTINUE = Step("continue", continue_job)
 STARTS = Step("starts", check_starts)
 NODES_OUTPUT = Step("nodes_output", check_nodes_output)
+
+
+def _harm(name: str, description: str, needs_store: bool = False) -> Case:
+    """Return the case in which a restart fails because of what is done to the image."""
+    return Case(description, before_release=[Step(name, functools.partial(expect_failed_restart, harms.HARMS[name]))], least_nodes=2,
+                needs_store=needs_store)
+
 
 CASES = {
     "move": Case("Nothing else."),
@@ -214,14 +241,37 @@ CASES = {
         "As V(continue); then the directory of the job's images loses its write permission. The hold must fail, the job continue, the "
         "previous image stay as it was, and the comment say why. Then the permission is given back. Not possible with O(copies_path).",
         on_first_node=[CONTINUE, Step("failed_hold", expect_failed_hold)], needs_store=True),
-    "failed_restart": Case(
-        "The held job's image is damaged before the first release. The restart must fail, the job be held with the reason in its comment, "
-        "its image and its output stay. Then the image is repaired. Needs a path of two nodes.",
-        before_release=[Step("failed_restart", expect_failed_restart)], least_nodes=2),
+    "failed_restart": _harm(
+        "failed_restart", "A byte of the held job's image is changed before the first release. The restart must fail, the job be held with "
+        "the reason in its comment, its image and its output stay. Then the image is repaired. Needs a path of two nodes."),
+    "truncated_image": _harm("truncated_image", "As V(failed_restart), but the largest file of the image loses its second half."),
+    "changed_manifest": _harm("changed_manifest", "As V(failed_restart), but the image's manifest is changed."),
+    "foreign_file": _harm(
+        "foreign_file", "As V(failed_restart), but the largest file of the image is given to root. If root may not do that in the store, "
+        "RV(passed) is null. Not possible with O(copies_path).", needs_store=True),
+    "deleted_image": _harm("deleted_image", "As V(failed_restart), but the image is moved away."),
+    "failed_directory": Case(
+        "The job names a directory for its images that contains a shell command (C(qsub -c dir=)). The hold must fail, the job continue, "
+        "the comment say why, and nobody run the command. The job stays on the first node.",
+        qsub_words=["dir=/tmp/$(id>{work}/proof)"], on_first_node=[Step("failed_directory", expect_failed_directory)], moves=False),
     "preempt": Case(
         "A system hold is set and, while the image is written, released again, as Maui does for C(PREEMPTPOLICY CHECKPOINT). The job must "
         "leave its node with an image, and the scheduler start it again from that.",
         on_first_node=[Step("preempt", preempt_job)]),
+    "files": Case(
+        "As V(continue), but the program appends to a file, and changes another one in place; both must have what it wrote.",
+        on_first_node=[CONTINUE], program=programs.FILES),
+    "timers": Case(
+        "As V(continue), but the program counts the signals of a timer, and those of another process.",
+        on_first_node=[CONTINUE], program=programs.TIMERS),
+    "connections": Case(
+        "As V(continue), but the program has TCP connections with another process of the job. Not with the engine V(blcr).",
+        on_first_node=[CONTINUE], program=programs.CONNECTIONS),
+    "memory": Case(
+        "As V(continue), but the program fills O(memory) with numbers that cannot be compressed, and reads all of them again and again. It "
+        "is measured how fast its image was written, and how fast its node writes a file of that size.",
+        on_first_node=[CONTINUE, Step("throughput", measure_throughput)], program=programs.MEMORY),
+    "array": Case("As V(continue), but the job is one of an array (C(qsub -t 0)).", on_first_node=[CONTINUE], array=True),
     "nested_signal": Case(
         "As V(continue), but C(ckpt-run) starts the job's program, sends it a signal at each checkpoint, and starts it again. The program "
         "must continue from the file that it wrote itself, and no image may contain it.",

@@ -22,7 +22,7 @@ exit $status
 
 
 def build_script(job: str, work: str, tick: float, tail: str = "", command: str = COMMAND, ckpt_run: str = "",
-                 commands: str = "") -> str:
+                 commands: str = "", memory: int = 0) -> str:
     """Return the job's script.
 
     :param job: what the job calls itself on stderr; a shell's variables in it are replaced there
@@ -32,9 +32,10 @@ def build_script(job: str, work: str, tick: float, tail: str = "", command: str 
     :param command: shell command that runs the program; the names of the other parameters and of the exit status in braces are replaced
     :param ckpt_run: path of ckpt-run, for the command
     :param commands: directory of TORQUE's commands, for the command
+    :param memory: how much memory it fills, in MiB, for the command
     """
     return (SCRIPT % command).format(job=job, work=shlex.quote(work), tick=tick, status=workload.STATUS, tail=tail,
-                                     ckpt_run=shlex.quote(ckpt_run), commands=shlex.quote(commands))
+                                     ckpt_run=shlex.quote(ckpt_run), commands=shlex.quote(commands), memory=memory)
 
 
 def judge_job(evidence: workload.Evidence, status: int, errors: "list[str]", job: str, output: str = "the job's output",

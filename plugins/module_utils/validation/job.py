@@ -29,6 +29,9 @@ PAUSE = 0.1
 TICK = 0.02
 """Pause between two numbers of the job, in seconds."""
 
+ARRAY_INDEX = "0"
+"""That of the only job of an array."""
+
 COMMANDS = ("qsub", "qstat", "qhold", "qrls", "qchkpt", "qalter", "qdel")
 """TORQUE's commands that a round trip uses."""
 
@@ -64,8 +67,9 @@ class JobRoundTrip:
     def __init__(self, params: dict, case: "Case", commands: Commands) -> None:
         self.commands = commands
         self.case = case
-        self.path, self.timeout, self.user = params["path"], params["timeout"], privilege.find_user(params["user"])
-        self.depth = params["depth"]
+        self.path = params["path"] if case.moves else params["path"][:1]
+        self.timeout, self.user = params["timeout"], privilege.find_user(params["user"])
+        self.depth, self.memory = params["depth"], params["memory"]
         self.images_path, self.copies_path = params["images_path"], params["copies_path"]
         self.qsub_options, self.ckpt_run_path = params["qsub_options"], params["ckpt_run_path"]
         self.work = os.path.join(params["work_path"], "validate-%d-%d" % (time.time(), os.getpid()))
@@ -89,6 +93,10 @@ class JobRoundTrip:
     def read_file(self, name: str) -> str:
         """Return the text of a file in the job's directory, read as its owner."""
         return self.as_user(lambda: read_text(os.path.join(self.work, name)))
+
+    def read_output(self, name: str) -> str:
+        """Return the text of a file in the job's directory that TORQUE delivers: it adds the index of an array's job to the name."""
+        return self.read_file(name + ("-" + ARRAY_INDEX if self.case.array else ""))
 
     def read_counters(self) -> "list[int]":
         """Return all that the job has counted, in the order it was written."""
@@ -190,13 +198,14 @@ class JobRoundTrip:
         program = self.case.program
         self.write_file(program.name, program.source)
         self.write_file("job.sh", evidence.build_script("job", self.work, TICK, " | tee -a %s/progress" % shlex.quote(self.work),
-                                                        program.command, self.ckpt_run_path, self.commands.directory))
-        words = ["enabled"] + list(self.case.qsub_words)
+                                                        program.command, self.ckpt_run_path, self.commands.directory, self.memory))
+        words = ["enabled"] + [word.replace("{work}", self.work) for word in self.case.qsub_words]
         words += ["depth=%d" % self.depth] if self.depth else []
-        words += ["dir=" + self.images_path] if self.images_path else []
+        words += ["dir=" + self.images_path] if self.images_path and "dir=" not in ",".join(words) else []
         arguments = ["-N", "validate", "-c", ",".join(words), "-l", "nodes=" + self.place_on(self.path[0]), "-o", self.work + "/stdout",
-                     "-e", self.work + "/stderr"] + self.qsub_options + [self.work + "/job.sh"]
-        self.job_id = self.commands(self.user.name, "qsub", *arguments).strip()
+                     "-e", self.work + "/stderr"] + (["-t", ARRAY_INDEX] if self.case.array else [])
+        arguments += self.qsub_options + [self.work + "/job.sh"]
+        self.job_id = self.commands(self.user.name, "qsub", *arguments).strip().replace("[]", "[%s]" % ARRAY_INDEX)
         self.facts["job_id"] = self.job_id
         try:
             self.await_start(self.path[0], 0)
@@ -204,7 +213,7 @@ class JobRoundTrip:
             obstacle = self.read_file("obstacle").strip()
             if obstacle:
                 raise needs.NotPossibleError(obstacle)
-            complaints = [line for line in self.read_file("stderr").splitlines() if not line.startswith(("job ", "run: "))]
+            complaints = [line for line in self.read_output("stderr").splitlines() if not line.startswith(("job ", "run: "))]
             if complaints:
                 raise RoundTripError("%s; its stderr ends with: %s" % (error, complaints[-1]))
             raise
@@ -250,12 +259,12 @@ class JobRoundTrip:
             raise RoundTripError("the server keeps no completed jobs, so the exit status cannot be known; set keep_completed")
         self.facts["exit_status"] = int(job["exit_status"])
         self.facts["walltime"] = self.check_walltime(job)
-        lines = wait_until(lambda: self.read_file("stdout"), self.timeout, PAUSE).splitlines(True)
+        lines = wait_until(lambda: self.read_output("stdout"), self.timeout, PAUSE).splitlines(True)
         output = workload.Evidence("".join(line for line in lines if not line.startswith(("job ", "node "))),  # -j oe, all nodes
                                    self.case.program.routes)
         self.facts["counters"].append(output.counter)
         self.facts["output_lines"] = len(lines)
-        errors = [line for line in ("".join(lines) + self.read_file("stderr")).splitlines() if line.startswith("job ")]
+        errors = [line for line in ("".join(lines) + self.read_output("stderr")).splitlines() if line.startswith("job ")]
         evidence.judge_job(output, self.facts["exit_status"], errors, "job", "the output that TORQUE delivered", self.origin)
 
     # what is checked of an image and of a job at rest

@@ -109,7 +109,7 @@ def describe_verdict(results: "list[dict]", nodes: "list[dict]") -> str:
         return "%s cannot checkpoint and restart jobs: %s." % (_count(len(failed), total), name_nodes(failed))
     lost = [result for result in results if result["passed"] is False]
     if lost:
-        return "A round trip failed: %s: %s." % (report.name(lost[0]), lost[0]["cause"].rstrip("."))
+        return "A round trip failed: %s: %s." % (report.name(lost[0]), report.cause(lost[0]).rstrip("."))
     if not any(result["passed"] for result in results if result["level"] in PROOFS):
         causes = [result["cause"] for result in results if result["cause"]]
         return "Nothing was proven: %s." % (causes[0].rstrip(".") if causes else "no round trip was run")
@@ -136,8 +136,6 @@ def group_results(results: "Iterable[dict]") -> "list[dict]":
     """Return results with the same cause as one: level, case, text, its parts cause and cure (str), nodes (list of str: paths of nodes)."""
     groups = collections.OrderedDict()  # type: collections.OrderedDict[tuple[str, str, str], list[str]]
     for result in results:
-        first, _colon, rest = result["cause"].partition(": ")
-        cause = rest if len(result["nodes"]) == 1 and first == result["nodes"][0] else result["cause"]
-        groups.setdefault((result["level"], report.kind(result).strip(), cause), []).append(report.name(result))
+        groups.setdefault((result["level"], report.kind(result).strip(), report.cause(result)), []).append(report.name(result))
     return [dict(zip(("cause", "cure"), split_cause(cause, level)), level=level, case=case, text=cause, nodes=names)
             for (level, case, cause), names in groups.items()]

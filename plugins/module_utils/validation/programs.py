@@ -28,6 +28,111 @@ class Program:
 COUNTER = Program("program.py", workload.PROGRAM, evidence.COMMAND)
 """The program of all levels, whose processes are in the image."""
 
+# What the programs below have in common: how a line is written and how long they take between two.
+_HEAD = '''\
+import ctypes, os, sys
+stop_file, tick, status = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+usleep = ctypes.CDLL(None).usleep
+counter, secret = 0, os.urandom(8).hex()
+def write_line(first, second):
+    os.write(1, ("%d %d %d %s\\n" % (counter, first, second, secret)).encode())
+    usleep(int(tick * 1e6))
+'''
+_TAIL = '''\
+os.write(1, ("end %d\\n" % counter).encode())
+os._exit(status)
+'''
+
+_FILES = '''\
+import struct
+growing = os.open("growing", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+table = os.open("table", os.O_CREAT | os.O_RDWR, 0o600)
+os.pwrite(table, bytes(4096), 0)
+while not os.path.exists(stop_file):
+    counter += 1
+    os.write(growing, b"%15d\\n" % counter)
+    os.pwrite(table, struct.pack("<q", counter), counter % 512 * 8)
+    numbers = struct.unpack("<512q", os.pread(table, 4096, 0))
+    wanted = [number for number in range(max(1, counter - 511), counter + 1)]
+    write_line(os.path.getsize("growing") / 16, max(numbers) if sorted(filter(None, numbers)) == wanted else 0)
+with open("growing") as stream:
+    if [int(line) for line in stream] != list(range(1, counter + 1)):
+        status = 1
+'''
+FILES = Program("program.py", _HEAD + _FILES + _TAIL, "cd {work} && python3 program.py stop {tick} {status}",
+                routes=("the file that grows says", "the file that is changed in place says"))
+
+_TIMERS = '''\
+import signal
+alarms, calls = [0], [0]
+def count(number, frame):
+    (alarms if number == signal.SIGALRM else calls)[0] += 1
+reader, writer = os.pipe()
+caller, parent = os.fork(), os.getpid()
+if caller == 0:
+    os.close(writer)
+    while os.read(reader, 1):
+        os.kill(os.getppid(), signal.SIGUSR1)
+    os._exit(0)
+os.close(reader)
+signal.signal(signal.SIGALRM, count)
+signal.signal(signal.SIGUSR1, count)
+while not os.path.exists(stop_file):
+    counter += 1
+    signal.setitimer(signal.ITIMER_REAL, tick)
+    os.write(writer, b"x")
+    while alarms[0] < counter or calls[0] < counter:
+        usleep(1000)
+    write_line(alarms[0], calls[0])
+'''
+TIMERS = Program("program.py", _HEAD + _TIMERS + _TAIL, evidence.COMMAND, routes=("the timer says", "the other process says"))
+
+_CONNECTIONS = '''\
+import socket
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))
+listener.listen(2)
+if os.fork() == 0:
+    first, second = listener.accept()[0], listener.accept()[0]
+    while True:
+        word = first.recv(64)
+        if not word:
+            os._exit(0)
+        first.sendall(word)
+        second.sendall(second.recv(64))
+ends = [socket.create_connection(listener.getsockname()) for number in range(2)]
+while not os.path.exists(stop_file):
+    counter += 1
+    for end in ends:
+        end.sendall(b"%d" % counter)
+    write_line(*[int(end.recv(64)) for end in ends])
+'''
+CONNECTIONS = Program("program.py", _HEAD + _CONNECTIONS + _TAIL, evidence.COMMAND,
+                      routes=("the first connection says", "the second connection says"))
+
+_MEMORY = '''\
+import time, zlib
+blocks = [os.urandom(1 << 20) for number in range(int(sys.argv[4]))]
+sums = [zlib.crc32(block) for block in blocks]
+begun, file = time.monotonic(), os.open("throughput", os.O_CREAT | os.O_WRONLY, 0o600)
+for block in blocks:
+    os.write(file, block)
+os.fsync(file)
+os.close(file)
+with open("rate", "w") as stream:
+    stream.write("%d" % ((len(blocks) << 20) / (time.monotonic() - begun)))
+os.unlink("throughput")
+def is_whole(number):
+    return zlib.crc32(blocks[number % len(blocks)]) == sums[number % len(blocks)]
+while not os.path.exists(stop_file):
+    counter += 1
+    write_line(counter * is_whole(counter), counter * is_whole(-counter))
+if not all(map(is_whole, range(len(blocks)))):
+    status = 1
+'''
+MEMORY = Program("program.py", _HEAD + _MEMORY + _TAIL, "cd {work} && python3 program.py stop {tick} {status} {memory}",
+                 routes=("the memory says", "the other end of the memory says"))
+
 # It ends with another status than the job when it was asked for its file, and its secret is in the file only. It notes each of its starts.
 # With a path of pbsdsh it has each node of the job print numbers, too, which continue from files of theirs.
 _RESTARTABLE = '''\

@@ -47,6 +47,12 @@ def name(result: dict) -> str:
     return " > ".join(result["nodes"]) or "-"
 
 
+def cause(result: dict) -> str:
+    """Return the cause without the node's name at its start, if that is the only node."""
+    first, _colon, rest = result["cause"].partition(": ")
+    return rest if result["nodes"] == [first] else result["cause"]
+
+
 def kind(result: dict) -> str:
     """Return the case, with a space before it; empty for the usual one."""
     return " " + result["case"] if result.get("case", "continue") != "continue" else ""
@@ -62,7 +68,7 @@ def table(results: "list[dict]") -> str:
                      counters(result), "-" if status is None else str(status), image(result), "%.2f" % seconds(result)))
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    lines += ["%s%s %s: %s: %s" % (result["level"], kind(result), verdict(result), name(result), result["cause"])
+    lines += ["%s%s %s: %s: %s" % (result["level"], kind(result), verdict(result), name(result), cause(result))
               for result in results if result["cause"]]
     return "\n".join(lines)
 
@@ -73,7 +79,7 @@ def summary(results: "list[dict]") -> dict:
     for level in LEVELS:
         outcomes = [result["passed"] for result in results if result["level"] == level]
         levels[level] = "FAILED" if False in outcomes else "passed" if outcomes and None not in outcomes else "not run"
-    failures = ["%s%s (%s): %s" % (result["level"], kind(result), name(result), result["cause"])
+    failures = ["%s%s (%s): %s" % (result["level"], kind(result), name(result), cause(result))
                 for result in results if result["passed"] is False]
     return {"passed": bool(results) and not failures and any(result["passed"] for result in results if result["level"] in PROOFS),
             "levels": levels, "failures": failures}

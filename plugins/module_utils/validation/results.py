@@ -47,6 +47,8 @@ RESULT = (
     Field("torque", TEXT, "The version of TORQUE.", optional=True),
     Field("compression", TEXT, "The program that compressed the image; empty if none did.", optional=True),
     Field("image_bytes", SIZE, "The size of the image.", optional=True),
+    Field("image_bytes_per_second", INTEGER, "How fast the engine wrote the image, of the case `memory`.", optional=True),
+    Field("store_bytes_per_second", INTEGER, "How fast its node wrote a file of that size, of the case `memory`.", optional=True),
     Field("phases", None, "The steps, in their order.", PHASE, many=True, optional=True),
 )
 """A result as the round-trip modules return it. Their documentation has the fields that only one of them returns."""

@@ -17,6 +17,7 @@ RING = 10
 
 LOST = "the host could not be reached or the module failed; see the output of ansible-playbook"
 LEFT_OUT = "not proven: left out by validate_sample"
+LATE = "not proven: the %d seconds of validate_time_budget were over"
 NOT_REACHED = "not proven: the job failed before it came to this node"
 
 
@@ -176,6 +177,15 @@ def assign_jobs(jobs: "list[dict]", hosts: "list[str]") -> "list[dict[str, dict]
         same = [job for job in jobs if job["case"] == case]
         rounds += [dict(zip(hosts, same[start:start + len(hosts)])) for start in range(0, len(same), len(hosts))]
     return rounds
+
+
+def describe_late_job(job: dict, budget: int) -> dict:
+    """Return the result of a job that was not submitted, because the time was over.
+
+    :param job: with path and case
+    :param budget: in seconds
+    """
+    return {"level": "L3", "passed": None, "nodes": job["path"], "case": job["case"], "cause": LATE % budget}
 
 
 def list_jobs(jobs: "list[dict]", done: "Mapping[str, dict]", server: str) -> "list[dict]":

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import cases
 
 KEYS = [{"id": "a", "secret": "0123456789abcdef" * 4}]
 NO_KEYS = ('checkpoint_hooks_keys must hold at least one key, each with an id of its own and a secret of 32 bytes or more in hexadecimal; '
@@ -116,8 +117,13 @@ def numbers(sentence):
     ({"validate_ring": "ten"}, numbers('ring is the text "ten"; set it to a whole number')),
     ({"validate_ring": 1}, numbers("ring is 1; set it to a whole number of 2 or more")),
     ({"validate_sample": "0"}, numbers("sample is 0; set it to a whole number of 2 or more")),
+    ({"validate_memory": 0}, numbers("memory is 0; set it to a whole number of 1 or more")),
+    ({"validate_time_budget": "an hour"}, numbers('time_budget is the text "an hour"; set it to a whole number')),
+    ({"validate_cases": ["move", "sideways"]},
+     "node1 and 2 other hosts: value of validate_cases must be one or more of: %s. Got no match for: sideways; nothing was changed."
+     % ", ".join(cases.CASES)),
 ])
-def test_ring_and_sample_are_numbers(play, variables, sentence):
+def test_what_is_validated_is_checked_first(play, variables, sentence):
     status, output = play("validate", {"torque_mom": HOSTS, "torque_server": SERVER}, variables)
     assert status == 2, output
     assert json.dumps(sentence)[1:-1] in output, output

@@ -201,6 +201,12 @@ def test_results(jobs, moves, options, last):
         dict(PASSED, nodes=["a"]), lost("L1", "b"), lost("L1", "c"), ASTRAY, HOOKS] + last
 
 
+def test_job_for_which_there_is_no_time():
+    late = validation.validation_late(PLAN["jobs"][0], "600")
+    assert late == dict(not_run("not proven: the 600 seconds of validate_time_budget were over", "a", "c"), case="move")
+    assert validation.validation_results(dict(HOSTS, a=node(__validate_jobs={"0": late})), ["a"], PLAN, MOVES, "head")[-1] == late
+
+
 def test_results_without_a_server():
     assert validation.validation_results(HOSTS, ["a"], PLAN, MOVES, "") == [dict(PASSED, nodes=["a"]), HOOKS]
 

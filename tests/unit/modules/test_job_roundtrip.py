@@ -185,9 +185,10 @@ def test_documentation_is_that_of_the_cases():
     (["node1"], {"timeout": 0}, "timeout is 0, but must be at least 1 (second)"),
     (["node1"], {"timeout": -5}, "timeout is -5, but must be at least 1 (second)"),
     (["node1"], {"depth": 0}, "depth is 0, but must be at least 1"),
+    (["node1"], {"memory": 0}, "memory is 0, but must be at least 1 (MiB)"),
     (["node1"], {"case": "older_image"}, "case older_image needs a path of two nodes at least (one may come twice)"),
     (["node1"], {"case": "failed_restart"}, "case failed_restart needs a path of two nodes at least (one may come twice)"),
-], ids=["path", "zero", "negative", "depth", "older_image", "failed_restart"])
+], ids=["path", "zero", "negative", "depth", "memory", "older_image", "failed_restart"])
 def test_bad_arguments(stage, path, changed, cause, check):
     answer = stage(*path, check=check, **changed)
     assert (answer.get("failed"), answer["msg"]) == (True, "%s: job_roundtrip: %s; nothing was done" % (NODE, cause))
@@ -198,7 +199,9 @@ def test_unknown_case(stage):
     answer = stage("node1", case="sideways")
     assert answer["failed"] is True
     assert answer["msg"] == ("value of case must be one of: move, continue, periodic, older_image, failed_hold, failed_restart, "
-                             "preempt, nested_signal, nested_command, multinode_output, mpi_mpich, mpi_openmpi, got: sideways")
+                             "truncated_image, changed_manifest, foreign_file, deleted_image, failed_directory, preempt, files, timers, "
+                             "connections, memory, array, nested_signal, nested_command, multinode_output, mpi_mpich, mpi_openmpi, "
+                             "got: sideways")
     assert stage.calls() == []
 
 
@@ -425,10 +428,99 @@ def test_restart_that_has_to_fail(stage):
     assert stage.left() == []
 
 
+WATCHFUL = """\
+image="{images}/$(cat attributes/checkpoint_name)"
+reason=
+[ -e "$image" ] || reason="image cannot be opened: No such file or directory"
+[ "$reason" ] || [ $(stat -c %s "$image/pages") = 3000 ] || reason="the image is damaged: pages has $(stat -c %s "$image/pages") bytes"
+[ "$reason" ] || ! grep -q 1970 "$image/manifest.json" || reason="a manifest that root's hooks did not write, or that was changed since"
+[ "$reason" ] || [ $(stat -c %U "$image/pages") != root ] || reason="the image is damaged: pages: Permission denied"
+put exec_host "$(cat wanted)/0"
+if [ "$reason" ]; then put comment "Permanent failure of the restart: $reason"
+else put job_state R; kill -s CONT -- "-$(cat session)"; fi
+"""
+
+
+@pytest.mark.parametrize("case, comment", [
+    ("truncated_image", "the image is damaged: pages has 1500 bytes"),
+    ("changed_manifest", "a manifest that root's hooks did not write, or that was changed since"),
+    ("foreign_file", "the image is damaged: pages: Permission denied"),
+    ("deleted_image", "image cannot be opened: No such file or directory"),
+])
+def test_restart_that_has_to_fail_because_of_its_image(stage, case, comment):
+    stage.use(qrls=WATCHFUL)
+    answer = stage("node1", "node2", case=case)
+    assert judged(answer) == (True, "")
+    assert steps_done(answer) == ["submit", "hold", case, "release", "finish"]
+    assert answer["comments"] == ["image 1", "Permanent failure of the restart: " + comment]
+    assert stage.left() == []
+
+
 def test_failed_restart_that_gives_the_image_a_second_name(stage):
     """As the hooks do on a pbs_mom without the patch restart-status."""
     stage.use(qrls=GOOD["qrls"] + "mkdir -p {images}/second\n")
     assert judged(stage("node1", "node2", case="failed_restart")) == (True, "")
+
+
+DEAF = "put comment \"argument 5, the directory, is not an absolute path of plain characters\"\n"
+
+
+def test_directory_with_a_command_in_its_name(stage):
+    stage.use(qhold=DEAF + "put Hold_Types n\n")
+    answer = stage("node1", "node2", case="failed_directory", images_path="/other/ckpt")
+    assert judged(answer) == (True, "")
+    assert (answer["nodes"], steps_done(answer)) == (["node1"], ["submit", "failed_directory", "finish"])
+    argv = (stage.server / "argv").read_text()
+    words = re.match(r"-N validate -c enabled,dir=/tmp/\$\(id>(\S+)/proof\) -l nodes=node1 -o (\S+)/stdout ", argv)
+    assert words and words.group(1) == words.group(2)
+    assert stage.left() == []
+
+
+def test_directory_with_a_command_in_its_name_that_is_run(stage):
+    stage.use(qhold=DEAF + 'id > "$(dirname "$(cat out)")/proof"\nput Hold_Types n\n')
+    assert judged(stage("node1", case="failed_directory")) == (
+        False, "node1: failed_directory: a command in the name of the directory for the job's images was run by nobody; build TORQUE "
+        "with the patches")
+
+
+@pytest.mark.parametrize("case", ["files", "timers", "connections"])
+def test_other_programs(stage, case):
+    answer = stage("node1", "node2", case=case)
+    assert judged(answer) == (True, "")
+    assert steps_done(answer) == ["submit", "continue", "hold", "release", "finish"]
+    assert answer["exit_status"] == 7
+    assert stage.left() == []
+
+
+def test_large_program(stage):
+    answer = stage("node1", "node2", case="memory", memory=3)
+    assert judged(answer) == (True, "")
+    assert steps_done(answer) == ["submit", "continue", "throughput", "hold", "release", "finish"]
+    assert answer["image_bytes_per_second"] == int(answer["image_bytes"] / 0.25)
+    assert answer["store_bytes_per_second"] > 1 << 20
+    assert stage.left() == []
+
+
+@pytest.mark.parametrize("case, harm, words", [
+    ("files", "sed -i 5d $work/growing", "the file that grows says"),
+    ("files", "printf x | dd of=$work/table bs=1 seek=1000 conv=notrunc", "the file that is changed in place says"),
+])
+def test_other_program_whose_file_is_changed(stage, case, harm, words):
+    stage.use(qhold=GOOD["qhold"] + 'work=$(dirname "$(cat out)")\n%s 2> noise\n' % harm)
+    answer = stage("node1", "node2", case=case)
+    assert answer["passed"] is False
+    assert words in answer["cause"], answer["cause"]
+
+
+def test_job_of_an_array(stage):
+    stage.use(qsub=GOOD["qsub"].replace("echo 12.head", "echo '12[].head'").replace("-o) echo", "-t) ;;\n        -o) echo"),
+              deliver='cp OU "$1-0"; [ ! -e ER ] || cp ER "$2-0"\n')
+    answer = stage("node1", "node2", case="array")
+    assert judged(answer) == (True, "")
+    assert answer["job_id"] == "12[0].head"
+    assert " -t 0 " in (stage.server / "argv").read_text()
+    assert stage.calls()[:2] == ["nobody: qsub", "nobody: qchkpt 12[0].head"]
+    assert stage.left() == []
 
 
 def test_depth(stage):
