@@ -20,12 +20,14 @@ class ActionModule(ActionBase):
         _validation, arguments = self.validate_argument_spec({
             "results": {"type": "list", "elements": "dict", "required": True},
             "nodes": {"type": "list", "elements": "dict", "default": []},
+            "images": {"type": "list", "elements": "dict", "default": []},
             "directory": {"type": "path", "required": True},
             "name": {"type": "str", "default": "ckpt.torque"},
         })
         created = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
-            document = validation_files.build_document(arguments["results"], arguments["nodes"], created, validation_files.read_version())
+            document = validation_files.build_document(arguments["results"], arguments["nodes"], created, validation_files.read_version(),
+                                                       arguments["images"])
             result.update(validation_files.write_report(document, os.path.abspath(arguments["directory"]), arguments["name"],
                                                         self._task.check_mode))
         except validation_files.ReportError as error:

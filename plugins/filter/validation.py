@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import preflight, walk
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import images, preflight, walk
 from ansible_collections.ckpt.torque.plugins.module_utils.validation.walk import LEFT_OUT, LOST
 
 MYPY = False  # true for the type checker alone
@@ -145,6 +145,19 @@ def validation_nodes(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", clas
     return nodes
 
 
+def validation_images(hostvars: "Mapping[str, Mapping]", hosts: "list[str]") -> "list[dict]":
+    """Return what a report has of the images in each store.
+
+    :param hostvars: the variables of each host, among them __validate_images of those that listed their store
+    :param hosts: names of the compute nodes of this run
+    """
+    listed = {host: hostvars[host].get("__validate_images", {}) for host in hosts}
+    known = {host: result["stdout"] for host, result in listed.items() if "stdout" in result}
+    stores = validation_stores(hostvars, list(known))
+    shared = len(set(stores.values())) == len(stores)
+    return [images.summarize_images(stores[host] if shared else "%s: %s" % (host, stores[host]), text) for host, text in known.items()]
+
+
 def validation_plan(hostvars: "Mapping[str, Mapping]", nodes: "list[str]", hosts: "list[str]", cases: "list[str]",
                     path: "list[str] | None" = None, ring: "int | str" = walk.RING, sample: "int | str | None" = None) -> dict:
     """Return what is to be tried: classes, paths, left_out (names of nodes), trips and turns of level L2, jobs of level L3.
@@ -275,5 +288,5 @@ class FilterModule:
 
     def filters(self) -> "dict[str, Callable]":
         return {function.__name__: function for function in (
-            validation_stores, validation_classes, validation_nodes, validation_preflight, validation_plan, validation_leg,
-            validation_moves, validation_rounds, validation_late, validation_results, validation_steps)}
+            validation_stores, validation_classes, validation_nodes, validation_images, validation_preflight, validation_plan,
+            validation_leg, validation_moves, validation_rounds, validation_late, validation_results, validation_steps)}

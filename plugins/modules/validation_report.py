@@ -42,6 +42,13 @@ options:
     type: list
     elements: dict
     default: []
+  images:
+    description:
+      - What the page is to tell of the images in the stores, as the filter P(ckpt.torque.validation_images#filter) returns it.
+    type: list
+    elements: dict
+    default: []
+    version_added: 0.3.0
   directory:
     description: Where the files go; created when it is missing.
     type: path

@@ -9,12 +9,13 @@ import os
 
 import yaml
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import history, outcomes, report
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import images as stored
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import results as formats
 from ansible_collections.ckpt.torque.plugins.plugin_utils import validation_page
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any
+    from typing import Any, Sequence
 
 TOP = os.path.normpath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
 RETURNED = ("passed", "verdict", "levels", "failures")
@@ -36,25 +37,26 @@ def read_version(top: str = TOP) -> str:
             return str(yaml.safe_load(stream)["version"])
 
 
-def build_document(results: "list[dict]", nodes: "list[dict]", created: str, version: str) -> dict:
+def build_document(results: "list[dict]", nodes: "list[dict]", created: str, version: str, images: "Sequence[dict]" = ()) -> dict:
     """Return the document of results.json (formats.DOCUMENT).
 
     :param results: of round trips
     :param nodes: what is known of the nodes (formats.NODE)
     :param created: the time, in UTC
     :param version: of the collection
+    :param images: of the stores (formats.STORED)
     :raises ReportError: if it is not that
     """
-    for what, entries, fields in (("result", results, formats.RESULT), ("node", nodes, formats.NODE)):
+    for what, entries, fields in (("result", results, formats.RESULT), ("node", nodes, formats.NODE), ("store", images, formats.STORED)):
         for number, entry in enumerate(entries, 1):
             fault = formats.find_fault(entry, fields)
             if fault:
-                raise ReportError("%s %d cannot be reported (%s); pass what the round-trip modules and validation_nodes returned; "
-                                  "nothing was written" % (what, number, fault))
+                raise ReportError("%s %d cannot be reported (%s); pass what the round-trip modules, validation_nodes and "
+                                  "validation_images returned; nothing was written" % (what, number, fault))
     judged = outcomes.judge_nodes(results, nodes)
     return dict(report.summary(results), schema=formats.SCHEMA, created=created, collection=version, nodes=judged,
                 verdict=outcomes.describe_verdict(results, judged),
-                results=[{key: value for key, value in result.items() if key not in NOTES} for result in results])
+                results=[{key: value for key, value in result.items() if key not in NOTES} for result in results], images=list(images))
 
 
 def write_report(document: dict, directory: str, suite: str, check: bool) -> "dict[str, Any]":
@@ -69,7 +71,7 @@ def write_report(document: dict, directory: str, suite: str, check: bool) -> "di
     run = history.build_run(document)
     names = ("results.json", "junit.xml", "report.txt", "report.html")
     past = os.path.join(directory, history.FILE)
-    table = report.table(document["results"])
+    table = "\n".join([report.table(document["results"])] + stored.describe_stores(document["images"]))
     try:
         if not check:
             os.makedirs(directory, exist_ok=True)

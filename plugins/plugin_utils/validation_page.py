@@ -42,6 +42,7 @@ def render_page(document: dict, runs: "list[dict]", broken: int) -> str:
     """
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
                                      trim_blocks=True, lstrip_blocks=True)
+    environment.filters["bytes"] = format_bytes
     results = document["results"]
     failed = [result for result in results if result["passed"] is False]
     unproven = [result for result in results if result["passed"] is None]

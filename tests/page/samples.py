@@ -74,3 +74,8 @@ def many(total=500):
 
 
 SAMPLES = {"good": all_good, "failures": failures, "nothing": nothing, "many": many}
+
+IMAGES = [{"store": "/shared/ckpt default", "images": 40, "bytes": 96 << 30, "everywhere": 37, "somewhere": 2, "nowhere": 1, "problems": [],
+           "faults": [{"job": "4711.head", "owner": "alice", "image": "ckpt.4711.head.1764080000",
+                       "why": "the image needs a CPU with avx512f, which this node does not have"}]}]
+"""What the stores of some samples hold."""

@@ -13,7 +13,7 @@ SHOTS = TOP / ".cache/test/page"
 sys.path[:0] = [str(TOP / ".cache/collections"), os.path.dirname(__file__)]
 
 from ansible_collections.ckpt.torque.plugins.plugin_utils import validation_files  # noqa: E402
-from samples import SAMPLES, failures  # noqa: E402
+from samples import IMAGES, SAMPLES, failures  # noqa: E402
 
 SIZES = [(1280, 900), (390, 844)]
 SHOWN = """
@@ -63,8 +63,8 @@ def browser():
     driver.quit()
 
 
-def write(directory, results, nodes, version="0.3.0", day=25):
-    document = validation_files.build_document(results, nodes, "2026-11-%02dT04:20:14Z" % day, version)
+def write(directory, results, nodes, version="0.3.0", day=25, images=()):
+    document = validation_files.build_document(results, nodes, "2026-11-%02dT04:20:14Z" % day, version, images)
     validation_files.write_report(document, str(directory), "site", False)
     return document
 
@@ -80,7 +80,7 @@ def sample(request, tmp_path_factory):
             result.update({"passed": True, "cause": ""}, engine={"name": "criu", "version": "4.1"})
         for day in range(19, 25):
             write(directory, before, nodes, "0.2.0", day)
-    return request.param, directory, write(directory, results, nodes)
+    return request.param, directory, write(directory, results, nodes, images=IMAGES if request.param in ("good", "failures") else ())
 
 
 @pytest.fixture(params=[(size, scheme) for size in SIZES for scheme in ("light", "dark")], ids=lambda view: "%d-%s" % (view[0][0], view[1]))
@@ -104,7 +104,8 @@ def test_page_can_be_read(page):
     assert browser.find_element("id", "verdict").text.split("\n")[-1] == document["verdict"]
     tops = [element.location["y"] for element in browser.find_elements("css selector", "#verdict, h2")]
     assert tops == sorted(tops) and [element.get_attribute("id") for element in browser.find_elements("css selector", "h2")] == (
-        ["failures"] * (name in ("failures", "many")) + ["unproven", "nodes", "times", "history"])
+        ["failures"] * (name in ("failures", "many")) + ["unproven", "nodes", "times"]
+        + ["images"] * (name in ("good", "failures")) + ["history"])
     assert len(browser.find_elements("css selector", ".matrix tbody tr")) == len(document["nodes"])
     assert browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
     ratios = browser.execute_script(CONTRAST)

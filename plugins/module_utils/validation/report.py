@@ -88,23 +88,23 @@ def summary(results: "list[dict]") -> dict:
 def junit(results: "list[dict]", suite: str) -> str:
     """Return the results as JUnit XML; suite names the test suite."""
     root = ElementTree.Element("testsuite", {
-        "name": _printable(suite), "tests": str(len(results)), "errors": "0",
+        "name": make_printable(suite), "tests": str(len(results)), "errors": "0",
         "failures": str(sum(result["passed"] is False for result in results)),
         "skipped": str(sum(result["passed"] is None for result in results)),
         "time": "%.3f" % sum(map(seconds, results)),
     })
     for result in results:
         case = ElementTree.SubElement(root, "testcase", {
-            "classname": _printable("%s.%s" % (suite, result["level"])), "name": _printable(name(result) + kind(result)),
+            "classname": make_printable("%s.%s" % (suite, result["level"])), "name": make_printable(name(result) + kind(result)),
             "time": "%.3f" % seconds(result)})
         if result["passed"] is False:
-            ElementTree.SubElement(case, "failure", {"message": _printable(result["cause"])})
+            ElementTree.SubElement(case, "failure", {"message": make_printable(result["cause"])})
         elif result["passed"] is None:
-            ElementTree.SubElement(case, "skipped", {"message": _printable(result["cause"])})
-        ElementTree.SubElement(case, "system-out").text = _printable(table([result]))
+            ElementTree.SubElement(case, "skipped", {"message": make_printable(result["cause"])})
+        ElementTree.SubElement(case, "system-out").text = make_printable(table([result]))
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """Return text without the characters that XML cannot hold."""
     return re.sub("[^\\t\\n\\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)

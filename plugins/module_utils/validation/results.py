@@ -67,6 +67,20 @@ LEVEL_STATES = tuple(Field(level, STATE, "What is known of level %s on the node.
 JUDGED = NODE + (Field("L0", STATE, "What is known of level L0 on the node; never `class`."),) + LEVEL_STATES + (
     Field("outcome", STATE, "`passed` if L1, L2 and L3 are `passed` or `class` and L0 is not `failed`."),)
 
+STORED = (
+    Field("store", TEXT, "The path and the id of the store, after the node's name if each node has its own."),
+    Field("images", INTEGER, "How many images are in it."),
+    Field("bytes", INTEGER, "Their size."),
+    Field("everywhere", INTEGER, "How many of them can be restarted on every node."),
+    Field("somewhere", INTEGER, "How many on some nodes."),
+    Field("nowhere", INTEGER, "How many on no node, or are damaged."),
+    Field("faults", None, "These.", (
+        Field("job", TEXT, "The id of the job."), Field("owner", TEXT, "The job's owner."), Field("image", TEXT, "The image's name."),
+        Field("why", TEXT, "Why it cannot be restarted.")), many=True),
+    Field("problems", TEXT, "What could not be read.", many=True),
+)
+"""What images.summarize_images returns."""
+
 DOCUMENT = (
     Field("schema", INTEGER, "The version of this format, %d." % SCHEMA),
     Field("created", TEXT, "When the report was written, in UTC."),
@@ -77,6 +91,7 @@ DOCUMENT = (
     Field("failures", TEXT, "Level, nodes and cause of each failure.", many=True),
     Field("nodes", None, "The compute nodes.", JUDGED, many=True),
     Field("results", None, "The round trips.", RESULT, many=True),
+    Field("images", None, "The images in the stores.", STORED, many=True, optional=True),
 )
 RUN = (
     Field("schema", INTEGER, "The version of this format, %d." % SCHEMA),

@@ -13,7 +13,7 @@ _torque_ckpt()
         --timeout) mapfile -t COMPREPLY < <(:); return ;;
     esac
     case $command in
-        list) mapfile -t COMPREPLY < <(compgen -W "--json --help" -- "$word") ;;
+        list) mapfile -t COMPREPLY < <(compgen -W "--nodes --json --help" -- "$word") ;;
         show)
             case $word in
                 -*) mapfile -t COMPREPLY < <(compgen -W "--json --help" -- "$word") ;;

@@ -201,6 +201,19 @@ def test_results(jobs, moves, options, last):
         dict(PASSED, nodes=["a"]), lost("L1", "b"), lost("L1", "c"), ASTRAY, HOOKS] + last
 
 
+@pytest.mark.parametrize("variables, names", [
+    ({}, ["/shared/ckpt default"]),
+    ({"checkpoint_store_id": "own"}, ["/shared/ckpt default", "/shared/ckpt own"]),
+    ({"__validate_images": {"stdout": "{}"}}, ["a: /shared/ckpt default", "b: /shared/ckpt default"]),
+])
+def test_images(variables, names):
+    """Only those of a store that was listed; c does not answer."""
+    hosts = {"a": {"__validate_images": {"stdout": "{}"}}, "b": dict({"__validate_images": {"skipped": True}}, **variables), "c": {}}
+    if "checkpoint_store_id" in variables:
+        hosts["b"]["__validate_images"] = {"stdout": "{}"}
+    assert [entry["store"] for entry in validation.validation_images(hosts, list("abc"))] == names
+
+
 def test_job_for_which_there_is_no_time():
     late = validation.validation_late(PLAN["jobs"][0], "600")
     assert late == dict(not_run("not proven: the 600 seconds of validate_time_budget were over", "a", "c"), case="move")

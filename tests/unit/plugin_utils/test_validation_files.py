@@ -54,7 +54,7 @@ def test_files(tmp_path):
     assert results.find_fault(document, results.DOCUMENT) == ""
     states = {"L0": "unproven", "L1": "passed", "L2": "unproven", "L3": "unproven", "outcome": "unproven", "name": "node1", "class": 1,
               "engine": "criu 4.2.1"}
-    assert document == dict(summary, schema=1, created=CREATED, collection="0.2.0", results=RESULTS, nodes=[
+    assert document == dict(summary, schema=1, created=CREATED, collection="0.2.0", results=RESULTS, images=[], nodes=[
         states, dict(states, name="node2", L1="unproven", L2="failed", outcome="failed", engine="-")])
 
     root = ElementTree.parse(directory / "junit.xml").getroot()
@@ -171,7 +171,8 @@ def test_check_mode_writes_nothing(tmp_path):
 def test_what_is_no_result(tmp_path, entries, what):
     with pytest.raises(ReportError) as caught:
         write(tmp_path / "report", entries)
-    assert str(caught.value) == what + "; pass what the round-trip modules and validation_nodes returned; nothing was written"
+    assert str(caught.value) == what + ("; pass what the round-trip modules, validation_nodes and validation_images returned; nothing was "
+                                        "written")
     assert os.listdir(tmp_path) == []
 
 

@@ -3,6 +3,7 @@
 Root sees all images, a user sees his own. Root becomes the owner before it looks into a user's directory. No job waits for this
 program, unlike the others of the package, so it may import what it likes.
 """
+import functools
 import json
 import os
 import sys
@@ -65,10 +66,20 @@ def format_row(image: dict) -> "list[str]":
             _escape(image["node"] or "-"), image["state"]]
 
 
-def _list_images(stores: Stores, _arguments: "Namespace", _config_path: str) -> "tuple[int, dict, list[str]]":
-    images = [image for image, _entry in stores.list_images()]
-    heading = ["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "PLAIN", "ENGINE", "NODE", "STATE"]
-    return 0, {"images": images}, align_rows([heading] + [format_row(image) for image in images]) if images else ["no images"]
+def _list_images(stores: Stores, arguments: "Namespace", config_path: str) -> "tuple[int, dict, list[str]]":
+    records = node_records.read_records(config_path) if arguments.nodes else []
+    images = [image for image, _entry in stores.list_images(
+        extract=functools.partial(node_records.count_nodes, records) if arguments.nodes else None)]
+    if not images:
+        return 0, {"images": images}, ["no images"]
+    rows = [["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "PLAIN", "ENGINE", "NODE", "STATE"]] + list(map(format_row, images))
+    lines = []
+    if arguments.nodes:
+        rows = [row + [cell] for row, cell in zip(rows, ["NODES"] + [str(image.get("nodes", "-")) for image in images])]
+        lines = ["no node can restart image %s of job %s: %s"
+                 % (_escape(image["image"]), image["job"], _cut_text(_escape(image["why"]), LINE))
+                 for image in images if image.get("nodes") == 0]
+    return 0, {"images": images}, align_rows(rows) + lines
 
 
 def describe_manifest(image: dict, manifest: dict) -> "list[list[str]]":
@@ -101,7 +112,8 @@ def _describe_size(image: dict) -> str:
 def _show_image(stores: Stores, arguments: "Namespace", config_path: str) -> "tuple[int, dict, list[str]]":
     pairs = stores.select_images(arguments.image)
     whole = [image for image, _entry in pairs if image["state"] == catalog.WHOLE]
-    image, entry = stores.select_images((whole or [image for image, _entry in pairs])[-1]["path"], full=True)[0]
+    image, entry = stores.select_images((whole or [image for image, _entry in pairs])[-1]["path"],
+                                        extract=lambda _store, manifest: {"manifest": manifest})[0]
     lines = [["job", image["job"]], ["owner", "%s (%d)" % (image["owner"], image["uid"])], ["image", _escape(image["path"])],
              ["state", image["state"] + (": " + _escape(image["problem"]) if image["problem"] else "")], ["size", _describe_size(image)]]
     manifest = entry.get("manifest")

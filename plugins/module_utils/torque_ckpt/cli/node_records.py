@@ -3,6 +3,7 @@
 nodes.json, beside the hooks' configuration, names them: {"nodes": [str, ...]}; nodes/NAME.json is the record of one, whose fields are those
 of compatibility.RECORD.
 """
+import collections
 import json
 import os
 
@@ -55,3 +56,17 @@ def find_obstacle(manifest: dict, record: "dict | None", store_id: str) -> str:
         return "it does not have the program %s, by which the image is compressed" % program
     difference = compatibility.find_incompatibility(manifest, record)
     return "the image " + difference if difference else ""
+
+
+def count_nodes(records: "list[tuple[str, dict | None]]", store: dict, manifest: dict) -> dict:
+    """Return on how many nodes an image can be restarted (nodes), and what most of the others lack (why), empty if it can on all.
+
+    :param records: from read_records
+    :param store: the image's
+    :param manifest: the image's
+    """
+    obstacles = collections.Counter(find_obstacle(manifest, record, store["id"]) for _name, record in records)
+    fits = obstacles.pop("", 0)
+    if not records:
+        return {"nodes": 0, "why": "no node is noted on this host; run site.yml on it"}
+    return {"nodes": fits, "why": max(obstacles, key=lambda reason: obstacles[reason]) if obstacles else ""}

@@ -44,7 +44,8 @@ IMAGE_KEYS = (
 COMMANDS = (
     ("list", "list the images in the stores of this host",
      "Reads no image, so that it is quick: the state goes by the manifests and the sizes of the files.",
-     (), "images: list of images; problems: list of sentences"),
+     ("nodes",), "images: list of images, with --nodes also nodes (how many can restart it) and why (what most of the others lack); "
+     "problems: list of sentences"),
     ("show", "show what is in an image and on which nodes it can be restarted",
      "Of a job the newest whole image is shown. The nodes are those of the inventory, as the role checkpoint_hooks has noted them.",
      ("image",), "image: the image; manifest: its manifest; nodes: list of {node, fits, why}; problems"),
@@ -78,6 +79,8 @@ ARGUMENTS: "dict[str, tuple[tuple[str, ...], dict[str, Any]]]" = {
     "image": (("image",), {"metavar": "JOB|IMAGE", "help": "a job's id (12.head, or 12 where that is clear), an image's name or its path"}),
     "job": (("job",), {"metavar": "JOB", "nargs": "?", "help": "a job's id (12.head, or 12 where that is clear)"}),
     "pid": (("--pid",), {"type": int, "metavar": "PID", "help": "look at this process and all that it has started, instead of at a job"}),
+    "nodes": (("--nodes",), {"action": "store_true", "help": "count the nodes that can restart each image, by what the role "
+                             "checkpoint_hooks has noted of them"}),
     "orphans": (("--orphans",), {"action": "store_true", "help": "remove the images of jobs, too, that the server has not known for longer "
                                  "than the grace time; needs root, and asks the server first"}),
     "dry_run": (("--dry-run",), {"action": "store_true", "help": "show what would be done, and do nothing"}),

@@ -1,4 +1,5 @@
 """The images in this host's stores, as far as the caller may see them: root sees all, a user his own."""
+import functools
 import os
 
 from ..errors import HookError, NO_INPUT, USAGE
@@ -16,6 +17,7 @@ def describe_image(store: dict, user: "User", job_id: str, entry: dict) -> dict:
     """Return what --json prints of an image; parser.IMAGE_KEYS names the keys."""
     fields = {name: entry[name] for name in ("path", "state", "problem", "generation", "bytes", "compression", "plain_bytes", "engine",
                                              "engine_version", "node", "bound", "authentic")}
+    fields.update({name: entry[name] for name in ("nodes", "why") if name in entry})
     return dict(fields, job=job_id, owner=user.name, uid=user.uid, image=entry["name"], store=store["id"],
                 created=entry["created"] or entry["changed"])
 
@@ -37,18 +39,19 @@ class Stores:
                 self.problems.append("images cannot be authenticated: %s" % error.sentence)
 
     def list_images(self, only: "Optional[Callable[[str], bool]]" = None, also: "Iterable[str]" = (), wanted: "set[str] | None" = None,
-                    thorough: bool = False, full: bool = False) -> "list[tuple[dict, dict]]":
+                    thorough: bool = False, extract: "Callable[[dict, dict], dict] | None" = None) -> "list[tuple[dict, dict]]":
         """Return [(what --json prints of an image, its entry of catalog.examine_job_directory), ...], by job and age.
 
         :param only, also: see catalog.map_job_directories
         :param wanted: names of images, default all
         :param thorough: read every byte
-        :param full: with the manifests, for few images
+        :param extract: called with the store and each manifest that can be read, returns what else the image's entry has
         """
         check_seal = seal.ask_to_verify if self.keys is not None else None
 
-        def read_image(path: str, descriptor: int) -> dict:
-            return catalog.examine_job_directory(path, descriptor, self.settings, thorough, wanted, check_seal, full)
+        def read_image(store: dict, path: str, descriptor: int) -> dict:
+            return catalog.examine_job_directory(path, descriptor, self.settings, thorough, wanted, check_seal,
+                                                 functools.partial(extract, store) if extract else None)
 
         def answer_question(question: list) -> None:
             _kind, facts, image_path = question
@@ -58,7 +61,7 @@ class Stores:
         for store in self.settings["stores"]:
             try:
                 location.check_mounted(store)
-                jobs = catalog.map_job_directories(store, read_image, self.problems, only, also, answer_question,
+                jobs = catalog.map_job_directories(store, functools.partial(read_image, store), self.problems, only, also, answer_question,
                                                    None if thorough else catalog.DEADLINE)
             except HookError as error:
                 self.problems.append(error.sentence)
@@ -67,7 +70,8 @@ class Stores:
         return sorted(pairs, key=lambda pair: (int(get_job_number(pair[0]["job"])), pair[0]["job"], pair[0]["generation"] or 0,
                                                pair[0]["created"], pair[0]["image"]))
 
-    def select_images(self, wanted: str, thorough: bool = False, full: bool = False) -> "list[tuple[dict, dict]]":
+    def select_images(self, wanted: str, thorough: bool = False,
+                      extract: "Callable[[dict, dict], dict] | None" = None) -> "list[tuple[dict, dict]]":
         """Return the images that wanted names, as list_images() does: of a job, of a name or at a path.
 
         :raises HookError: NO_INPUT when there is none, USAGE when it names several jobs
@@ -77,7 +81,7 @@ class Stores:
             is_directory = find_job_id(os.path.basename(path)) is not None
             directory = path if is_directory else os.path.dirname(path)
             pairs = self.list_images(lambda job: job == directory, [os.path.basename(directory)],
-                                     None if is_directory else {os.path.basename(path)}, thorough, full)
+                                     None if is_directory else {os.path.basename(path)}, thorough, extract)
         elif is_job_id(wanted):
             def is_wanted(job: str) -> bool:
                 job_id = find_job_id(os.path.basename(job)) or ""

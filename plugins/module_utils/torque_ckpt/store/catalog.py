@@ -253,7 +253,7 @@ def _add_manifest(entry: dict, described: dict) -> None:
 
 
 def _examine(image: int, entry: dict, path: str, descriptor: int, settings: dict, thorough: bool,
-             prove: "Callable[[dict, str], None] | None", full: bool) -> None:
+             prove: "Callable[[dict, str], None] | None", extract: "Callable[[dict], dict] | None") -> None:
     """Add to the entry of an image (see examine_job_directory) what is in it (image, descriptor).
 
     :raises HookError: with what is wrong with it
@@ -266,8 +266,8 @@ def _examine(image: int, entry: dict, path: str, descriptor: int, settings: dict
         return
     described, refusal = manifest.read_manifest(image, image_path), None
     _add_manifest(entry, described)
-    if full:
-        entry["manifest"] = described
+    if extract is not None:
+        entry.update(extract(described))
     if prove is not None:
         try:
             prove(described, image_path)
@@ -285,7 +285,7 @@ def _examine(image: int, entry: dict, path: str, descriptor: int, settings: dict
 
 
 def _describe_image(path: str, descriptor: int, name: str, changed: float, settings: dict, thorough: bool,
-                    prove: "Callable[[dict, str], None] | None", full: bool) -> dict:
+                    prove: "Callable[[dict, str], None] | None", extract: "Callable[[dict], dict] | None") -> dict:
     """Return the entry of one image (see examine_job_directory)."""
     image_path = os.path.join(path, name)
     entry = dict(_BRIEF, name=name, path=image_path, state=WHOLE, code=0, problem="", bytes=0, engine=None, engine_version=None,
@@ -293,7 +293,7 @@ def _describe_image(path: str, descriptor: int, name: str, changed: float, setti
     try:
         image = location.open_image(descriptor, name, image_path)
         try:
-            _examine(image, entry, path, descriptor, settings, thorough, prove, full)
+            _examine(image, entry, path, descriptor, settings, thorough, prove, extract)
         finally:
             os.close(image)
     except OSError as error:
@@ -314,7 +314,7 @@ def get_patience(settings: dict) -> int:
 
 
 def examine_job_directory(path: str, descriptor: int, settings: dict, thorough: bool = False, wanted: "set[str] | None" = None,
-                          prove: "Callable[[dict, str], None] | None" = None, full: bool = False) -> dict:
+                          prove: "Callable[[dict, str], None] | None" = None, extract: "Callable[[dict], dict] | None" = None) -> dict:
     """As the owner: return what is in a job's directory.
 
     :param path: the directory
@@ -323,16 +323,17 @@ def examine_job_directory(path: str, descriptor: int, settings: dict, thorough: 
     :param thorough: read every byte
     :param wanted: names of images, default all
     :param prove: called with a manifest and its image's path; raises HookError when root did not seal it; None if that cannot be checked
-    :param full: with the manifests, for few images
+    :param extract: called with each manifest that can be read, returns what else its image's entry has
     :returns: {"job": str, "path": str, "images": list of {"name", "path", "state", "code", "problem", "bytes", "changed", "authentic",
         and of the manifest, or None: "generation", "created", "node", "bound", "compression", "plain_bytes", "engine", "engine_version";
-        with full "manifest", if it can be read}}
+        and what extract returned}}
     """
     names = [(name, status) for name, status in _list_subdirectories(descriptor) if wanted is None or name in wanted]
     if len(names) > MOST:
         raise HookError(SYSTEM, "there are more than %d images in %s" % (MOST, path))
     return {"job": find_job_id(os.path.basename(path)), "path": path,
-            "images": [_describe_image(path, descriptor, name, status.st_mtime, settings, thorough, prove, full) for name, status in names]}
+            "images": [_describe_image(path, descriptor, name, status.st_mtime, settings, thorough, prove, extract)
+                       for name, status in names]}
 
 
 def prune_job_directory(path: str, descriptor: int, settings: dict, dry_run: bool) -> "list[dict]":

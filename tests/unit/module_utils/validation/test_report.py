@@ -207,4 +207,4 @@ def test_junit_control_characters_in_names():
 
 
 def test_printable():
-    assert report._printable("tab\t line\n bell\x07 return\r") == "tab\t line\n bell? return?"
+    assert report.make_printable("tab\t line\n bell\x07 return\r") == "tab\t line\n bell? return?"

@@ -83,6 +83,26 @@ def test_list_shows_all_that_is_known_of_an_image(fleet):
                                 os.uname().nodename, "whole"]
 
 
+def test_list_counts_the_nodes_that_can_restart_an_image(fleet):
+    fleet.image()
+    bound = fleet.image(job="13.head", bound=True)
+    with open(os.path.join(fleet.image(job="14.head"), "manifest.json"), "w"):
+        pass
+    assert [(image["nodes"], image["why"]) for image in fleet.ask("list", "--nodes")["images"][:1]] == [
+        (0, "no node is noted on this host; run site.yml on it")]
+    fleet.record("node1")
+    fleet.record("node2", stores=["other"])
+    fleet.record("node3", node=None)
+    fleet.record("node4", stores=["other"])
+    images = fleet.ask("list", "--nodes")["images"]
+    only = "the image restarts on %s only: it needs files that were too large to travel" % os.uname().nodename
+    assert [(image["job"], image.get("nodes"), image.get("why")) for image in images] == [
+        ("12.head", 1, "it does not have the store main"), ("13.head", 0, only), ("14.head", None, None)]
+    lines = fleet.call("list", "--nodes").stdout.splitlines()
+    assert [line.split()[-1] for line in lines[:4]] == ["NODES", "1", "0", "-"]
+    assert lines[4:] == ["no node can restart image %s of job 13.head: %s" % (os.path.basename(bound), only)]
+
+
 def test_compressed_image(fleet):
     """What is in the store counts; verify needs no program to decompress it."""
     path = fleet.image(content=b"memory" * 100000, compress="gzip")
