@@ -32,6 +32,6 @@ def test_report(tmp_path, repository):
     assert written["verdict"] == "1 of 1 node passed L1 (engine); not proven: L2 (hooks), L3 (job)."
     assert sorted(os.listdir(tmp_path / "report")) == ["history.jsonl", "junit.xml", "report.html", "report.txt", "results.json"]
     assert json.loads((tmp_path / "report/results.json").read_text())["results"] == [GOOD]
-    assert refused["msg"] == ("result 1 cannot be reported (nodes is missing); pass what the round-trip modules, validation_nodes and validation_images "
-                              "returned; nothing was written")
+    assert refused["msg"] == ("result 1 cannot be reported (nodes is missing); pass what the round-trip modules, validation_nodes and "
+                              "validation_images returned; nothing was written")
     assert not (tmp_path / "other").exists()
