@@ -26,7 +26,9 @@ PLAYBOOKS: "dict[str, dict]" = {
     "validate_clock_seconds": {"type": "float"}, "validate_directory": {"type": "path"}, "plan_file": {"type": "path"},
     "drain_nodes": {"type": "raw"}, "drain_state": {"choices": ["drained", "released"]}, "drain_reason": {}, "drain_wait": {"type": "bool"},
     "drain_wait_timeout": {"type": "int"}, "drain_hold_timeout": {"type": "int"}, "drain_start_timeout": {"type": "int"},
-    "drain_jobs_at_once": {"type": "int"},
+    "drain_jobs_at_once": {"type": "int"}, "update_nodes": {"type": "raw"}, "update_jobs": {"choices": ["migrate", "wait", "leave"]},
+    "update_wait_timeout": {"type": "int", "least": 0}, "update_serial": {"type": "raw"},
+    "update_max_fail_percentage": {"type": "int", "least": 0},
 }
 """The playbooks' own variables, as argument_specs has those of roles; least is the smallest number."""
 

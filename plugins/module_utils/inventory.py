@@ -47,7 +47,7 @@ def find_slips(names: "Iterable[str]", known: "Collection[str]") -> "list[tuple[
     """Return (name, what it was meant to be) of variables that resemble a known one, but are none."""
     slips = []
     for name in sorted(set(names) - set(known)):
-        if re.match("(%s|checkpoint|torque|validate|drain)_" % "|".join(registry.list_names()), name):
+        if re.match("(%s|checkpoint|torque|validate|drain|update)_" % "|".join(registry.list_names()), name):
             meant = difflib.get_close_matches(name, known, 1, 0.93)
             if meant:
                 slips.append((name, meant[0]))

@@ -9,7 +9,8 @@ version_added: 0.2.0
 description:
   - Drains a node by setting it offline with a note of our own, C(ckpt-torque:) and the reason. The server starts no more
     jobs on it; running jobs continue. Can wait until they have ended.
-  - A mark is ours when the whole note is. What others set offline stays offline, with their note; see RV(held_by).
+  - A mark is ours when the note is C(ckpt-torque:) and the O(reason), also with another O(detail). What others set offline stays
+    offline, with their note; see RV(held_by).
   - A node in use that carries another's note is not drained, as that would overwrite the note.
   - When waiting fails or is interrupted, the mark is taken back if this run set it.
 author:
@@ -40,6 +41,12 @@ options:
     description: Why, in one line of at most 243 bytes. To release a node give the reason it was drained with.
     type: str
     default: maintenance
+  detail:
+    description:
+      - What the note is to have after the reason, for instance what failed. It is cut to what TORQUE takes.
+      - A note is ours whatever its detail.
+    type: str
+    version_added: 0.3.0
   wait:
     description: With O(state=drained), wait until no job is left on the node, also when others hold it.
     type: bool
@@ -121,6 +128,7 @@ def main() -> None:
             "node": {"type": "str", "required": True},
             "state": {"type": "str", "choices": ["drained", "released"], "default": "drained"},
             "reason": {"type": "str", "default": "maintenance"},
+            "detail": {"type": "str"},
             "wait": {"type": "bool", "default": False},
             "timeout": {"type": "int", "default": 3600},
             "poll": {"type": "int", "default": 5},

@@ -54,6 +54,18 @@ def build_note(node: str, reason: str) -> str:
     return text
 
 
+def add_detail(mark: str, detail: str) -> str:
+    """Return our note with what is to be known besides the reason, in one line and cut to what TORQUE takes."""
+    text = " ".join(re.sub(r"[\x00-\x1f\x7f]", " ", detail).split())
+    note = mark + ": " + text if text else mark
+    return note.encode("utf-8")[:LONGEST].decode("utf-8", "ignore")
+
+
+def is_ours(note: str, mark: str) -> bool:
+    """Return whether a note is ours, with or without a detail."""
+    return note == mark or note.startswith(mark + ": ")
+
+
 def parse_node(text: str) -> "Node | None":
     """Return the Node in the output of "pbsnodes NODE", None when there is none."""
     attributes = dict(re.findall(r"^     (\S+) = (.*)$", text, re.MULTILINE))
@@ -62,15 +74,16 @@ def parse_node(text: str) -> "Node | None":
     return Node(attributes["state"].strip().split(","), attributes.get("note", "").strip(), jobs("node", attributes))
 
 
-def choose_act(name: str, node: Node, mark: str, drained: bool) -> "tuple[str | None, str | None]":
+def choose_act(name: str, node: Node, mark: str, drained: bool, detail: str = "") -> "tuple[str | None, str | None]":
     """Return (what is to be done: "mark", "clear" or None; who else holds the node, None if nobody does).
 
     :param name: the node's name
-    :param mark: our note
+    :param mark: our note, without a detail
     :param drained: whether the node is to be drained or released
+    :param detail: what the note is to have besides
     :raises NodeError: when draining would overwrite another's note
     """
-    ours = node.note == mark
+    ours = is_ours(node.note, mark)
     if node.offline and not ours:
         return None, node.note or "an offline mark without a note"
     if not drained:
@@ -78,7 +91,7 @@ def choose_act(name: str, node: Node, mark: str, drained: bool) -> "tuple[str | 
     if node.note and not ours:
         raise NodeError("node %s carries the note '%s' of somebody else, which draining would overwrite; clear it with "
                         "pbsnodes -N n %s when it is done with; nothing was changed" % (name, node.note, name))
-    return (None if node.offline else "mark"), None
+    return (None if node.offline and node.note == add_detail(mark, detail) else "mark"), None
 
 
 def predict_node(node: Node, act: "str | None", mark: str) -> Node:
@@ -193,7 +206,7 @@ def clear_own_mark(pbsnodes: Pbsnodes, mark: str) -> str:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     try:
-        if pbsnodes.read().note != mark:
+        if not is_ours(pbsnodes.read().note, mark):
             return "no mark of ours is on it"
         pbsnodes.clear()
     except NodeError as error:
@@ -209,12 +222,13 @@ def set_state(pbsnodes: Pbsnodes, mark: str, params: dict, check: bool, clock: "
     """
     drained = params["state"] == "drained"
     before = node = pbsnodes.read()
-    act, held_by = choose_act(pbsnodes.name, before, mark, drained)
+    detail = params.get("detail") or ""
+    act, held_by = choose_act(pbsnodes.name, before, mark, drained, detail)
     try:
         if check:
-            node = predict_node(before, act, mark)
+            node = predict_node(before, act, add_detail(mark, detail))
         elif act:
-            node = pbsnodes.mark(mark) if act == "mark" else pbsnodes.clear()
+            node = pbsnodes.mark(add_detail(mark, detail)) if act == "mark" else pbsnodes.clear()
         if drained and params["wait"] and not check:
             node = await_idle_node(pbsnodes, node, params["timeout"], params["poll"], clock, sleep)
     except NodeError as error:

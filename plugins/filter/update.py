@@ -1,0 +1,97 @@
+# Copyright: (c) 2026, the ckpt.torque contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+"""Which nodes the playbook update.yml changes, and what it reports of them."""
+from __future__ import annotations
+
+import re
+
+from ansible_collections.ckpt.torque.plugins.filter.drain import drain_names
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import nodes as marks
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable, Mapping
+
+
+def update_faults(nodes: object, members: "list[str]", server: str, jobs: str) -> "list[str]":
+    """Return what is wrong with the settings of update.yml, one sentence each.
+
+    :param nodes: update_nodes
+    :param members: the hosts of the group torque_mom
+    :param server: the host on which nodes are drained, empty if there is none
+    :param jobs: update_jobs
+    """
+    unknown = [name for name in drain_names(nodes) if name not in members]
+    faults = ["update_nodes has %s, but the group torque_mom does not; correct the name, or add the node to the inventory"
+              % ", ".join(unknown)] if unknown else []
+    if not server and jobs != "leave":
+        faults.append("the inventory has no group torque_server; put the host that runs pbs_server into it, where nodes are drained, or "
+                      "set update_jobs to leave, and no node is drained")
+    return faults
+
+
+def _find_marked(pbsnodes: str, reason: str) -> "list[str]":
+    """Return the nodes with our note, by what pbsnodes printed."""
+    marked = []
+    for block in re.split(r"\n\s*\n", pbsnodes):
+        node = marks.parse_node("\n" + block)
+        if node and marks.is_ours(node.note, marks.PREFIX + reason):
+            marked.append(block.strip().split("\n", 1)[0].strip())
+    return marked
+
+
+def update_due(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", pbsnodes: str, reason: str, nodes: object = ()) -> "list[str]":
+    """Return the nodes to update: those that need it, and those that an earlier run left drained.
+
+    :param hostvars: the variables of each host, among them __plan_node
+    :param hosts: the hosts of this run
+    :param pbsnodes: what pbsnodes printed of all nodes
+    :param reason: with which nodes are drained
+    :param nodes: update_nodes; empty: all
+    """
+    named, marked = drain_names(nodes), _find_marked(pbsnodes, reason)
+    due = []
+    for host in hosts:
+        plan = hostvars[host].get("__plan_node", {})
+        if plan.get("reached") and (plan["why"] or plan["restarts"] or host in marked) and (not named or host in named):
+            due.append(host)
+    return due
+
+
+def update_lines(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", due: "list[str]") -> "list[str]":
+    """Return a line for each node.
+
+    :param hostvars: the variables of each host, among them __plan_node, __update_done and __update_left
+    :param hosts: the hosts of this run
+    :param due: of update_due
+    """
+    lines = []
+    for host in hosts:
+        values = hostvars[host]
+        plan = values.get("__plan_node", {"reached": False, "why": []})
+        why = "; ".join(plan["why"])
+        if not plan["reached"]:
+            outcome = "not reached" + (": " + why if why else "")
+        elif host not in due:
+            outcome = "left as it is: " + why if why else "ready"
+        elif values.get("__update_done"):
+            outcome = "updated" + (": " + why if why else "")
+        else:
+            outcome = "not updated: " + str(values.get("__update_left") or "see the output of ansible-playbook")
+        lines.append("%s: %s" % (host, outcome))
+    return lines
+
+
+def update_left(hostvars: "Mapping[str, Mapping]", hosts: "list[str]") -> "list[str]":
+    """Return the nodes that were left as they are because of their jobs.
+
+    :param hostvars: the variables of each host, among them __update_left
+    :param hosts: the hosts of this run
+    """
+    return [host for host in hosts if hostvars[host].get("__update_left")]
+
+
+class FilterModule:
+
+    def filters(self) -> "dict[str, Callable]":
+        return {function.__name__: function for function in (update_faults, update_due, update_lines, update_left)}

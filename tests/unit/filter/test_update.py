@@ -1,0 +1,62 @@
+"""The filters of update.yml."""
+
+import pytest
+from ansible_collections.ckpt.torque.plugins.filter import update
+
+READY = {"reached": True, "why": [], "restarts": False}
+OLD = {"reached": True, "why": ["the hooks differ from the collection's (checkpoint)"], "restarts": False}
+PBSNODES = """\
+node1
+     state = free
+     np = 2
+     ntype = cluster
+
+node2
+     state = offline
+     np = 2
+     note = ckpt-torque: update: level L1: criu dump failed
+
+node3
+     state = offline,job-exclusive
+     np = 2
+     note = ckpt-torque: updates of the firmware
+     jobs = 0/12.head
+"""
+
+
+@pytest.mark.parametrize("nodes, server, jobs, faults", [
+    ([], "head", "migrate", []),
+    ("node1, node2", "head", "wait", []),
+    (["node1", "node9"], "", "leave", [
+        "update_nodes has node9, but the group torque_mom does not; correct the name, or add the node to the inventory"]),
+    ([], "", "migrate", ["the inventory has no group torque_server; put the host that runs pbs_server into it, where nodes are drained, or "
+                         "set update_jobs to leave, and no node is drained"]),
+])
+def test_faults(nodes, server, jobs, faults):
+    assert update.update_faults(nodes, ["node1", "node2"], server, jobs) == faults
+
+
+@pytest.mark.parametrize("plans, nodes, due", [
+    ({"node1": READY, "node2": READY, "node3": READY}, [], ["node2"]),
+    ({"node1": OLD, "node2": READY, "node3": OLD}, [], ["node1", "node2", "node3"]),
+    ({"node1": OLD, "node2": READY, "node3": OLD}, "node3,node2", ["node2", "node3"]),
+    ({"node1": dict(READY, restarts=True), "node2": dict(OLD, reached=False)}, [], ["node1"]),
+    ({"node1": None, "node2": None}, [], []),
+])
+def test_due(plans, nodes, due):
+    """node2 was left by an earlier run; what others drained is none of ours."""
+    hostvars = {name: {"__plan_node": plan} if plan else {} for name, plan in plans.items()}
+    assert update.update_due(hostvars, list(plans), PBSNODES, "update", nodes) == due
+
+
+def test_lines():
+    hostvars = {"node1": {"__plan_node": OLD, "__update_done": True}, "node2": {"__plan_node": READY, "__update_done": True},
+                "node3": {"__plan_node": OLD, "__update_left": "node node3 still has jobs after 60 seconds: 12.head"},
+                "node4": {"__plan_node": READY}, "node5": {}, "node6": {"__plan_node": {"reached": False, "why": ["no route"]}},
+                "node7": {"__plan_node": OLD}, "node8": {"__plan_node": OLD}}
+    assert update.update_lines(hostvars, list(hostvars), ["node1", "node2", "node3", "node8"]) == [
+        "node1: updated: the hooks differ from the collection's (checkpoint)", "node2: updated",
+        "node3: not updated: node node3 still has jobs after 60 seconds: 12.head", "node4: ready", "node5: not reached",
+        "node6: not reached: no route", "node7: left as it is: the hooks differ from the collection's (checkpoint)",
+        "node8: not updated: see the output of ansible-playbook"]
+    assert update.update_left(hostvars, list(hostvars)) == ["node3"]
