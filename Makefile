@@ -39,7 +39,7 @@ demo: tools runtime collection ## make three hosts, run site.yml, prove levels L
 demo-down: ## remove the demo's hosts
 	@$(HOSTS) down demo
 
-test: guest-tools page-tools testing collection ## everything; says at the end what was proven
+test: page-tools testing collection ## everything; says at the end what was proven
 	@$(VENV)/bin/python tests/run.py
 
 lint sanity integration molecule: tools testing collection ## this part of make test
@@ -56,7 +56,7 @@ endif
 page: page-tools testing collection ## this part, too: the page of a report in Chromium, screenshots into .cache/test/page
 	@$(VENV)/bin/python tests/run.py $@
 
-guests: guest-tools testing collection ## this part, too: the role blcr with small modules of our own, in a virtual machine
+guests: guest-tools testing collection ## the role blcr with small modules of our own, in a virtual machine (half an hour)
 	@$(VENV)/bin/python tests/run.py $@
 
 nfs: guest-tools testing collection ## a store on a real NFS server that squashes root, in four virtual machines (half an hour)

@@ -51,8 +51,8 @@ options:
       - V(files) - As V(continue), but the program appends to a file, and changes another one in place; both must have what it
         wrote.
       - V(timers) - As V(continue), but the program counts the signals of a timer, and those of another process.
-      - V(connections) - As V(continue), but the program has TCP connections with another process of the job. Not with the engine
-        V(blcr).
+      - V(connections) - As V(continue), but the program has TCP connections with another process of the job. Not with an engine
+        that restores no sockets.
       - V(memory) - As V(continue), but the program fills O(memory) with numbers that cannot be compressed, and reads all of them
         again and again. It is measured how fast its image was written, and how fast its node writes a file of that size.
       - V(array) - As V(continue), but the job is one of an array (C(qsub -t 0)).

@@ -265,7 +265,7 @@ CASES = {
         "As V(continue), but the program counts the signals of a timer, and those of another process.",
         on_first_node=[CONTINUE], program=programs.TIMERS),
     "connections": Case(
-        "As V(continue), but the program has TCP connections with another process of the job. Not with the engine V(blcr).",
+        "As V(continue), but the program has TCP connections with another process of the job. Not with an engine that restores no sockets.",
         on_first_node=[CONTINUE], program=programs.CONNECTIONS),
     "memory": Case(
         "As V(continue), but the program fills O(memory) with numbers that cannot be compressed, and reads all of them again and again. It "
