@@ -20,7 +20,8 @@ if MYPY:
 PLAYBOOKS: "dict[str, dict]" = {
     "torque_enabled": {"type": "bool"}, "torque_version": {}, "torque_home": {"type": "path"}, "torque_source": {},
     "torque_source_checksum": {}, "torque_site_nodes": {}, "torque_restart_serial": {"type": "raw"}, "checkpoint_engine": {},
-    "validate_user": {}, "validate_path": {"type": "list"}, "validate_ring": {"type": "int", "least": 2}, "validate_sample": {"type": "int", "least": 2},
+    "validate_user": {}, "validate_path": {"type": "list"}, "validate_ring": {"type": "int", "least": 2},
+    "validate_sample": {"type": "int", "least": 2},
     "validate_cases": {"type": "list", "elements": "str", "choices": list(cases.CASES)}, "validate_memory": {"type": "int", "least": 1},
     "validate_time_budget": {"type": "int", "least": 1}, "validate_work_path": {"type": "path"}, "validate_timeout": {"type": "int"},
     "validate_clock_seconds": {"type": "float"}, "validate_directory": {"type": "path"}, "plan_file": {"type": "path"},
