@@ -340,6 +340,17 @@ def test_validate_goes_through_the_cases_it_is_told(cluster, tmp_path):
     assert "L3 mpi_mpich not run: node1 > node2: not proven: node1 has no mpicc.mpich, mpiexec.mpich" in table.splitlines()
 
 
+def test_validate_whose_time_is_over_submits_no_job(cluster, tmp_path):
+    before = cluster.nodes["head"].ask("%s/qstat -Q batch | tail -1" % BIN)
+    done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_time_budget=1, validate_cases=["move"])
+    assert done.code == 0, done.out
+    document = json.loads((tmp_path / "results.json").read_text())
+    assert [(result["case"], result["passed"], result["cause"]) for result in document["results"] if result["level"] == "L3"] == [
+        ("move", None, "not proven: the 1 seconds of validate_time_budget were over")]
+    assert [store["store"] for store in document["images"]] == [STORE + " default"]
+    assert cluster.nodes["head"].ask("%s/qstat -Q batch | tail -1" % BIN) == before
+
+
 # -- what fails, fails well -----------------------------------------------------
 
 def test_hold_that_fails_leaves_the_job_running(qsub, cluster, node1):
