@@ -187,7 +187,7 @@ def test_hold_that_comes_before_the_job_is_back(job, node1, node2, begun):
     node2.ask("(sleep 1.5; kill -CONT %s) > /dev/null 2>&1 < /dev/null &" % hook)
     done = node2.hook("checkpoint", *(moved.arguments() + [15, "-"]))
     assert (done.code, done.err) == (0, "")
-    assert node2.run("pgrep -u alice").out == ""
+    node2.ask("for _ in $(seq 50); do pgrep -u alice > /dev/null || exit 0; sleep 0.1; done; ps -fu alice >&2; exit 1")
     moved.move(node1)
     assert moved.end() == 5
     lines = moved.lines()
