@@ -57,7 +57,8 @@ def local(cluster, before):
     """The cluster with stores of the nodes' own, one of them on btrfs. What the hosts' containers would lay over each other is a disk's
     here."""
     cluster.nodes["node1"].ask("mkdir -p /shared/.disks/node1 {0} && mount --bind /shared/.disks/node1 {0}".format(OWN))
-    cluster.nodes["node2"].ask("command -v mkfs.btrfs || { apt-get -qq update; apt-get -qq install -y btrfs-progs; }; truncate -s 4G /var/tmp/own && "
+    cluster.nodes["node2"].ask("command -v mkfs.btrfs || (apt-get -qq update; apt-get -qq install -y btrfs-progs); "
+                               "truncate -s 4G /var/tmp/own && "
                                "mkfs.btrfs -fq /var/tmp/own && mkdir -p {0} && mount -o loop /var/tmp/own {0}".format(OWN))
     cluster.nodes["head"].ask("install -d -o alice /shared/work")
     site(cluster, **LOCAL, **BEFORE)

@@ -1015,6 +1015,8 @@ def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub, cluster):
             else:
                 assert done.code == 0, done.err
             each(lambda facts: facts["job_state"] == "H" and facts.get("checkpoint_name"), "was not held with an image")
+            listed = json.loads(cluster.nodes["node1"].ask("torque-ckpt list --json"))["images"]
+            assert {image["job"]: image["state"] for image in listed if image["job"] in parts} == dict.fromkeys(parts, "whole")
             job.user("%s/qrls %s" % (BIN, quoted(job.id)))
             each(runs, "did not run again")
         job.sign("go")

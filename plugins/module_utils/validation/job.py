@@ -16,6 +16,7 @@ from ..torque_ckpt.selftest.roundtrip import RoundTripError
 from ..torque_ckpt.system import privilege
 from ..torque_ckpt.system.textfile import read_text
 from ..torque_ckpt.system.waiting import wait_until
+from ..torque_ckpt.torque.names import get_directory_name
 from . import evidence, needs
 
 MYPY = False  # true for the type checker alone
@@ -312,7 +313,7 @@ class JobRoundTrip:
     def _get_directory(self, job: "dict[str, str]") -> str:
         """Return the directory of the job's images."""
         path = self.copies_path or job.get("checkpoint_dir", "").rstrip("/")
-        return path if path.endswith(".CK") else os.path.join(path, self.job_id + ".CK")
+        return path if path.endswith(".CK") else os.path.join(path, get_directory_name(self.job_id))
 
     # the end
 

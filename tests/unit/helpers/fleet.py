@@ -10,7 +10,7 @@ from torque_ckpt.image import compatibility, compression, manifest, seal
 from torque_ckpt.store import location
 from torque_ckpt.store.draft import Draft
 from torque_ckpt.system import privilege
-from torque_ckpt.torque import contract
+from torque_ckpt.torque import contract, names
 from waiting import LIMIT
 
 KEYS = [("first", b"k" * 32)]
@@ -76,7 +76,7 @@ class Fleet:
               **facts):
         """Make an image as the hooks do; return its path."""
         account, name = privilege.find_user(user), name or "ckpt.%s.%d" % (job, 1000 + generation)
-        store, directory = {"path": self.store, "id": "main"}, os.path.join(self.store, inside, job + ".CK")
+        store, directory = {"path": self.store, "id": "main"}, os.path.join(self.store, inside, names.get_directory_name(job))
         location.give_job_directory(store, directory, account)
         call = contract.parse_restart(["-", job, user, "-", directory, name])
 

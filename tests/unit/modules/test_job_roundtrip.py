@@ -518,6 +518,7 @@ def test_job_of_an_array(stage):
     answer = stage("node1", "node2", case="array")
     assert judged(answer) == (True, "")
     assert answer["job_id"] == "12[0].head"
+    assert answer["image_bytes"] > 3000
     assert " -t 0 " in (stage.server / "argv").read_text()
     assert stage.calls()[:2] == ["nobody: qsub", "nobody: qchkpt 12[0].head"]
     assert stage.left() == []

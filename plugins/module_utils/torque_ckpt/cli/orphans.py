@@ -13,7 +13,7 @@ from ..errors import HookError, SYSTEM
 from ..store import catalog, location
 from ..system import rootfiles
 from ..system.dirfd import DIRECTORY, list_directory
-from ..torque.names import find_job_id, get_job_number
+from ..torque.names import find_job_id, get_job_number, get_name_on_disk
 from ..torque.commands import Commands
 
 MYPY = False  # true for the type checker alone
@@ -57,10 +57,13 @@ class Server(Commands):
 
         :raises HookError: NO_SERVER when it answers neither yes nor no
         """
-        status, _output, error = self.run("qstat", "-f", job_id)
-        if status != 0 and "Unknown Job Id" not in error:
-            raise self.make_error("qstat -f " + job_id, status, error)
-        return status != 0
+        for name in sorted({job_id, get_name_on_disk(job_id)}):  # TORQUE 2.4 knows elements of arrays by the second one
+            status, _output, error = self.run("qstat", "-f", name)
+            if status != 0 and "Unknown Job Id" not in error:
+                raise self.make_error("qstat -f " + name, status, error)
+            if status == 0:
+                return False
+        return True
 
 
 def _read_state(settings: dict) -> "dict[str, float]":

@@ -5,7 +5,7 @@ import os
 from ..errors import HookError, NO_INPUT, USAGE
 from ..image import seal
 from ..store import catalog, location
-from ..torque.names import find_job_id, get_directory_name, get_job_number, is_job_id
+from ..torque.names import find_job_id, get_directory_name, get_job_number, get_name_on_disk, is_job_id
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -85,7 +85,7 @@ class Stores:
         elif is_job_id(wanted):
             def is_wanted(job: str) -> bool:
                 job_id = find_job_id(os.path.basename(job)) or ""
-                return wanted in (job_id, job_id.partition(".")[0])
+                return get_name_on_disk(wanted) in map(get_name_on_disk, (job_id, job_id.partition(".")[0]))
             pairs = self.list_images(is_wanted, [get_directory_name(wanted)], None, thorough)
         else:
             pairs = self.list_images(None, (), {wanted}, thorough)

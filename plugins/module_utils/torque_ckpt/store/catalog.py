@@ -252,7 +252,7 @@ def _add_manifest(entry: dict, described: dict) -> None:
         entry.update(compression=None, plain_bytes=None)
 
 
-def _examine(image: int, entry: dict, path: str, descriptor: int, settings: dict, thorough: bool,
+def _examine(image: int, entry: dict, job_id: str, descriptor: int, settings: dict, thorough: bool,
              prove: "Callable[[dict, str], None] | None", extract: "Callable[[dict], dict] | None") -> None:
     """Add to the entry of an image (see examine_job_directory) what is in it (image, descriptor).
 
@@ -275,7 +275,7 @@ def _examine(image: int, entry: dict, path: str, descriptor: int, settings: dict
         except HookError as error:
             entry["authentic"], refusal = False, (REFUSED, error.sentence)  # itself it would keep the manifest in memory
     status = os.fstat(descriptor)
-    owner, job_id = find_account(status.st_uid, status.st_gid), find_job_id(os.path.basename(path)) or ""
+    owner = find_account(status.st_uid, status.st_gid)
     manifest.check_identity(described, job_id, owner, name, image_path)
     _check_sizes(image, described, image_path)
     if thorough:
@@ -284,7 +284,7 @@ def _examine(image: int, entry: dict, path: str, descriptor: int, settings: dict
         raise HookError(*refusal)
 
 
-def _describe_image(path: str, descriptor: int, name: str, changed: float, settings: dict, thorough: bool,
+def _describe_image(path: str, job_id: str, descriptor: int, name: str, changed: float, settings: dict, thorough: bool,
                     prove: "Callable[[dict, str], None] | None", extract: "Callable[[dict], dict] | None") -> dict:
     """Return the entry of one image (see examine_job_directory)."""
     image_path = os.path.join(path, name)
@@ -293,7 +293,7 @@ def _describe_image(path: str, descriptor: int, name: str, changed: float, setti
     try:
         image = location.open_image(descriptor, name, image_path)
         try:
-            _examine(image, entry, path, descriptor, settings, thorough, prove, extract)
+            _examine(image, entry, job_id, descriptor, settings, thorough, prove, extract)
         finally:
             os.close(image)
     except OSError as error:
@@ -331,8 +331,9 @@ def examine_job_directory(path: str, descriptor: int, settings: dict, thorough: 
     names = [(name, status) for name, status in _list_subdirectories(descriptor) if wanted is None or name in wanted]
     if len(names) > MOST:
         raise HookError(SYSTEM, "there are more than %d images in %s" % (MOST, path))
-    return {"job": find_job_id(os.path.basename(path)), "path": path,
-            "images": [_describe_image(path, descriptor, name, status.st_mtime, settings, thorough, prove, extract)
+    job_id = find_job_id(os.path.basename(path), [name for name, _status in names]) or ""
+    return {"job": job_id, "path": path,
+            "images": [_describe_image(path, job_id, descriptor, name, status.st_mtime, settings, thorough, prove, extract)
                        for name, status in names]}
 
 

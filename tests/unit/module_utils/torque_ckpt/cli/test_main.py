@@ -103,6 +103,17 @@ def test_list_counts_the_nodes_that_can_restart_an_image(fleet):
     assert lines[4:] == ["no node can restart image %s of job 13.head: %s" % (os.path.basename(bound), only)]
 
 
+@pytest.mark.parametrize("job", ["12[3].head", "12-3.head"])
+def test_job_of_an_array(fleet, job):
+    """Its directory has a hyphen; the ids of TORQUE 2.4 have it, too."""
+    path = fleet.image(job=job)
+    assert os.path.basename(os.path.dirname(path)) == "12-3.head.CK"
+    image, = fleet.ask("list")["images"]
+    assert (image["job"], image["image"], image["state"], image["problem"]) == (job, "ckpt.%s.1001" % job, "whole", "")
+    for wanted in ("12[3].head", "12-3", "12[3]", os.path.dirname(path), path):
+        assert fleet.ask("show", wanted)["image"]["path"] == path
+
+
 def test_compressed_image(fleet):
     """What is in the store counts; verify needs no program to decompress it."""
     path = fleet.image(content=b"memory" * 100000, compress="gzip")
@@ -553,7 +564,7 @@ def test_images_of_unknown_jobs_go_when_the_grace_time_is_over(fleet):
     assert tree(fleet.store) == before
     assert not os.path.exists(fleet.settings["state_directory"])
     assert sorted(orphans(fleet)) == [(job, "removed") for job in gone]
-    assert sorted(os.listdir(fleet.store)) == [location.MARKER, "13.head.CK", "14[7].head.CK", "16.elsewhere.CK", "19.head.CK", "daemon"]
+    assert sorted(os.listdir(fleet.store)) == [location.MARKER, "13.head.CK", "14-7.head.CK", "16.elsewhere.CK", "19.head.CK", "daemon"]
     assert os.listdir(os.path.join(fleet.store, "daemon")) == []
     assert os.stat(os.path.join(fleet.settings["state_directory"], "orphans.json")).st_mode & 0o777 == 0o600
 

@@ -4,12 +4,21 @@ from torque_ckpt.torque import names
 
 
 @pytest.mark.parametrize("directory, job_id", [
-    ("12.head.CK", "12.head"), ("12[3].head.cluster.example.CK", "12[3].head.cluster.example"), ("12.CK", "12"),
+    ("12.head.CK", "12.head"), ("12-3.head.cluster.example.CK", "12[3].head.cluster.example"), ("12.CK", "12"), ("12-3.CK", "12[3]"),
+    ("12.head-2.example.CK", "12.head-2.example"), ("12.10-0-0-1.CK", "12.10-0-0-1"),
     ("12.head", None), (".CK", None), ("head.CK", None), ("12.head.ck", None), ("", None)])
 def test_job_of_a_directory(directory, job_id):
     assert names.find_job_id(directory) == job_id
     if job_id:
         assert names.get_directory_name(job_id) == directory
+
+
+@pytest.mark.parametrize("images, job_id", [
+    ([], "12[3].head"), (["ckpt.12[3].head.7", "incarnation"], "12[3].head"), ([".ckpt.x", "ckpt.12-3.head.7"], "12-3.head")])
+def test_element_of_an_array_is_known_by_its_images(images, job_id):
+    """TORQUE 2.4 has hyphens in its ids, too."""
+    assert names.find_job_id("12-3.head.CK", images) == job_id
+    assert names.get_directory_name(job_id) == "12-3.head.CK"
 
 
 @pytest.mark.parametrize("job_id, number", [("12.head", "12"), ("12[3].head", "12"), ("12[].head", "12"), ("12", "12"), ("head", "")])
