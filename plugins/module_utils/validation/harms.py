@@ -22,7 +22,6 @@ inflict  called with the paths of the image and of what may hold things meanwhil
 repair   called with the same
 by_root  bool: whether root calls both; the job's owner does otherwise
 """
-Harm.__new__.__defaults__ = (False,)
 
 
 def _find_largest_file(image: str) -> str:
@@ -97,11 +96,11 @@ def _give_file_back(image: str, _aside: str) -> None:
 
 
 HARMS = {
-    "failed_restart": Harm("is damaged", _invert_first_byte, _restore_content),
-    "truncated_image": Harm("is damaged", _truncate_file, _restore_content),
-    "changed_manifest": Harm("that root's hooks did not write, or that was changed since", _change_manifest, _restore_content),
-    "foreign_file": Harm("Permission denied", _give_file_away, _give_file_back, by_root=True),
-    "deleted_image": Harm("No such file or directory", _move_image, _move_image_back),
+    "failed_restart": Harm("is damaged", _invert_first_byte, _restore_content, False),
+    "truncated_image": Harm("is damaged", _truncate_file, _restore_content, False),
+    "changed_manifest": Harm("that root's hooks did not write, or that was changed since", _change_manifest, _restore_content, False),
+    "foreign_file": Harm("Permission denied", _give_file_away, _give_file_back, True),
+    "deleted_image": Harm("No such file or directory", _move_image, _move_image_back, False),
 }
 """By the name of the case."""
 

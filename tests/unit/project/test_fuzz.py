@@ -152,7 +152,7 @@ def test_images_are_listed_and_shown_whatever_their_manifests_say(directory, con
     try:
         entry, = catalog.examine_job_directory(str(job), descriptor, {"engine_timeout": 1}, True, None,
                                                lambda facts, shown: seal.check_seal(KEYS, facts, shown),
-                                                   lambda described: {"manifest": described})["images"]
+                                               lambda described: {"manifest": described})["images"]
         generations.list_images(descriptor, "12.head")
         generations.next_generation(descriptor, "12.head")
     finally:
