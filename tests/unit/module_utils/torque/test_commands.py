@@ -76,6 +76,10 @@ def test_run_what_is_not_there(tmp_path):
         "cannot start %s/qmgr: No such file or directory; install TORQUE's commands on this host" % tmp_path)
 
 
+LONG = "600.%d" % os.getpid()
+"""How long something sleeps (seconds); another run of the tests at the same time has another number."""
+
+
 def test_run_what_hangs():
     with pytest.raises(CommandError) as caught:
         commands.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=1)
@@ -100,8 +104,8 @@ def test_run_as_another_user(nobody, tmp_path, monkeypatch):
 def test_run_what_hangs_leaves_nothing(user, processes_naming):
     """What it has started is ended as well."""
     with pytest.raises(CommandError):
-        commands.run(["/bin/sh", "-c", "sleep 600.25 & wait"], timeout=1, user=user)
-    assert processes_naming("600.25") == []
+        commands.run(["/bin/sh", "-c", "sleep %s & wait" % LONG], timeout=1, user=user)
+    assert processes_naming(LONG) == []
 
 
 def test_run_that_is_interrupted(processes_naming):
@@ -116,11 +120,11 @@ def test_run_that_is_interrupted(processes_naming):
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         with pytest.raises(Interruption):
-            commands.run(["/bin/sh", "-c", "sleep 600.75 & wait"])
+            commands.run(["/bin/sh", "-c", "sleep %s & wait" % LONG])
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert processes_naming("600.75") == []
+    assert processes_naming(LONG) == []
 
 
 def test_find_command():
