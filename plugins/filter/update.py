@@ -83,12 +83,15 @@ def update_lines(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", due: "li
 
 
 def update_left(hostvars: "Mapping[str, Mapping]", hosts: "list[str]") -> "list[str]":
-    """Return the nodes that were left as they are because of their jobs.
+    """Return what a further run has to do, a sentence for each reason.
 
-    :param hostvars: the variables of each host, among them __update_left
+    :param hostvars: the variables of each host, among them __plan_node and __update_left
     :param hosts: the hosts of this run
     """
-    return [host for host in hosts if hostvars[host].get("__update_left")]
+    waiting = [host for host in hosts if hostvars[host].get("__update_left")]
+    lost = [host for host in hosts if not hostvars[host].get("__plan_node", {}).get("reached")]
+    return (["not updated, as their jobs did not end in time: " + ", ".join(waiting)] if waiting else []) + (
+        ["not reached: " + ", ".join(lost)] if lost else [])
 
 
 class FilterModule:

@@ -59,4 +59,6 @@ def test_lines():
         "node3: not updated: node node3 still has jobs after 60 seconds: 12.head", "node4: ready", "node5: not reached",
         "node6: not reached: no route", "node7: left as it is: the hooks differ from the collection's (checkpoint)",
         "node8: not updated: see the output of ansible-playbook"]
-    assert update.update_left(hostvars, list(hostvars)) == ["node3"]
+    assert update.update_left(hostvars, list(hostvars)) == [
+        "not updated, as their jobs did not end in time: node3", "not reached: node5, node6"]
+    assert update.update_left(hostvars, ["node1", "node4"]) == []
