@@ -1,5 +1,6 @@
 """update.yml on a real TORQUE: nodes are changed, and no job is lost, whatever is wrong with a node."""
 import json
+import pathlib
 import re
 
 import pytest
@@ -122,3 +123,17 @@ def test_only_the_nodes_that_are_named(cluster, node1, node2):
     assert (done.code, lines) == (0, ["node1: left as it is: " + DIFFERS, "node2: updated: " + DIFFERS]), done.out
     done, lines = update(cluster)
     assert (done.code, lines) == (0, ["node1: updated: " + DIFFERS, "node2: ready"]), done.out
+
+
+def test_node_that_is_down(cluster, node1, node2, tmp_path):
+    """The others are updated, and the run fails by its name."""
+    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
+    inventory["all"]["hosts"]["node2"]["ansible_port"] = 1
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
+    drift(node1)
+    done, lines = update(cluster, inventory=str(tmp_path / "inventory.json"))
+    assert done.code != 0
+    assert lines[0] == "node1: updated: " + DIFFERS
+    assert lines[1].startswith("node2: not reached: "), lines
+    assert "not reached: node2; run this playbook again later" in done.out
+    assert (is_good(node1, node2), note(cluster, "node1")) == (True, "")
