@@ -807,6 +807,19 @@ def test_server_rests_after_a_mail(qsub, cluster):
     assert used < (float(after[2]) - float(before[2])) / 10, "pbs_server used %.2f s of CPU" % used
 
 
+def test_configuration_that_somebody_wrote_by_hand_is_kept(cluster, node1):
+    path = "/var/spool/torque/mom_priv/config"
+    before = node1.ask("cat " + path)
+    node1.ask("printf '# of ours\\n$loglevel 2\\n' > " + path)
+    done = cluster.playbook("site", "--limit", "node1")
+    assert done.code == 0, done.out
+    assert node1.ask("cat " + path) == before
+    kept = node1.ask("ls %s.*~" % path).split()
+    assert [node1.ask("cat " + name) for name in kept] == ["# of ours\n$loglevel 2"]
+    assert node1.ask("stat -c '%%U %%a' %s" % kept[0]) == "root 644"
+    node1.ask("rm " + kept[0])
+
+
 def test_foreign_objects_are_left_alone(cluster):
     head = cluster.nodes["head"]
     head.ask("%s/qmgr -c 'create queue theirs queue_type=execution'" % BIN)
