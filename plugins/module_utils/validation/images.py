@@ -44,9 +44,10 @@ def describe_stores(stores: "list[dict]") -> "list[str]":
     """
     lines = []
     for store in stores:
-        lines.append("store %s: %d %s, %s; can be restarted on every node: %d, on some: %d, on none: %d" % (
-            store["store"], store["images"], "image" if store["images"] == 1 else "images", format_bytes(store["bytes"]),
-            store["everywhere"], store["somewhere"], store["nowhere"]))
+        counts = "no images" if not store["images"] else "%d %s, %s; can be restarted on every node: %d, on some: %d, on none: %d" % (
+            store["images"], "image" if store["images"] == 1 else "images", format_bytes(store["bytes"]),
+            store["everywhere"], store["somewhere"], store["nowhere"])
+        lines.append("store %s: %s" % (store["store"], counts))
         lines += ["image %s of job %s (%s) can be restarted on no node: %s" % (fault["image"], fault["job"], fault["owner"], fault["why"])
                   for fault in store["faults"]]
         lines += ["store %s: %s" % (store["store"], problem) for problem in store["problems"]]
