@@ -54,10 +54,14 @@ def check_room(trip: "JobRoundTrip", nodes: "list[str]") -> None:
 
     :raises NotPossibleError: when one of them does not
     """
-    wait_until(lambda: not find_busy_node(trip, nodes), min(PATIENCE, trip.timeout), PAUSE)
-    busy = find_busy_node(trip, nodes)
-    if busy:
-        raise NotPossibleError(busy)
+    busy = [""]
+
+    def have_room() -> bool:
+        busy[0] = find_busy_node(trip, nodes)
+        return not busy[0]
+
+    if not wait_until(have_room, min(PATIENCE, trip.timeout), PAUSE):
+        raise NotPossibleError(busy[0])
 
 
 def probe_node(trip: "JobRoundTrip", node: str) -> None:
