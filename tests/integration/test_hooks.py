@@ -584,8 +584,8 @@ def test_job_that_runs_twice(job, node1, node2):
         assert node1.ask("ps -o state= %d" % stale.session) == "S"
     assert stale.checkpoint(0).code == 0
     assert sorted(stale.generations().values()) == [2, 3]
+    node1.ask("pkill -KILL -u alice")  # before the hold: it writes to the same file
     stale.hold()
-    node1.ask("pkill -KILL -u alice")
     stale.move(node1)
     assert stale.end() == 5
 
@@ -744,8 +744,8 @@ QUOTED = "/quotas/ckpt"
 @pytest.fixture
 def btrfs(node1):
     """A file system without quotas, on which a store may be made."""
-    node1.ask("command -v mkfs.btrfs || apt-get -qq install -y btrfs-progs; mkdir /quotas && truncate -s 1G /var/tmp/quotas && "
-              "mkfs.btrfs -fq /var/tmp/quotas && mount -o loop /var/tmp/quotas /quotas")
+    node1.ask("command -v mkfs.btrfs || (apt-get -qq update; apt-get -qq install -y btrfs-progs); "
+              "mkdir /quotas && truncate -s 1G /var/tmp/quotas && mkfs.btrfs -fq /var/tmp/quotas && mount -o loop /var/tmp/quotas /quotas")
     yield
     node1.ask("umount /quotas && rmdir /quotas && rm /var/tmp/quotas")
 
