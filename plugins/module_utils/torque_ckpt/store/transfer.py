@@ -284,8 +284,8 @@ def _communicate(process: "subprocess.Popen[bytes]", commands: "bytes | None") -
         except subprocess.TimeoutExpired:
             commands = None
         if watch.find_fault():
-            for pid in reversed(processes.list_tree(process.pid)):
-                os.kill(pid, signal.SIGKILL)
+            root = processes.read_process(process.pid)
+            processes.signal_processes(reversed(processes.list_family(root)) if root else (), signal.SIGKILL)
             process.communicate()
             raise OSError(errno.ETIMEDOUT, "sftp %s and was ended" % watch.find_fault())
 

@@ -4,6 +4,7 @@ sftp and sshd are real ones in tests/integration/test_local_stores.py; here the 
 """
 import os
 import shutil
+import signal
 
 import pytest
 from waiting import wait_until
@@ -381,6 +382,25 @@ def test_server_that_does_not_answer(pair, monkeypatch, open_directory, program)
     assert content(path)
     pid, = open(open_directory + "/pids").read().split()
     wait_until(lambda: processes.read_process(int(pid)) is None)
+
+
+def test_sftp_whose_ssh_ends_while_it_is_ended(pair, monkeypatch, open_directory, program):
+    monkeypatch.setattr(transfer, "PATIENCE", 1)
+    real = processes.list_family
+
+    def list_family(root):
+        sftp, ssh, command = members = real(root)
+        os.kill(command.pid, signal.SIGKILL)
+        wait_until(lambda: processes.read_process(ssh.pid) is None)
+        return members
+    monkeypatch.setattr(processes, "list_family", list_family)
+    config = os.path.join(open_directory, "ssh_config")
+    with open(config, "w") as stream:
+        stream.write("Host *\n  BatchMode yes\n  ProxyCommand %s\n" % program("exec sleep 1000\n", "p"))
+    path = pair.make(7)
+    remote = transfer.find_server("", config, "alice@head")
+    assert refused(lambda: transfer.copy_to_server(remote, path, JOB, "ckpt.12.head.7", 2)) == (
+        CANNOT_WRITE, "image %s cannot be copied to head: sftp did nothing for 1 seconds and was ended" % path + STAYS)
 
 
 def test_place_that_is_mounted():
