@@ -2,7 +2,7 @@
 import re
 
 import pytest
-from jobs import BIN, Jobs, await_nodes
+from jobs import BIN, Jobs
 
 pytestmark = pytest.mark.usefixtures("torque")
 
@@ -45,9 +45,6 @@ exit $?""" % (WORKER, START)
 
 @pytest.fixture
 def qsub(cluster):
-    if cluster.is_older_than(5, 1):  # it tells each node of those only that it knew when it started
-        cluster.nodes["head"].ask("systemctl restart pbs_server")
-        await_nodes(cluster.nodes["head"])
     with Jobs(cluster) as jobs:
         yield jobs
 
