@@ -105,7 +105,7 @@ def integration():
     if not torque_source():  # then most of these are skipped
         names[:0] = ["files", "hooks", "packages", "preflight", "rings"]
     jobs = ["tests/integration/test_%s.py" % name for name in names]
-    others = ["tests/integration/" + name for name in ("faults", "blcr", "nfs", "storm")]
+    others = ["tests/integration/" + name for name in ("faults", "blcr", "nfs", "storm", "maui")]
     rest = ["tests/integration"] + ["--ignore=" + path for path in jobs + others]
     yield Together([[["env", "CKPT_TORQUE_GROUP=integrationjobs", PYTHON] + PYTEST + ["-v"] + jobs], [[PYTHON] + PYTEST + ["-v"] + rest]])
 
@@ -118,6 +118,11 @@ def faults():
 def storm():
     """Hundreds of moves by several at a time: ten minutes and up."""
     yield [PYTHON] + PYTEST + ["-v", "tests/integration/storm"]
+
+
+def maui():
+    """Maui itself preempts jobs; needs its source, so make test cannot run it."""
+    yield [PYTHON] + PYTEST + ["-v", "tests/integration/maui"]
 
 
 def apps():
@@ -162,7 +167,7 @@ def page():
 
 PARTS = [[lint, sanity], [page], [unit], [integration], [molecule]]
 """Parts in one list run at the same time: each of them keeps no more than one CPU busy."""
-FURTHER = [[guests], [faults], [storm], [apps], [zdtm], [nfs], [selinux], [blcr]]
+FURTHER = [[guests], [faults], [storm], [maui], [apps], [zdtm], [nfs], [selinux], [blcr]]
 """Run only when named."""
 
 

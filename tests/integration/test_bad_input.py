@@ -14,8 +14,8 @@ def queues(**more):
     return dict({"batch": {"queue_type": "Execution", "checkpoint_dir": STORE, "enabled": True, "started": True}}, **more)
 
 
-ILL_SET = ("head: torque_server_scheduler (pbs_sched) must be pbs_sched or none, none where torque_build_scheduler_enabled is false, and "
-           "torque_server_queues must hold a queue; nothing was changed.")
+ILL_SET = ("head: torque_server_scheduler (pbs_sched) must be pbs_sched, maui or none, not pbs_sched where torque_build_scheduler_enabled "
+           "is false, and torque_server_queues must hold a queue; nothing was changed.")
 
 
 @pytest.mark.parametrize("variables, sentence", [

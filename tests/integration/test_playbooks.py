@@ -31,11 +31,20 @@ def test_converged_nodes_cost(cluster):
         tasks[name] = int(ok) + int(skipped)
         assert done.changed(name) == 0
     if cluster.torque:
-        assert executions == {"head": 17, "node1": 10, "node2": 10}
-        assert tasks == {"head": 46, "node1": 26, "node2": 26}  # two of them, for nodes, are skipped on the head
+        assert executions == {"head": 18, "node1": 10, "node2": 10}
+        assert tasks == {"head": 50, "node1": 26, "node2": 26}  # two of them, for nodes, are skipped on the head
     else:
         assert executions == {"head": 7, "node1": 6, "node2": 6}
-        assert tasks == {"head": 26, "node1": 26, "node2": 26}
+        assert tasks == {"head": 27, "node1": 26, "node2": 26}
+
+
+def test_no_maui(cluster):
+    """The site has to install it before."""
+    head = cluster.nodes["head"]
+    assert failure(cluster.role("head", "maui")) == (
+        "head: there is no /usr/local/maui/sbin/maui, or no /usr/local/maui/log of the user maui; install Maui, which is no part of this "
+        "collection, or correct maui_prefix, maui_home and maui_user; nothing was changed.")
+    assert head.run("ls /usr/local/maui /etc/systemd/system/maui.service 2> /dev/null").out == ""
 
 
 def test_check_mode_changes_nothing(cluster, node1):
