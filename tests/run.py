@@ -101,7 +101,8 @@ def unit():
 def integration():
     """Mostly waiting: two halves at once, each with hosts of its own."""
     # Half of the time. bad_source comes last: what it installs on node1 may bring a newer libc, and then no job moves to node2.
-    names = ["torque", "crash", "cut_off", "neighbours", "parallel", "nested", "multinode", "programs", "drain", "update", "bad_source"]
+    names = ["torque", "crash", "cut_off", "neighbours", "parallel", "nested", "multinode", "programs", "drain", "update", "adopt",
+             "bad_source"]
     if not torque_source():  # then most of these are skipped
         names[:0] = ["files", "hooks", "packages", "preflight", "rings"]
     jobs = ["tests/integration/test_%s.py" % name for name in names]

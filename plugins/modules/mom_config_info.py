@@ -4,7 +4,7 @@
 
 DOCUMENTATION = r"""
 module: mom_config_info
-short_description: Check a mom_priv/config, whoever wrote it
+short_description: Read and check a mom_priv/config, whoever wrote it
 version_added: 0.3.0
 description:
   - Reports, with line numbers, what C(pbs_mom) would ignore with a line in its log at most, misread or refuse of the file that is there.
@@ -44,6 +44,17 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+directives:
+  description: The values of each directive, by its name without C($), in the order of the file.
+  returned: success
+  type: dict
+  sample: {pbsserver: [head], usecp: ["*:/home /home"]}
+resources:
+  description: The other lines, as M(ckpt.torque.mom_config) takes them.
+  returned: success
+  type: list
+  elements: str
+  sample: ["size[fs=/scratch]"]
 faults:
   description: What C(pbs_mom) would ignore, misread or refuse; empty when it goes by the file as it stands.
   returned: success
@@ -82,7 +93,8 @@ def main() -> None:
         module.fail_json(msg="cannot check %s: %s; correct it" % (path, error))
     except OSError as error:
         module.fail_json(msg="cannot read %s: %s; correct path and become root" % (path, error.strerror))
-    module.exit_json(changed=False, faults=faults, traps=traps)
+    directives, resources = mom_config.split(text)
+    module.exit_json(changed=False, directives=directives, resources=resources, faults=faults, traps=traps)
 
 
 if __name__ == "__main__":

@@ -177,6 +177,18 @@ def entries(text: str) -> "list[tuple[int, str, str]]":
     return lines
 
 
+def split(text: str) -> "tuple[dict[str, list[str]], list[str]]":
+    """Return the directives of a configuration, values by name without $, and its other lines."""
+    directives: "dict[str, list[str]]" = collections.OrderedDict()
+    resources = []
+    for _number, name, value in entries(text):
+        if name.startswith("$"):
+            directives.setdefault(name[1:], []).append(value)
+        else:
+            resources.append((name + ("" if value.startswith("[") else " ") + value).strip())
+    return directives, resources
+
+
 def directories(value: str) -> "list[str]":
     """Return the paths in a value of $remote_checkpoint_dirs."""
     return re.findall(r"[^\s:,]+", value)

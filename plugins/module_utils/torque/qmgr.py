@@ -348,6 +348,13 @@ def managed(state: dict, goal: dict, purge: "Collection[str]" = ()) -> dict:
     return part
 
 
+def list_settings(kind: str, attributes: "dict[str, str]") -> "dict[str, str | list[str]]":
+    """Return what was set of an object's live attributes, lists as lists."""
+    reported = REPORTED[kind] + (MARKS if kind == "node" else ())
+    settings = {name: value for name, value in attributes.items() if name.partition(".")[0] not in reported}
+    return {name: [item for item in value.split(",") if item] if name in LISTS[kind] else value for name, value in settings.items()}
+
+
 def render(state: dict) -> str:
     """Return a state as qmgr's commands, for people and diffs."""
     lines = []

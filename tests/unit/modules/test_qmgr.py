@@ -215,3 +215,17 @@ def test_node_with_two_names(play, name):
 def test_qmgr_is_nowhere(module):
     assert module("qmgr", {})["msg"] == (
         "qmgr is neither in /opt/torque/current/bin nor in PATH; run the role torque_client or set qmgr_path")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_set_is_read(module, tmp_path, version):
+    """It is what qmgr takes: nothing that TORQUE only reports."""
+    program = Program(tmp_path, "qmgr", version, "list")
+    answer = module("qmgr_info", {"qmgr_path": str(program.path)})
+    program.check()
+    assert answer["changed"] is False
+    assert answer["server"]["managers"] == ["alice@head", "root@head"] and answer["server"]["default_queue"] == "batch"
+    assert not {"total_jobs", "pbs_version", "server_state", "state_count"} & set(answer["server"])
+    assert answer["version"] == version
+    assert set(answer["queues"]) == {"batch", "fast", "rt"} and "state_count" not in answer["queues"]["batch"]
+    assert answer["nodes"]["node1"]["properties"] == ["fast", "big"] and "state" not in answer["nodes"]["node1"]

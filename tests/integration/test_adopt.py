@@ -1,0 +1,89 @@
+"""A TORQUE that somebody configured by hand, as variables; site.yml with them changes what checkpointing needs, and jobs run on."""
+import re
+import shutil
+
+import pytest
+import yaml
+from cluster import MOM_CONFIG, STORE
+from jobs import BIN, COUNTS, Jobs, await_nodes
+
+pytestmark = pytest.mark.usefixtures("torque")
+
+CONFIG = """\
+# by hand
+$pbsserver head
+$usecp *:/home /home
+$loglevel %d
+$tmpdir /var/tmp
+$checkpoint_script /usr/local/sbin/old
+size[fs=/tmp]
+"""
+SERVER = ("unset server keep_completed", "set server node_check_rate = 222", "set server managers += alice@head",
+          "set server log_events = 127", "create queue long queue_type=Execution", "set queue long enabled=true",
+          "set queue long started=true", "unset queue batch checkpoint_dir", "set server default_queue = long")
+NODES = {"node1": 5, "node2": 3}
+
+
+def qmgr(head, *lines):
+    head.ask(" && ".join("%s/qmgr -c '%s'" % (BIN, line) for line in lines))
+
+
+@pytest.fixture
+def by_hand(cluster):
+    """The cluster as somebody would have set it up, with a job on node1; afterwards as ever."""
+    head = cluster.nodes["head"]
+    with Jobs(cluster) as jobs:
+        job = jobs(COUNTS, "-c", "enabled", "-l", "nodes=node1")
+        job.reach("up")
+        qmgr(head, *SERVER)
+        for name, loglevel in NODES.items():
+            cluster.nodes[name].ask("cat > %s << 'END'\n%sEND\nsystemctl restart pbs_mom" % (MOM_CONFIG, CONFIG % loglevel))
+        await_nodes(head)
+        try:
+            yield job
+        finally:
+            done = cluster.playbook("site")
+            qmgr(head, "delete queue long")
+            for node in NODES:
+                cluster.nodes[node].ask("rm -f %s.*~" % MOM_CONFIG)
+            assert done.code == 0, done.out
+
+
+def test_adopt(cluster, by_hand, tmp_path):
+    head, session = cluster.nodes["head"], by_hand.session("node1")
+    before = head.ask("%s/qmgr -c 'print server'" % BIN)
+    done = cluster.playbook("adopt", adopt_directory=str(tmp_path))
+    assert done.code == 0, done.out
+    assert head.ask("%s/qmgr -c 'print server'" % BIN) == before
+    for remark in ("the server has no keep_completed; it will be set: level L3 of ckpt.torque.validate and torque-ckpt look at jobs that "
+                   "have ended", "queue batch has no checkpoint_dir; it will be the store",
+                   "queue long has no checkpoint_dir; it will be the store",
+                   "node1, node2: $checkpoint_script /usr/local/sbin/old will be replaced by the hooks and the store"):
+        assert '"%s"' % remark in done.out, done.out
+    common = yaml.safe_load((tmp_path / "group_vars/all.yml").read_text())
+    assert common["torque_server_managers"] == ["alice@head"] and common["torque_server_attributes"]["node_check_rate"] == "222"
+    assert common["torque_mom_resources"] == ["size[fs=/tmp]"] and common["torque_mom_directives"] == {"tmpdir": "/var/tmp"}
+    for name, loglevel in NODES.items():
+        assert yaml.safe_load((tmp_path / "host_vars" / (name + ".yml")).read_text()) == {"torque_mom_loglevel": loglevel}
+
+    shutil.copy(cluster.inventory, tmp_path / "inventory.yml")
+    check = cluster.playbook("site", "--check", "--diff", inventory=str(tmp_path / "inventory.yml"))
+    assert check.code == 0, check.out
+    assert head.ask("%s/qmgr -c 'print server'" % BIN) == before
+    added = set(re.findall(r"^\+(set .*)$", check.out, re.MULTILINE))
+    assert added == {"set server keep_completed = 300"} | {
+        "set queue %s checkpoint_dir = %s" % (queue, STORE) for queue in ("batch", "long")}
+
+    done = cluster.playbook("site", inventory=str(tmp_path / "inventory.yml"))
+    assert done.code == 0, done.out
+    after = head.ask("%s/qmgr -c 'print server'" % BIN).splitlines()
+    assert set(before.splitlines()) <= set(after)
+    assert set(after) - set(before.splitlines()) == added
+    for name, loglevel in NODES.items():
+        lines = cluster.nodes[name].ask("cat " + MOM_CONFIG).splitlines()
+        assert {"$pbsserver head", "$loglevel %d" % loglevel, "$tmpdir /var/tmp", "$usecp *:/home /home", "size[fs=/tmp]",
+                "$usecp *:%s %s" % (STORE, STORE), "$checkpoint_script /usr/lib/ckpt-torque/checkpoint"} <= set(lines)
+    assert by_hand.session("node1") == session
+    by_hand.hold()
+    by_hand.release("node2")
+    by_hand.finish()
