@@ -41,8 +41,8 @@ def test_converged_nodes_cost(cluster):
 def test_no_maui(cluster):
     """The site has to install it before."""
     head = cluster.nodes["head"]
-    sentence = ("head: there is no /usr/local/maui/sbin/maui, or no /usr/local/maui/log of the user maui; install Maui, which is no part of "
-                "this collection, or correct maui_prefix, maui_home and maui_user; nothing was changed.")
+    sentence = ("head: there is no /usr/local/maui/sbin/maui, or no /usr/local/maui/log of the user maui; install Maui, which is no part "
+                "of this collection, or correct maui_prefix, maui_home and maui_user; nothing was changed.")
     assert sentence in failure(cluster.role("head", "maui"))
     assert head.run("ls /usr/local/maui /etc/systemd/system/maui.service 2> /dev/null").out == ""
 

@@ -6,6 +6,7 @@ the image that could not be restarted, if it exists, also under the new name, an
 For this, root on the nodes must be a manager or operator of the server. The checkpoint hook can do nothing where its own
 preconditions do not hold (store not mounted, say); there the restart hook waits until they do.
 """
+import contextlib
 import os
 import signal
 import time
@@ -130,7 +131,8 @@ def _publish_under_name(directory: int, image: int, image_path: str, described: 
         except HookError:
             pass  # its restart failed for that, perhaps; its older manifest holds what is known
         for entry in set(list_directory(image)) - set(list_directory(draft.descriptor)):
-            os.link(entry, entry, src_dir_fd=image, dst_dir_fd=draft.descriptor, follow_symlinks=False)
+            with contextlib.suppress(PermissionError):  # another user's: the image is refused for it, whatever its name
+                os.link(entry, entry, src_dir_fd=image, dst_dir_fd=draft.descriptor, follow_symlinks=False)
         draft.publish()
     except OSError as error:
         draft.discard()
