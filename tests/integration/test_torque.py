@@ -635,7 +635,7 @@ def test_job_that_was_started_again_elsewhere(qsub, cluster, node1, node2):
         job.wait("Q", 90)
         job.root("qalter -l nodes=node2 " + job.id)
         job.root("qrun -H node2 " + job.id)
-        restarted = "pgrep -u alice > /dev/null && ! pgrep -f /[c]kpt-torque/restart"  # the hook writes the incarnation
+        restarted = "journalctl -q -t ckpt-torque -o cat | grep 'hook=restart .*job=%s .*outcome=restarted'" % re.escape(job.id)
         job.until(lambda facts: facts["job_state"] == "R" and node2.run(restarted).code == 0, "does not run on node2")
         assert node1.run("pgrep -u alice").code == 0
         before = node2.ask("cd %s; find . -type f -exec sha256sum {} + | sort" % directory)

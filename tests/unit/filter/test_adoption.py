@@ -42,7 +42,8 @@ def test_server():
 def test_nodes():
     """What all have is written once; what a node has otherwise is its own."""
     common = {"pbsserver": ["head"], "loglevel": ["7"], "usecp": ["*:/home  /home"], "tmpdir": ["/scratch"], "checkpoint_script": ["/old"]}
-    result = adoption(SERVER, {"node1": configuration(**common), "node2": configuration(**dict(common, loglevel=["3"]))}, "head")
+    other = dict(common, loglevel=["3"])
+    result = adoption(SERVER, {"node1": configuration(**common), "node2": configuration(**other)}, "head")
     shared = {name: value for name, value in result["all"].items() if name.startswith("torque_mom_")}
     assert shared == {
         "torque_mom_servers": ["head"], "torque_mom_directives": {"tmpdir": "/scratch"}, "torque_mom_resources": [],

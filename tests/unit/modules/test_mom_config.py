@@ -269,8 +269,8 @@ def test_file_without_faults(mom):
     for check in (True, False):
         answer = mom.ask(check=check)
         del answer["invocation"]
-        assert answer == {"changed": False, "directives": {"loglevel": ["7"], "remote_checkpoint_dirs": ["/shared/ckpt"]},
-                      "resources": ["gpus 2"], "faults": [], "traps": [
+        assert answer == {"changed": False, "directives": {"loglevel": ["7"], "remote_checkpoint_dirs": ["/shared/ckpt"]}, "resources": [
+            "gpus 2"], "faults": [], "traps": [
             "/shared/ckpt also stands for every path that begins so, such as /shared/ckpt-old; write /shared/ckpt/"]}
     assert everything(mom.path.parent) == before
 
