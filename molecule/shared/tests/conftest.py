@@ -63,6 +63,7 @@ DEFAULTS = {
     "torque_mom_health_check_enabled": True,
     "torque_mom_health_check_interval": "4",
     "torque_mom_directives": {},
+    "torque_mom_resources": [],
     "checkpoint_hooks_node_local_directories": ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"],
     "checkpoint_hooks_node_local_trees": [],
     "checkpoint_hooks_node_local_bytes": "1G",

@@ -79,6 +79,7 @@ def test_mom_config(host, settings, groups, torque):
         wanted += ["$node_check_script %s/health" % settings["torque_mom_hooks_directory"], "$down_on_error true",
                    "$node_check_interval %s" % settings["torque_mom_health_check_interval"]]
     wanted += ["$%s %s" % pair for pair in settings["torque_mom_directives"].items()]
+    wanted += settings["torque_mom_resources"]
     assert sorted(config.content_string.splitlines()[1:]) == sorted(wanted)
 
 
