@@ -14,7 +14,7 @@ SERVER = {
     "nodes": {"node1": {}, "node2": {}, "node9": {}}}
 
 
-def configuration(**directives):
+def configuration(directives):
     return {"directives": directives, "resources": [], "faults": []}
 
 
@@ -43,7 +43,7 @@ def test_nodes():
     """What all have is written once; what a node has otherwise is its own."""
     common = {"pbsserver": ["head"], "loglevel": ["7"], "usecp": ["*:/home  /home"], "tmpdir": ["/scratch"], "checkpoint_script": ["/old"]}
     other = dict(common, loglevel=["3"])
-    result = adoption(SERVER, {"node1": configuration(**common), "node2": configuration(**other)}, "head")
+    result = adoption(SERVER, {"node1": configuration(common), "node2": configuration(other)}, "head")
     shared = {name: value for name, value in result["all"].items() if name.startswith("torque_mom_")}
     assert shared == {
         "torque_mom_servers": ["head"], "torque_mom_directives": {"tmpdir": "/scratch"}, "torque_mom_resources": [],
@@ -56,7 +56,7 @@ def test_nodes():
 
 
 def test_health_script_and_faults():
-    known = dict(configuration(node_check_script=["/site/check"], clienthost=["a", "b"]), faults=["line 2: no"], resources=["x 1"])
+    known = dict(configuration({"node_check_script": ["/site/check"], "clienthost": ["a", "b"]}), faults=["line 2: no"], resources=["x 1"])
     result = adoption(SERVER, {"node1": known}, "head")
     assert result["all"]["torque_mom_directives"] == {"node_check_script": "/site/check", "clienthost": ["a", "b"]}
     assert (result["all"]["torque_mom_loglevel"], result["all"]["torque_mom_resources"]) == (0, ["x 1"])
