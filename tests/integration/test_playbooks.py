@@ -32,19 +32,23 @@ def test_converged_nodes_cost(cluster):
         assert done.changed(name) == 0
     if cluster.torque:
         assert executions == {"head": 18, "node1": 10, "node2": 10}
-        assert tasks == {"head": 50, "node1": 26, "node2": 26}  # two of them, for nodes, are skipped on the head
+        assert tasks == {"head": 51, "node1": 26, "node2": 26}  # two of them, for nodes, are skipped on the head
     else:
         assert executions == {"head": 7, "node1": 6, "node2": 6}
-        assert tasks == {"head": 27, "node1": 26, "node2": 26}
+        assert tasks == {"head": 28, "node1": 26, "node2": 26}
 
 
 def test_no_maui(cluster):
     """The site has to install it before."""
     head = cluster.nodes["head"]
-    sentence = ("head: there is no /usr/local/maui/sbin/maui, or no /usr/local/maui/log of the user maui; install Maui, which is no part "
-                "of this collection, or correct maui_prefix, maui_home and maui_user; nothing was changed.")
-    assert sentence in failure(cluster.role("head", "maui"))
-    assert head.run("ls /usr/local/maui /etc/systemd/system/maui.service 2> /dev/null").out == ""
+    units = "ls /etc/systemd/system; systemctl is-active pbs_sched maui; systemctl is-enabled pbs_sched"
+    before = head.run(units).out
+    sentence = ("head: there is no /opt/none/sbin/maui, or no /opt/none/log of the user maui; install Maui, which is no part of this "
+                "collection, or correct maui_prefix, maui_home and maui_user; the scheduler was not changed.")
+    assert sentence in failure(cluster.role("head", "maui", maui_prefix="/opt/none"))
+    if cluster.torque:  # the whole run, too, leaves pbs_sched as it is
+        assert sentence in failure(cluster.playbook("site", "--limit", "head", torque_server_scheduler="maui", maui_prefix="/opt/none"))
+    assert head.run(units).out == before
 
 
 def test_check_mode_changes_nothing(cluster, node1):

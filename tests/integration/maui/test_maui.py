@@ -60,8 +60,8 @@ def test_stock_maui_is_refused(cluster, maui):
     before = maui.ask("systemctl show pbs_sched maui -p ActiveState; ls /etc/systemd/system /opt/maui-stock/spool")
     refusal(cluster.role("head", "maui", **STOCK),
             "head: this Maui gives a job that it has preempted by checkpoint its node back at once, so that no urgent job starts; apply "
-            "%s/files/preempted-reservation.patch to its source and build it again, or set maui_preempt_policy to REQUEUE or NONE; nothing "
-            "was changed." % (TOP / ".cache/collections/ansible_collections/ckpt/torque/roles/maui"))
+            "%s/files/preempted-reservation.patch to its source and build it again, or set maui_preempt_policy to REQUEUE or NONE; the "
+            "scheduler was not changed." % (TOP / ".cache/collections/ansible_collections/ckpt/torque/roles/maui"))
     assert maui.ask("systemctl show pbs_sched maui -p ActiveState; ls /etc/systemd/system /opt/maui-stock/spool") == before
 
 
