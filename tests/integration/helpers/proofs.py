@@ -152,8 +152,11 @@ def taken_pid(jobs):
     return line
 
 
+# The node's next processes get other numbers than those of the node that the job came from, as on nodes that nobody has meddled with.
 TAKE_PID = """python3 - <<'X'
 import subprocess
+with open("/proc/sys/kernel/ns_last_pid") as stream:
+    own = stream.read()
 for attempt in range(100):
     with open("/proc/sys/kernel/ns_last_pid", "w") as stream:
         stream.write(str(PID - 1))
@@ -161,6 +164,8 @@ for attempt in range(100):
     if child.pid == PID:
         break
     child.kill()
+with open("/proc/sys/kernel/ns_last_pid", "w") as stream:
+    stream.write(own)
 print(child.pid)
 X"""
 
