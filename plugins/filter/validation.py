@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import re
 
+from ansible.errors import AnsibleFilterError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import images, preflight, walk
+from ansible_collections.ckpt.torque.plugins.module_utils.validation.cases import CASES
 from ansible_collections.ckpt.torque.plugins.module_utils.validation.walk import LEFT_OUT, LOST
 
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Callable, Mapping, Sequence
 
+CRASH = "node_crash"
 NOT_TRIED = "level L2 failed; fix that first"
 DISABLED = "not proven: torque_enabled is false, so that no job was submitted"
 LIMITED = "--limit leaves out the server %s"
@@ -159,23 +162,29 @@ def validation_images(hostvars: "Mapping[str, Mapping]", hosts: "list[str]") -> 
 
 
 def validation_plan(hostvars: "Mapping[str, Mapping]", nodes: "list[str]", hosts: "list[str]", cases: "list[str]",
-                    path: "list[str] | None" = None, ring: "int | str" = walk.RING, sample: "int | str | None" = None) -> dict:
+                    path: "list[str] | None" = None, ring: "int | str" = walk.RING, sample: "int | str | None" = None,
+                    crash_node: str = "") -> dict:
     """Return what is to be tried: classes, paths, left_out (names of nodes), trips and turns of level L2, jobs of level L3.
 
     :param hostvars: the variables of each host
     :param nodes: names of the compute nodes
     :param hosts: names of the compute nodes of this run
-    :param cases: names of the cases of level L3, each for each path
+    :param cases: names of the cases of level L3, each for each path, or for the first one if it disturbs other jobs
     :param path: the only path, if there is one; then no other class has to refuse its job
     :param ring: how many nodes a ring has
     :param sample: how many nodes of each class are visited at most; None: all
+    :param crash_node: name of the node that is to crash, after all else; empty: none
     """
+    if crash_node and crash_node not in hosts:
+        raise AnsibleFilterError("validate_crash_node names %s, which is no compute node of this run; no job was submitted" % crash_node)
     classes = validation_classes(hostvars, nodes)
     most = None if sample is None else int(sample)
     visited = classes if path else [walk.sample_nodes(members, most) for members in classes]
     paths = [path] if path else [ring_path for members in visited for ring_path in walk.cut_rings(members, int(ring))]
     trips = walk.plan_trips(paths, [] if path else _list_refusals(hostvars, visited))
-    jobs = [{"path": each, "case": case} for each in paths or [[]] for case in cases]
+    jobs = [{"path": each, "case": case} for number, each in enumerate(paths or [[]]) for case in cases
+            if number == 0 or not CASES[case].disturbs_others]
+    jobs += [{"path": [crash_node], "case": CRASH}] if crash_node else []
     return {"classes": classes, "paths": paths, "trips": trips, "turns": walk.plan_turns(trips, hosts),
             "left_out": [node for members, some in zip(classes, visited) for node in members if node not in some],
             "jobs": [dict(job, number=str(number)) for number, job in enumerate(jobs)]}

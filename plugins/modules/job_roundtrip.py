@@ -46,6 +46,12 @@ options:
       - V(deleted_image) - As V(failed_restart), but the image is moved away.
       - V(failed_directory) - The job names a directory for its images that contains a shell command (C(qsub -c dir=)). The hold
         must fail, the job continue, the comment say why, and nobody run the command. The job stays on the first node.
+      - V(server_away) - As V(continue), with the program of V(memory). C(pbs_server.service), which must run on this host, is
+        stopped while the first hold writes its image, and started again when that is complete. The hold must arrive there. Jobs
+        run on, but nobody can use the server for about ten seconds. Not possible with O(copies_path).
+      - V(node_crash) - The job is checkpointed on its first node (C(qchkpt)), then O(crash_file) is created, and the node must
+        crash. The job must continue from its image, started once, when the node is back, without a command. If the node has other
+        jobs, RV(passed) is null.
       - V(preempt) - A system hold is set and, while the image is written, released again, as Maui does for C(PREEMPTPOLICY
         CHECKPOINT). The job must leave its node with an image, and the scheduler start it again from that.
       - V(files) - As V(continue), but the program appends to a file, and changes another one in place; both must have what it
@@ -79,6 +85,8 @@ options:
       - foreign_file
       - deleted_image
       - failed_directory
+      - server_away
+      - node_crash
       - preempt
       - files
       - timers
@@ -129,6 +137,17 @@ options:
     description: How much memory the program of V(memory) fills, in MiB.
     type: int
     default: 256
+    version_added: 0.3.0
+  crash_file:
+    description:
+      - The file that the round trip creates as O(user) when the first node of the path is to crash, which somebody must do then.
+      - Needed by V(node_crash).
+    type: path
+    version_added: 0.3.0
+  boot_timeout:
+    description: How long the job of V(node_crash) may take from the crash until it runs again, in seconds.
+    type: int
+    default: 900
     version_added: 0.3.0
   torque_directory:
     description: The directory of TORQUE's commands.
@@ -272,10 +291,10 @@ def find_fault(params: dict) -> str:
     """Return what is wrong with the arguments, empty when nothing is."""
     if not params["path"]:
         return "the path holds no node"
-    for name, unit in (("depth", ""), ("memory", " (MiB)"), ("timeout", " (second)")):
+    for name, unit in (("depth", ""), ("memory", " (MiB)"), ("boot_timeout", " (second)"), ("timeout", " (second)")):
         if params[name] is not None and params[name] < 1:
             return "%s is %d, but must be at least 1%s" % (name, params[name], unit)
-    return cases.find_fault(params["case"], params["path"], params["copies_path"])
+    return cases.find_fault(params["case"], params["path"], params["copies_path"], params["crash_file"])
 
 
 def judge(causes: "list[str]", possible: bool) -> "bool | None":
@@ -296,6 +315,8 @@ def main() -> None:
             "qsub_options": {"type": "list", "elements": "str", "default": []},
             "ckpt_run_path": {"type": "path", "default": "/usr/local/bin/ckpt-run"},
             "memory": {"type": "int", "default": 256},
+            "crash_file": {"type": "path"},
+            "boot_timeout": {"type": "int", "default": 900},
             "torque_directory": {"type": "path", "default": "/opt/torque/current/bin"},
             "timeout": {"type": "int", "default": 120},
         },

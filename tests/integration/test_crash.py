@@ -2,6 +2,7 @@
 import contextlib
 import json
 import re
+import threading
 import time
 
 import pytest
@@ -74,6 +75,47 @@ def test_jobs_of_a_node_that_crashes(qsub, cluster):
     job.finish()
     left = cluster.nodes["node1"].ask("ls %s/mom_priv/jobs %s/spool" % (MOM, MOM))
     assert job.id not in left and lost.id not in left
+
+
+@contextlib.contextmanager
+def booting(cluster):
+    """Boot node1 whenever it has crashed, as a real host does by itself."""
+    ended, crashes = threading.Event(), []
+
+    def watch():
+        while not ended.wait(0.5):
+            if hosts("podman", "inspect", "-f", "{{.State.Running}}", "ckpt-%s-node1" % GROUP) == "false":
+                crashes.append(time.time())
+                start(cluster)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield crashes
+    ended.set()
+    thread.join()
+
+
+def test_validate_crashes_a_node(cluster, tmp_path):
+    free(cluster)
+    with booting(cluster) as crashes:
+        done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_cases=["move"], validate_path=["node1", "node2"],
+                                validate_crash_node="node1")
+    assert done.code == 0, done.out
+    results = [result for result in json.loads((tmp_path / "results.json").read_text())["results"] if result["level"] == "L3"]
+    assert [(result["case"], result["passed"], result["nodes"]) for result in results] == [
+        ("move", True, ["node1", "node2"]), ("node_crash", True, ["node1"])], results
+    assert len(crashes) == 1
+
+
+def test_validate_crashes_no_node_that_has_other_jobs(cluster, qsub, tmp_path):
+    free(cluster)
+    other = qsub.counts()
+    done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_cases=[], validate_crash_node="node1")
+    result, = [result for result in json.loads((tmp_path / "results.json").read_text())["results"] if result["level"] == "L3"]
+    assert (result["passed"], result["cause"]) == (
+        None, "not proven: node1 has other jobs, which would crash with it: " + other.id), done.out
+    assert cluster.nodes["node1"].ask("systemctl list-units --all 'ckpt-torque-validate-crash*' --no-legend") == ""
+    other.finish()
 
 
 def test_program_with_restart_files_on_a_node_that_crashes(qsub, cluster):

@@ -294,6 +294,14 @@ def test_large_program(trip):
     assert answer["image_bytes_per_second"] > 1 << 20 and answer["store_bytes_per_second"] > 1 << 20
 
 
+def test_server_that_is_away_during_a_hold(trip, cluster):
+    answer = trip(case="server_away")
+    assert steps(answer) == [("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("release", "node2"), ("finish", "node2")]
+    assert answer["phases"][2]["seconds"] > 5
+    assert cluster.nodes["head"].run("systemctl is-active pbs_server pbs_sched ckpt-torque-validate-start.timer").out.split() == [
+        "active", "active", "inactive"]
+
+
 @pytest.mark.parametrize("case", ["nested_signal", "nested_command"])
 def test_program_that_writes_a_restart_file_of_its_own(trip, case):
     answer = trip(case=case)

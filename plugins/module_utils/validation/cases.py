@@ -12,11 +12,12 @@ import pwd
 import stat
 
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
-from . import harms, programs
+from . import harms, outages, programs
+from .job import hold_job
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Sequence
+    from typing import Callable, Sequence
     from .job import JobRoundTrip
 
 INTERVAL = 1
@@ -33,6 +34,7 @@ class Case:
     :param qsub_words: further words for "qsub -c"; {work} in them is the job's directory
     :param on_first_node: steps after the job was submitted
     :param on_each_node: steps after each start of the job
+    :param first_hold: what holds the job for the first time, called with the JobRoundTrip
     :param after_hold: steps after the first hold
     :param before_release: steps before the first release; their work is called with the next node's name, too
     :param after_end: steps after the job has ended
@@ -42,13 +44,16 @@ class Case:
     :param on_all_nodes: whether the job has all nodes of the path at a time
     :param moves: whether the job leaves its first node
     :param array: whether the job is the only one of an array
+    :param disturbs_others: whether no other job may be tried at the same time
+    :param crashes: whether the job's node crashes
     """
 
     def __init__(self, description: str, qsub_words: "Sequence[str]" = (), on_first_node: "Sequence[Step]" = (),
                  on_each_node: "Sequence[Step]" = (), after_hold: "Sequence[Step]" = (), before_release: "Sequence[Step]" = (),
                  after_end: "Sequence[Step]" = (), least_nodes: int = 1, needs_store: bool = False,
                  program: programs.Program = programs.COUNTER, on_all_nodes: bool = False, moves: bool = True,
-                 array: bool = False) -> None:
+                 array: bool = False, disturbs_others: bool = False, crashes: bool = False,
+                 first_hold: "Callable[[JobRoundTrip], None]" = hold_job) -> None:
         self.description = description
         self.qsub_words = qsub_words
         self.on_first_node, self.on_each_node = on_first_node, on_each_node
@@ -59,13 +64,16 @@ class Case:
         self.on_all_nodes = on_all_nodes
         self.moves = moves
         self.array = array
+        self.disturbs_others = disturbs_others
+        self.crashes = crashes
+        self.first_hold = first_hold
 
 
 def continue_job(trip: "JobRoundTrip") -> None:
     """Checkpoint the job and see it continue."""
-    before = trip.read_job().get("checkpoint_name")
-    trip.commands(trip.user.name, "qchkpt", trip.job_id)
-    trip.await_image(before, trip.timeout, "after qchkpt")
+    trip.request_checkpoint("after qchkpt")
+    trip.facts["counters"].append(trip.read_counter())
+    trip.await_progress(trip.facts["counters"][-1])
 
 
 def await_periodic_image(trip: "JobRoundTrip") -> None:
@@ -257,6 +265,15 @@ CASES = {
         "The job names a directory for its images that contains a shell command (C(qsub -c dir=)). The hold must fail, the job continue, "
         "the comment say why, and nobody run the command. The job stays on the first node.",
         qsub_words=["dir=/tmp/$(id>{work}/proof)"], on_first_node=[Step("failed_directory", expect_failed_directory)], moves=False),
+    "server_away": Case(
+        "As V(continue), with the program of V(memory). C(pbs_server.service), which must run on this host, is stopped while the first hold "
+        "writes its image, and started again when that is complete. The hold must arrive there. Jobs run on, but nobody can use the server "
+        "for about ten seconds. Not possible with O(copies_path).",
+        on_first_node=[CONTINUE], first_hold=outages.hold_without_server, needs_store=True, program=programs.MEMORY, disturbs_others=True),
+    "node_crash": Case(
+        "The job is checkpointed on its first node (C(qchkpt)), then O(crash_file) is created, and the node must crash. The job must continue "
+        "from its image, started once, when the node is back, without a command. If the node has other jobs, RV(passed) is null.",
+        on_first_node=[Step("node_crash", outages.crash_node)], program=programs.PAUSABLE, moves=False, disturbs_others=True, crashes=True),
     "preempt": Case(
         "A system hold is set and, while the image is written, released again, as Maui does for C(PREEMPTPOLICY CHECKPOINT). The job must "
         "leave its node with an image, and the scheduler start it again from that.",
@@ -297,13 +314,15 @@ CASES = {
 }
 
 
-def find_fault(name: str, path: "list[str]", copies_path: "str | None") -> str:
-    """Return why the case of this name cannot be run with a path and copies_path; empty when it can."""
+def find_fault(name: str, path: "list[str]", copies_path: "str | None", crash_file: "str | None" = None) -> str:
+    """Return why the case of this name cannot be run with a path, copies_path and crash_file; empty when it can."""
     case = CASES[name]
     if len(path) < case.least_nodes:
         return "case %s needs a path of two nodes at least (one may come twice)" % name
     if case.on_all_nodes and len(set(path)) < 2:
         return "case %s needs a path over two different nodes" % name
     if case.needs_store and copies_path:
-        return ("in case %s the node's store refuses an image, and with copies_path this host sees copies only; leave the case out" % name)
+        return "case %s needs the nodes' store on this host, which with copies_path sees copies only; leave the case out" % name
+    if case.crashes and not crash_file:
+        return "case %s needs crash_file, and somebody who crashes the node when that exists" % name
     return ""

@@ -49,6 +49,11 @@ def parse_walltime(text: str) -> "int | None":
     return total if parts else None
 
 
+def hold_job(trip: "JobRoundTrip") -> None:
+    """Hold the job of a round trip and wait until it is at rest."""
+    trip.await_hold(trip.request_hold())
+
+
 class JobRoundTrip:
     """A job's round trip over the nodes of a path.
 
@@ -72,6 +77,7 @@ class JobRoundTrip:
         self.timeout, self.user = params["timeout"], privilege.find_user(params["user"])
         self.depth, self.memory = params["depth"], params["memory"]
         self.images_path, self.copies_path = params["images_path"], params["copies_path"]
+        self.crash_file, self.boot_timeout = params["crash_file"], params["boot_timeout"]
         self.qsub_options, self.ckpt_run_path = params["qsub_options"], params["ckpt_run_path"]
         self.work = os.path.join(params["work_path"], "validate-%d-%d" % (time.time(), os.getpid()))
         self.job_id, self.directory = "", ""
@@ -154,13 +160,18 @@ class JobRoundTrip:
         self.nodes.append(node)
         self.await_progress(counter, written, started)
 
-    def await_image(self, before: "str | None", timeout: int, when: str) -> None:
-        """Wait for an image of another name than before, written while the job runs; when is for the sentence."""
+    def await_new_image(self, before: "str | None", timeout: int, when: str) -> "dict[str, str]":
+        """Wait for an image of another name than before, and check it; return the job's attributes. When is for the sentence."""
         job = self.await_job(lambda job: job.get("checkpoint_name", before) != before or job.get("job_state", "C") in "CH", timeout)
         if job.get("checkpoint_name", before) == before:
             raise RoundTripError("there is no image %s (state %s, waited %d seconds at most): %s" % (
                 when, job.get("job_state", "unknown"), timeout, job.get("comment", "no comment")))
         self.check_image(job)
+        return job
+
+    def await_image(self, before: "str | None", timeout: int, when: str) -> None:
+        """Wait for an image as await_new_image does, and see the job continue."""
+        self.await_new_image(before, timeout, when)
         self.facts["counters"].append(self.read_counter())
         self.await_progress(self.facts["counters"][-1])
 
@@ -219,10 +230,20 @@ class JobRoundTrip:
                 raise RoundTripError("%s; its stderr ends with: %s" % (error, complaints[-1]))
             raise
 
-    def hold_job(self) -> None:
-        """Hold the job and wait until it is at rest."""
+    def request_checkpoint(self, when: str) -> "dict[str, str]":
+        """Have an image written of the job, which keeps running; return the job's attributes."""
+        before = self.read_job()
+        self.commands(self.user.name, "qchkpt", self.job_id)
+        return self.await_new_image(before.get("checkpoint_name"), self.timeout, when)
+
+    def request_hold(self) -> float:
+        """Request a hold of the job; return when, by time.monotonic()."""
         started = time.monotonic()
         self.commands(self.user.name, "qhold", self.job_id)
+        return started
+
+    def await_hold(self, started: float) -> None:
+        """Wait until the job is at rest, held; started is when that was requested, by time.monotonic()."""
         job = wait_for_state(self.commands, self.job_id, "H", self.timeout)
         self.check_image(job)
         self.origin = self.read_counter()
@@ -364,7 +385,7 @@ class JobRoundTrip:
         for number, node in enumerate(self.path):
             if number:
                 self.wait_for_next_second()
-                yield "hold", self.path[number - 1], self.hold_job
+                yield "hold", self.path[number - 1], functools.partial(self.case.first_hold if number == 1 else hold_job, self)
                 if number == 1:
                     for step in self.case.after_hold:
                         yield step.name, self.path[0], functools.partial(step.work, self)

@@ -133,6 +133,22 @@ if not all(map(is_whole, range(len(blocks)))):
 MEMORY = Program("program.py", _HEAD + _MEMORY + _TAIL, "cd {work} && python3 program.py stop {tick} {status} {memory}",
                  routes=("the memory says", "the other end of the memory says"))
 
+_PAUSABLE = '''\
+numbers = []
+while not os.path.exists(stop_file):
+    if os.path.exists("pause"):
+        if not os.path.exists("paused"):
+            open("paused", "w").close()
+        usleep(int(tick * 1e6))
+        continue
+    counter += 1
+    numbers.append(counter)
+    write_line(len(numbers), max(numbers))
+'''
+PAUSABLE = Program("program.py", _HEAD + _PAUSABLE + _TAIL, "cd {work} && python3 program.py stop {tick} {status}",
+                   routes=("the length of the list says", "the end of the list says"))
+"""It prints nothing while the file pause exists, and creates the file paused."""
+
 # It ends with another status than the job when it was asked for its file, and its secret is in the file only. It notes each of its starts.
 # With a path of pbsdsh it has each node of the job print numbers, too, which continue from files of theirs.
 _RESTARTABLE = '''\

@@ -121,7 +121,7 @@ def numbers(sentence):
     ({"validate_time_budget": "an hour"}, numbers('time_budget is the text "an hour"; set it to a whole number')),
     ({"validate_cases": ["move", "sideways"]},
      "node1 and 2 other hosts: value of validate_cases must be one or more of: %s. Got no match for: sideways; nothing was changed."
-     % ", ".join(cases.CASES)),
+     % ", ".join(name for name in cases.CASES if name != "node_crash")),
 ])
 def test_what_is_validated_is_checked_first(play, variables, sentence):
     status, output = play("validate", {"torque_mom": HOSTS, "torque_server": SERVER}, variables)

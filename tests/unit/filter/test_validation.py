@@ -1,5 +1,6 @@
 """What validate.yml tries, and which results its report has."""
 import pytest
+from ansible.errors import AnsibleFilterError
 from ansible_collections.ckpt.torque.plugins.filter import validation
 
 PASSED = {"level": "L1", "passed": True}
@@ -101,6 +102,19 @@ def test_plan_of_one_path():
 def test_plan_of_a_sample():
     planned = plan(dict.fromkeys("abcdefg", CRIU), sample=3)
     assert (planned["paths"], planned["left_out"]) == ([["a", "d", "g", "a"]], list("bcef"))
+
+
+def test_plan_of_cases_that_disturb_other_jobs():
+    """One job on the first path; the crash comes last."""
+    planned = plan(dict.fromkeys("abcd", CRIU), ring=2, cases=["server_away", "move"], crash_node="c")
+    assert [(job["case"], job["path"]) for job in planned["jobs"]] == [
+        ("server_away", list("aba")), ("move", list("aba")), ("move", list("cdc")), ("node_crash", ["c"])]
+
+
+def test_node_to_crash_that_is_not_there():
+    with pytest.raises(AnsibleFilterError) as error:
+        plan({"a": CRIU, "b": CRIU}, run=["a"], crash_node="b")
+    assert str(error.value) == "validate_crash_node names b, which is no compute node of this run; no job was submitted"
 
 
 def test_plan_without_a_class():

@@ -4,9 +4,11 @@ The server is a few lines of shell that keep the job's attributes in files; "ano
 job. The user, the job, its processes and its output are real.
 """
 
+import contextlib
 import os
 import re
 import signal
+import threading
 
 import pytest
 import yaml
@@ -199,8 +201,8 @@ def test_unknown_case(stage):
     answer = stage("node1", case="sideways")
     assert answer["failed"] is True
     assert answer["msg"] == ("value of case must be one of: move, continue, periodic, older_image, failed_hold, failed_restart, "
-                             "truncated_image, changed_manifest, foreign_file, deleted_image, failed_directory, preempt, files, timers, "
-                             "connections, memory, array, nested_signal, nested_command, multinode_output, mpi_mpich, mpi_openmpi, "
+                             "truncated_image, changed_manifest, foreign_file, deleted_image, failed_directory, server_away, node_crash, "
+                             "preempt, files, timers, connections, memory, array, nested_signal, nested_command, multinode_output, mpi_mpich, mpi_openmpi, "
                              "got: sideways")
     assert stage.calls() == []
 
@@ -695,6 +697,44 @@ def test_next_node_that_takes_no_job(stage):
     assert judged(answer) == (None, "not proven: node2 has no free slot")
     assert [phase["step"] for phase in answer["phases"]] == ["submit", "continue", "hold"]
     assert (answer["nodes"], stage.calls()[-1], stage.left()) == (["node1", "node2"], "root: qdel 12.head", [])
+
+
+@contextlib.contextmanager
+def crashing(path, crash):
+    """Call crash() once the file exists."""
+    thread = threading.Thread(target=lambda: wait_until(path.exists, 20) and crash())
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_job_that_ends_with_its_node(stage):
+    """As it does on a TORQUE without the patches."""
+    def crash():
+        stage.kill()
+        (stage.server / "attributes" / "exit_status").write_text("0\n")
+        (stage.server / "attributes" / "job_state").write_text("C\n")
+
+    nodes_are(stage, "")
+    with crashing(stage.work / "crash", crash):
+        answer = stage("node1", case="node_crash", crash_file=str(stage.work / "crash"))
+    assert judged(answer) == (False, "node1: node_crash: the job did not continue after the crash (state C, exit status 0): image 1; build "
+                              "TORQUE with the patches")
+    assert stage.left() == []
+
+
+def test_node_that_does_not_crash(stage):
+    nodes_are(stage, "")
+    answer = stage("node1", case="node_crash", crash_file=str(stage.work / "crash"), boot_timeout=1)
+    assert judged(answer) == (False, "node1: node_crash: the job was started 0 times, not once, within 1 seconds after %s was created; see "
+                              "that the node crashes then" % (stage.work / "crash"))
+    assert stage.left() == []
+
+
+def test_server_that_is_no_service_here(stage):
+    """A unit test can stop none."""
+    assert judged(stage("node1", "node2", case="server_away")) == (None, "not proven: pbs_server.service does not run on this host")
+    assert stage.left() == []
 
 
 def test_slot_that_the_job_has_just_left(stage):

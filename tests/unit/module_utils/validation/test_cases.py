@@ -15,7 +15,8 @@ from ansible_collections.ckpt.torque.plugins.module_utils.validation.cases impor
     ("multinode_output", ["node1", "node1"], None, "case multinode_output needs a path over two different nodes"),
     ("multinode_output", ["node1", "node2"], None, ""),
     ("failed_hold", ["node1"], "/copies",
-     "in case failed_hold the node's store refuses an image, and with copies_path this host sees copies only; leave the case out"),
+     "case failed_hold needs the nodes' store on this host, which with copies_path sees copies only; leave the case out"),
+    ("node_crash", ["node1"], None, "case node_crash needs crash_file, and somebody who crashes the node when that exists"),
 ])
 def test_find_fault(name, path, copies_path, fault):
     assert find_fault(name, path, copies_path) == fault
