@@ -26,6 +26,7 @@ PLAYBOOKS: "dict[str, dict]" = {
     "validate_crash_node": {}, "validate_boot_timeout": {"type": "int", "least": 1}, "validate_memory": {"type": "int", "least": 1},
     "validate_time_budget": {"type": "int", "least": 1}, "validate_work_path": {"type": "path"}, "validate_timeout": {"type": "int"},
     "validate_clock_seconds": {"type": "float"}, "validate_directory": {"type": "path"}, "plan_file": {"type": "path"},
+    "plan_page_file": {"type": "path"},
     "drain_nodes": {"type": "raw"}, "drain_state": {"choices": ["drained", "released"]}, "drain_reason": {}, "drain_wait": {"type": "bool"},
     "drain_wait_timeout": {"type": "int"}, "drain_hold_timeout": {"type": "int"}, "drain_start_timeout": {"type": "int"},
     "drain_jobs_at_once": {"type": "int"}, "update_nodes": {"type": "raw"}, "update_jobs": {"choices": ["migrate", "wait", "leave"]},

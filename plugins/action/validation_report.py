@@ -3,11 +3,10 @@
 """Write the report of a validation on the controller: there are Jinja and the page's template, which no module takes along."""
 from __future__ import annotations
 
-import datetime
 import os
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.ckpt.torque.plugins.plugin_utils import validation_files
+from ansible_collections.ckpt.torque.plugins.plugin_utils import pages, validation_files
 
 
 class ActionModule(ActionBase):
@@ -24,9 +23,8 @@ class ActionModule(ActionBase):
             "directory": {"type": "path", "required": True},
             "name": {"type": "str", "default": "ckpt.torque"},
         })
-        created = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
-            document = validation_files.build_document(arguments["results"], arguments["nodes"], created, validation_files.read_version(),
+            document = validation_files.build_document(arguments["results"], arguments["nodes"], pages.read_clock(), pages.read_version(),
                                                        arguments["images"])
             result.update(validation_files.write_report(document, os.path.abspath(arguments["directory"]), arguments["name"],
                                                         self._task.check_mode))

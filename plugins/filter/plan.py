@@ -6,10 +6,14 @@ from __future__ import annotations
 import os
 import re
 
+from ansible_collections.ckpt.torque.plugins.plugin_utils import pages
+from ansible_collections.ckpt.torque.plugins.plugin_utils.plan_page import render_page
+
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Callable, Mapping
 
+RESTARTS = "pbs_mom is restarted on %s, %s of them at a time; jobs keep running, and TORQUE reports exit status 0 for those that run now"
 WHO = "^(Task failed|[^ :]+): "
 """What stands before the sentence in the error of a module or role."""
 
@@ -113,14 +117,23 @@ def plan_lines(nodes: "dict[str, dict]", serial: "str | int") -> "list[str]":
         lines.append("%s: %s%s" % (name, "" if node["reached"] else "not reached: ", "; ".join(sentences)))
     lines.append("needed: %s" % (",".join(summary["needed"]) or "nothing"))
     if summary["restarts"]:
-        lines.append("pbs_mom is restarted on %s, %s of them at a time; jobs keep running, and TORQUE reports exit status 0 for those that "
-                     "run now" % (",".join(summary["restarts"]), serial))
+        lines.append(RESTARTS % (",".join(summary["restarts"]), serial))
     if summary["not_reached"]:
         lines.append("not reached: %s" % ",".join(summary["not_reached"]))
     return lines
 
 
+def plan_page(nodes: "dict[str, dict]", serial: "str | int") -> str:
+    """Return the page of the report as HTML.
+
+    :param nodes: what plan_nodes returned
+    :param serial: on how many nodes at a time site.yml restarts pbs_mom
+    """
+    restarts = RESTARTS % ("these nodes", serial) if any(node["restarts"] for node in nodes.values()) else ""
+    return render_page(nodes, restarts, pages.read_clock(), pages.read_version())
+
+
 class FilterModule:
 
     def filters(self) -> "dict[str, Callable]":
-        return {function.__name__: function for function in (plan_node, plan_nodes, plan_summary, plan_lines)}
+        return {function.__name__: function for function in (plan_node, plan_nodes, plan_summary, plan_lines, plan_page)}

@@ -48,7 +48,7 @@ options:
         must fail, the job continue, the comment say why, and nobody run the command. The job stays on the first node.
       - V(server_away) - As V(continue), with the program of V(memory). C(pbs_server.service), which must run on this host, is
         stopped while the first hold writes its image, and started again when that is complete. The hold must arrive there. Jobs
-        run on, but nobody can use the server for about ten seconds. Not possible with O(copies_path).
+        keep running, but nobody can use the server for about ten seconds. Not possible with O(copies_path).
       - V(node_crash) - The job is checkpointed on its first node (C(qchkpt)), then O(crash_file) is created, and the node must
         crash. The job must continue from its image, started once, when the node is back, without a command. If the node has other
         jobs, RV(passed) is null.

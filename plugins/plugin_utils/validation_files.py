@@ -7,7 +7,6 @@ import errno
 import json
 import os
 
-import yaml
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import history, outcomes, report
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import images as stored
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import results as formats
@@ -17,7 +16,6 @@ MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Sequence
 
-TOP = os.path.normpath(os.path.join(os.path.dirname(__file__), os.pardir, os.pardir))
 RETURNED = ("passed", "verdict", "levels", "failures")
 NOTES = ("invocation", "changed", "state", "failed")
 """What registering a result added."""
@@ -25,16 +23,6 @@ NOTES = ("invocation", "changed", "state", "failed")
 
 class ReportError(Exception):
     """Why there is no report, in a sentence."""
-
-
-def read_version(top: str = TOP) -> str:
-    """Return the version of the collection in this directory: an installed one has another file than a checkout."""
-    try:
-        with open(os.path.join(top, "MANIFEST.json"), encoding="utf-8") as stream:
-            return str(json.load(stream)["collection_info"]["version"])
-    except OSError:
-        with open(os.path.join(top, "galaxy.yml"), encoding="utf-8") as stream:
-            return str(yaml.safe_load(stream)["version"])
 
 
 def build_document(results: "list[dict]", nodes: "list[dict]", created: str, version: str, images: "Sequence[dict]" = ()) -> dict:

@@ -4,25 +4,20 @@
 from __future__ import annotations
 
 import collections
-import os
 import statistics
 
-import jinja2
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.units import format_bytes
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import history, outcomes, report
+from ansible_collections.ckpt.torque.plugins.plugin_utils import pages
 
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Iterator
 
-TEMPLATES = os.path.join(os.path.dirname(__file__), "templates")
-BLOCK = 20
-"""How many nodes a table of the matrix has: some of them fit beside each other."""
 TRIPS = 20
 """How many trips have a chart."""
 TRIED = ("L2", "L3")
 """The levels at which a job moves."""
-SIGNS = {"passed": "\u2713", "failed": "\u2717", "class": "\u2248", "unproven": "\u2013", "absent": "\u00b7"}
 KINDS = {"freeze": "freeze", "write": "write, hash, publish", "queue": "queue", "restore": "restore", "other": "other"}
 QUESTIONS = {
     "L0": "Is the node as a restart needs it, by looking only?",
@@ -40,17 +35,16 @@ def render_page(document: dict, runs: "list[dict]", broken: int) -> str:
     :param runs: entries of the history, oldest first; the last is that of this run
     :param broken: how many lines of the history were left out
     """
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
-                                     trim_blocks=True, lstrip_blocks=True)
-    environment.filters["bytes"] = format_bytes
     results = document["results"]
     failed = [result for result in results if result["passed"] is False]
     unproven = [result for result in results if result["passed"] is None]
     strips = _list_strips(document["nodes"], runs)
     state = "failed" if failed else "passed" if document["passed"] else "unproven"
-    return environment.get_template("report.html.j2").render(
-        document=document, state_of_all=state, signs=SIGNS, words=WORDS, meaning=report.MEANING, levels=report.MEANING, broken=broken,
-        questions=QUESTIONS, kinds=KINDS, by_class=sum("class" in (node["L2"], node["L3"]) for node in document["nodes"]),
+    return pages.render(
+        "report.html.j2", title="Validation of checkpoint and restart", created=document["created"], collection=document["collection"],
+        verdict=document["verdict"], state_of_all=state, words=WORDS, document=document, meaning=report.MEANING, levels=report.MEANING,
+        broken=broken, questions=QUESTIONS, kinds=KINDS,
+        by_class=sum("class" in (node["L2"], node["L3"]) for node in document["nodes"]),
         failures=[dict(group, nodes=outcomes.name_nodes(group["nodes"]), count=len(group["nodes"]), all_nodes=group["nodes"])
                   for group in outcomes.group_results(failed)],
         unproven=[dict(group, nodes=outcomes.name_nodes(group["nodes"])) for group in outcomes.group_results(unproven)],
@@ -82,7 +76,7 @@ def _list_classes(nodes: "list[dict]") -> "Iterator[dict]":
                "facts": "; ".join(["%s %s" % (kind, ", ".join(values[:3]) + (" and others" if len(values) > 3 else ""))
                                    for kind, values in facts.items() if values != ["-"]] + lacks),
                "count": len(members), "counts": collections.Counter(node["outcome"] for node in members),
-               "blocks": [members[start:start + BLOCK] for start in range(0, len(members), BLOCK)]}
+               "blocks": pages.cut_blocks(members)}
 
 
 def _measure_engines(document: dict) -> "list[dict]":
@@ -155,5 +149,5 @@ def _list_strips(nodes: "list[dict]", runs: "list[dict]") -> "list[dict]":
         if "failed" in states or len(set(states) - {"absent"}) > 1:
             counts = collections.Counter(states)
             strips.append({"name": node["name"], "states": states,
-                           "words": ", ".join("%s in %d" % (WORDS[state], counts[state]) for state in SIGNS if counts[state])})
+                           "words": ", ".join("%s in %d" % (WORDS[state], counts[state]) for state in pages.SIGNS if counts[state])})
     return strips

@@ -192,7 +192,8 @@ def test_limit_needs_no_other_host(cluster):
 
 def plan(cluster, tmp_path, *arguments, **variables):
     """Run plan.yml; return its lines and what it wrote."""
-    done = cluster.playbook("plan", *arguments, plan_file=str(tmp_path / "plan.json"), **variables)
+    done = cluster.playbook("plan", *arguments, plan_file=str(tmp_path / "plan.json"), plan_page_file=str(tmp_path / "plan.html"),
+                            **variables)
     assert done.code == 0, done.out
     lines = json.loads(re.search(r'"msg": (\[.*?\n    \])', done.out, re.DOTALL).group(1))
     return lines, json.loads((tmp_path / "plan.json").read_text()), done
@@ -203,6 +204,7 @@ def test_plan_of_nodes_that_are_ready(cluster, tmp_path):
     assert lines == ["node1: ready", "node2: ready", "needed: nothing"]
     ready = {"reached": True, "why": [], "restarts": False, "warnings": []}
     assert written == {"nodes": {"node1": ready, "node2": ready}, "needed": [], "restarts": [], "not_reached": []}
+    assert "<title>2 of 2 nodes are ready.</title>" in (tmp_path / "plan.html").read_text()
     assert [done.changed(name) for name in NODES] == [0, 0]
 
 

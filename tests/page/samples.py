@@ -79,3 +79,11 @@ IMAGES = [{"store": "/shared/ckpt default", "images": 40, "bytes": 96 << 30, "ev
            "faults": [{"job": "4711.head", "owner": "alice", "image": "ckpt.4711.head.1764080000",
                        "why": "the image needs a CPU with avx512f, which this node does not have"}]}]
 """What the stores of some samples hold."""
+
+
+PLAN = {"node%02d" % number: {"reached": number < 60, "restarts": number % 4 == 1, "warnings": [
+    "cannot after the next boot with kernel 3.10.0-957, which has no modules of BLCR"] * (number % 20 == 2), "why": [
+        "the hooks differ from the collection's (<script>document.title = 'owned'</script>)"] * (number % 2)
+    + ["criu is not at /opt/criu/current/sbin/criu on this node; run the role criu"] * (number % 10 == 1)} for number in range(1, 60)}
+PLAN["node60"] = {"reached": False, "why": ["Failed to connect to the host via ssh: No route to host"], "restarts": False, "warnings": []}
+"""What the filter plan_nodes may return."""

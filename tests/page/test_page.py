@@ -1,4 +1,4 @@
-"""The page of a report in Chromium: at two widths, light and dark, everything is there, can be read and reached by keyboard."""
+"""The pages of the reports in Chromium: at two widths, light and dark, everything is there, can be read and reached by keyboard."""
 import base64
 import copy
 import os
@@ -12,8 +12,9 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 SHOTS = TOP / ".cache/test/page"
 sys.path[:0] = [str(TOP / ".cache/collections"), os.path.dirname(__file__)]
 
+from ansible_collections.ckpt.torque.plugins.filter import plan  # noqa: E402
 from ansible_collections.ckpt.torque.plugins.plugin_utils import validation_files  # noqa: E402
-from samples import IMAGES, SAMPLES, failures  # noqa: E402
+from samples import IMAGES, PLAN, SAMPLES, failures  # noqa: E402
 
 SIZES = [(1280, 900), (390, 844)]
 SHOWN = """
@@ -84,18 +85,49 @@ def sample(request, tmp_path_factory):
 
 
 @pytest.fixture(params=[(size, scheme) for size in SIZES for scheme in ("light", "dark")], ids=lambda view: "%d-%s" % (view[0][0], view[1]))
-def page(request, browser, sample):
-    """The browser with a sample's page, and the sample."""
+def show(request, browser):
+    """Have the browser show a file in a view, and keep a screenshot of it by a name, as far as the window shows it or whole."""
     (width, height), scheme = request.param
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
                             {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
     browser.get_log("browser")
-    browser.get((sample[1] / "report.html").as_uri())
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": sample[0] != "many"})
-    (SHOTS / ("%s-%d-%s.png" % (sample[0], width, scheme))).write_bytes(base64.b64decode(shot["data"]))
+
+    def show_file(path, name, whole=True):
+        browser.get(path.as_uri())
+        SHOTS.mkdir(parents=True, exist_ok=True)
+        shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "captureBeyondViewport": whole})
+        (SHOTS / ("%s-%d-%s.png" % (name, width, scheme))).write_bytes(base64.b64decode(shot["data"]))
+
+    return show_file
+
+
+@pytest.fixture
+def page(browser, show, sample):
+    """The browser with a sample's page, and the sample."""
+    show(sample[1] / "report.html", sample[0], sample[0] != "many")
     return (browser,) + sample
+
+
+def check_text(browser):
+    """Check that all text can be read."""
+    assert browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+    ratios = browser.execute_script(CONTRAST)
+    assert len(ratios) > 20 and [entry for entry in ratios if entry[0] < 4.5] == []
+    count, overlaps = browser.execute_script(OVERLAPS)
+    assert count > 20 and overlaps == []
+    assert browser.get_log("browser") == []
+
+
+def check_keyboard(browser):
+    """Check that the keyboard reaches each control; return their number."""
+    wanted, reached = browser.execute_script(CONTROLS), []
+    for _control in wanted:
+        browser.switch_to.active_element.send_keys("\ue004")
+        reached.append(browser.execute_script("return document.activeElement.textContent.trim()"))
+        assert browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    assert reached == wanted
+    return len(wanted)
 
 
 def test_page_can_be_read(page):
@@ -107,22 +139,23 @@ def test_page_can_be_read(page):
         ["failures"] * (name in ("failures", "many")) + ["unproven", "nodes", "times"]
         + ["images"] * (name in ("good", "failures")) + ["history"])
     assert len(browser.find_elements("css selector", ".matrix tbody tr")) == len(document["nodes"])
-    assert browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
-    ratios = browser.execute_script(CONTRAST)
-    assert len(ratios) > 20 and [entry for entry in ratios if entry[0] < 4.5] == []
-    count, overlaps = browser.execute_script(OVERLAPS)
-    assert count > 20 and overlaps == []
-    assert browser.get_log("browser") == []
+    check_text(browser)
 
 
 def test_keyboard_reaches_each_control(page):
-    browser = page[0]
-    wanted, reached = browser.execute_script(CONTROLS), []
-    for _control in wanted:
-        browser.switch_to.active_element.send_keys("\ue004")
-        reached.append(browser.execute_script("return document.activeElement.textContent.trim()"))
-        assert browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    assert len(wanted) >= 4 and reached == wanted
+    assert check_keyboard(page[0]) >= 4
+
+
+def test_page_of_a_plan(browser, show, tmp_path):
+    (tmp_path / "plan.html").write_text(plan.plan_page(PLAN, "10%"), encoding="utf-8")
+    show(tmp_path / "plan.html", "plan")
+    assert browser.title == browser.find_element("id", "verdict").text.split("\n")[-1]
+    assert browser.title.startswith("30 of 60 nodes need something: node01, node03, ")
+    assert [element.get_attribute("id") for element in browser.find_elements("css selector", "h2")] == ["needs", "nodes"]
+    assert len(browser.find_elements("css selector", ".matrix tbody tr")) == len(PLAN)
+    assert browser.find_elements("css selector", "script") == []
+    check_text(browser)
+    assert check_keyboard(browser) >= 1
 
 
 def test_what_a_user_wrote_is_text(browser, tmp_path):

@@ -266,13 +266,13 @@ CASES = {
         "the comment say why, and nobody run the command. The job stays on the first node.",
         qsub_words=["dir=/tmp/$(id>{work}/proof)"], on_first_node=[Step("failed_directory", expect_failed_directory)], moves=False),
     "server_away": Case(
-        "As V(continue), with the program of V(memory). C(pbs_server.service), which must run on this host, is stopped while the first hold "
-        "writes its image, and started again when that is complete. The hold must arrive there. Jobs run on, but nobody can use the server "
-        "for about ten seconds. Not possible with O(copies_path).",
+        "As V(continue), with the program of V(memory). C(pbs_server.service), which must run on this host, is stopped while the first "
+        "hold writes its image, and started again when that is complete. The hold must arrive there. Jobs keep running, but nobody can use "
+        "the server for about ten seconds. Not possible with O(copies_path).",
         on_first_node=[CONTINUE], first_hold=outages.hold_without_server, needs_store=True, program=programs.MEMORY, disturbs_others=True),
     "node_crash": Case(
-        "The job is checkpointed on its first node (C(qchkpt)), then O(crash_file) is created, and the node must crash. The job must continue "
-        "from its image, started once, when the node is back, without a command. If the node has other jobs, RV(passed) is null.",
+        "The job is checkpointed on its first node (C(qchkpt)), then O(crash_file) is created, and the node must crash. The job must "
+        "continue from its image, started once, when the node is back, without a command. If the node has other jobs, RV(passed) is null.",
         on_first_node=[Step("node_crash", outages.crash_node)], program=programs.PAUSABLE, moves=False, disturbs_others=True, crashes=True),
     "preempt": Case(
         "A system hold is set and, while the image is written, released again, as Maui does for C(PREEMPTPOLICY CHECKPOINT). The job must "

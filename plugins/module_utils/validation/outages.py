@@ -76,8 +76,8 @@ def crash_node(trip: "JobRoundTrip") -> None:
             job.get("job_state", "C"), job.get("exit_status", "none"), job.get("comment", "no comment")))
     starts = _count_starts(job) - _count_starts(before)
     if starts != 1:
-        raise RoundTripError("the job was started %d times, not once, within %d seconds after %s was created; see that the node crashes then"
-                             % (starts, trip.boot_timeout, trip.crash_file))
+        raise RoundTripError("the job was started %d times, not once, within %d seconds after %s was created; see that the node crashes "
+                             "then" % (starts, trip.boot_timeout, trip.crash_file))
     trip.as_user(lambda: os.unlink(os.path.join(trip.work, "pause")))
     trip.await_progress(trip.origin, written)
     resumed = trip.read_counters()[written] - 1
@@ -116,7 +116,8 @@ def _start_server_in_the_end(trip: "JobRoundTrip") -> "Iterator[None]":
     status, _output, error = trip.commands.run(["systemd-run", "--quiet", "--collect", "--unit", START_UNIT, "--on-active", delay,
                                                 "systemctl", "start", SERVICE], timeout=trip.timeout)
     if status:
-        raise RoundTripError("systemd-run --unit %s exited %d: %s; %s was not stopped" % (START_UNIT, status, " ".join(error.split()), SERVICE))
+        raise RoundTripError("systemd-run --unit %s exited %d: %s; %s was not stopped"
+                             % (START_UNIT, status, " ".join(error.split()), SERVICE))
     try:
         yield
     finally:

@@ -1,4 +1,6 @@
 """The verdict of plan.yml on a node, and what it prints."""
+import re
+
 import pytest
 from ansible_collections.ckpt.torque.plugins.filter import plan
 
@@ -84,3 +86,31 @@ def test_lines():
         "pbs_mom is restarted on b, 10% of them at a time; jobs keep running, and TORQUE reports exit status 0 for those that run now",
         "not reached: c"]
     assert plan.plan_lines({"a": dict(NODES["a"], warnings=["w"])}, 1) == ["a: ready; w", "needed: nothing"]
+
+
+FINE = {"reached": True, "why": [], "restarts": False, "warnings": []}
+
+
+def test_page():
+    lacks = ["the hooks are not installed"]
+    nodes = {"node1": dict(FINE, restarts=True, why=lacks), "node2": dict(FINE, why=lacks),
+             "node3": dict(FINE, warnings=["cannot after the next boot"]), "node4": plan.LOST}
+    page = plan.plan_page(nodes, "10%")
+    assert "<strong>2 of 4 nodes need something: node1, node2; not reached: node4.</strong>" in page
+    cards = re.findall(r'<article class="card (\w*)">\n<h3>(.*)</h3>\n<p>(.*)</p>', page)
+    assert cards == [
+        ("failure", "node4", "it was not checked; see the output of ansible-playbook"), ("open", "node1, node2", lacks[0]),
+        ("", "node3", "cannot after the next boot"),
+        ("open", "node1", "pbs_mom is restarted on these nodes, 10% of them at a time; jobs keep running, and TORQUE reports exit status 0 "
+                          "for those that run now")]
+    assert "--limit &#39;node1,node2&#39;" in page or "--limit 'node1,node2'" in page
+
+
+@pytest.mark.parametrize("nodes, verdict", [
+    ({"node1": FINE}, "1 of 1 node is ready."), ({"node1": FINE, "node2": FINE}, "2 of 2 nodes are ready."),
+    ({"node1": FINE, "node2": plan.LOST}, "1 of 2 nodes is ready; not reached: node2."),
+    ({"node1": dict(FINE, why=["x"]), "node2": FINE}, "1 of 2 nodes needs something: node1.")])
+def test_verdict_of_the_page(nodes, verdict):
+    page = plan.plan_page(nodes, "10%")
+    assert "<title>%s</title>" % verdict in page
+    assert ("Run this" in page) is ("need" in verdict)

@@ -202,8 +202,8 @@ def test_unknown_case(stage):
     assert answer["failed"] is True
     assert answer["msg"] == ("value of case must be one of: move, continue, periodic, older_image, failed_hold, failed_restart, "
                              "truncated_image, changed_manifest, foreign_file, deleted_image, failed_directory, server_away, node_crash, "
-                             "preempt, files, timers, connections, memory, array, nested_signal, nested_command, multinode_output, mpi_mpich, mpi_openmpi, "
-                             "got: sideways")
+                             "preempt, files, timers, connections, memory, array, nested_signal, nested_command, multinode_output, "
+                             "mpi_mpich, mpi_openmpi, got: sideways")
     assert stage.calls() == []
 
 

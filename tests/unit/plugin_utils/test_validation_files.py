@@ -212,12 +212,3 @@ def test_report_that_cannot_be_whole_is_not_written_in_part(tmp_path, name):
     with pytest.raises(ReportError):
         write(tmp_path, RESULTS)
     assert os.listdir(tmp_path) == [name]
-
-
-def test_version(repository):
-    assert validation_files.read_version() == re.search(r"(?m)^version: (.+)$", (repository / "galaxy.yml").read_text()).group(1)
-
-
-def test_version_of_an_installed_collection(tmp_path):
-    (tmp_path / "MANIFEST.json").write_text('{"collection_info": {"version": "1.2.3"}}')
-    assert validation_files.read_version(str(tmp_path)) == "1.2.3"
