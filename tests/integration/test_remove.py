@@ -1,0 +1,81 @@
+"""remove.yml takes checkpoints away, not before images and jobs are accounted for; site.yml brings them back."""
+import re
+
+import pytest
+from cluster import CONFIG, HOOKS, STORE
+from jobs import BIN, Jobs
+from refusals import refusal
+
+NODES = ("node1", "node2")
+LEFT = ("ls -d /etc/ckpt-torque /usr/lib/ckpt-torque* /opt/criu /run/ckpt-torque /var/lib/ckpt-torque /usr/local/bin/torque-ckpt "
+        "/usr/local/bin/ckpt-run /etc/systemd/system/ckpt-torque* /etc/exports.d/ckpt-torque.exports 2> /dev/null; true")
+
+
+@pytest.fixture
+def qsub(cluster, torque):
+    with Jobs(cluster) as jobs:
+        yield jobs
+
+
+def test_image_is_not_left_behind(qsub, cluster):
+    job = qsub.counts()
+    job.hold()
+    before = cluster.nodes["node1"].ask("find %s /etc/ckpt-torque %s -printf '%%p %%T@\n' | sort" % (HOOKS, CONFIG))
+    refusal(cluster.playbook("remove"),
+            "head: the stores have 1 image, of %s; let these jobs end, and remove images without a job (torque-ckpt prune --orphans), or set "
+            "remove_images to keep, with which they stay and can be restarted after ckpt.torque.site; nothing was changed." % job.id)
+    assert cluster.nodes["node1"].ask("find %s /etc/ckpt-torque %s -printf '%%p %%T@\n' | sort" % (HOOKS, CONFIG)) == before
+    job.release("node1")
+    job.finish()
+
+
+def test_node_with_a_job_keeps_its_hooks(qsub, cluster):
+    """So do the server and the login nodes. The other node is done, and does not checkpoint any more."""
+    job = qsub.counts()
+    done = cluster.playbook("remove")
+    assert done.code != 0
+    assert re.search(r"node1: the hooks cannot be removed, jobs that they started run here \(processes [0-9 ]+\); move them with "
+                     r"ckpt.torque.drain, or wait until they have ended, and run this again; nothing was changed on this node.",
+                     done.out), done.out
+    assert "the hooks are still on node1, so the server and the login nodes keep theirs; run this again." in done.out
+    assert cluster.nodes["node2"].ask(LEFT) == ""
+    assert cluster.nodes["head"].run("torque-ckpt list").code == 0
+    job.checkpoint()
+    job.finish()
+
+
+def test_what_is_removed(cluster):
+    done = cluster.playbook("remove")
+    assert done.code == 0, done.out
+    for node in cluster.nodes.values():
+        assert node.ask(LEFT) == ""
+    assert cluster.nodes["head"].run("ls -A %s" % STORE).code != 0  # it was empty
+    if cluster.torque:
+        for name in NODES:
+            lines = cluster.nodes[name].ask("grep -v '^#' /var/spool/torque/mom_priv/config").split("\n")
+            assert lines == ["$pbsserver head", "$loglevel 3"]
+        assert "checkpoint" not in cluster.nodes["head"].ask("%s/qmgr -c 'print queue batch'" % BIN)
+    done = cluster.playbook("remove")
+    assert done.code == 0, done.out
+    assert [done.changed(name) for name in cluster.nodes] == [0, 0, 0]
+
+
+def test_jobs_run_without_checkpoints(qsub):
+    """Its submission says nothing of checkpoints, as the queue does not."""
+    job = qsub("cd $PBS_O_WORKDIR\ntouch up\nexit 3")
+    job.reach("up")
+    assert job.wait("C")["exit_status"] == "3"
+
+
+def test_set_up_again(cluster):
+    done = cluster.playbook("site")
+    assert done.code == 0, done.out
+    done = cluster.playbook("site")
+    assert [done.changed(name) for name in cluster.nodes] == [0, 0, 0]
+
+
+def test_jobs_move_again(qsub):
+    job = qsub.counts()
+    job.hold()
+    job.release("node2")
+    job.finish()
