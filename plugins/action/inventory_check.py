@@ -12,6 +12,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.ckpt.torque.plugins.module_utils import inventory
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import cases
+from ansible_collections.ckpt.torque.plugins.module_utils.validation.results import LEVELS
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -20,8 +21,8 @@ if MYPY:
 PLAYBOOKS: "dict[str, dict]" = {
     "torque_enabled": {"type": "bool"}, "torque_version": {}, "torque_home": {"type": "path"}, "torque_source": {},
     "torque_source_checksum": {}, "torque_site_nodes": {}, "torque_restart_serial": {"type": "raw"}, "checkpoint_engine": {},
-    "validate_user": {}, "validate_path": {"type": "list"}, "validate_ring": {"type": "int", "least": 2},
-    "validate_sample": {"type": "int", "least": 2},
+    "validate_user": {}, "validate_level": {"choices": list(LEVELS)}, "validate_path": {"type": "list"},
+    "validate_ring": {"type": "int", "least": 2}, "validate_sample": {"type": "int", "least": 2},
     "validate_cases": {"type": "list", "elements": "str", "choices": [name for name, case in cases.CASES.items() if not case.crashes]},
     "validate_crash_node": {}, "validate_boot_timeout": {"type": "int", "least": 1}, "validate_memory": {"type": "int", "least": 1},
     "validate_time_budget": {"type": "int", "least": 1}, "validate_work_path": {"type": "path"}, "validate_timeout": {"type": "int"},

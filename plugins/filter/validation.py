@@ -9,6 +9,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import images, preflight, walk
 from ansible_collections.ckpt.torque.plugins.module_utils.validation.cases import CASES
+from ansible_collections.ckpt.torque.plugins.module_utils.validation.results import LEVELS
 from ansible_collections.ckpt.torque.plugins.module_utils.validation.walk import LEFT_OUT, LOST
 
 MYPY = False  # true for the type checker alone
@@ -19,6 +20,7 @@ CRASH = "node_crash"
 NOT_TRIED = "level L2 failed; fix that first"
 DISABLED = "not proven: torque_enabled is false, so that no job was submitted"
 LIMITED = "--limit leaves out the server %s"
+LOWER = "not proven: validate_level is %s"
 
 
 def validation_stores(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> "dict[str, str]":
@@ -29,6 +31,21 @@ def validation_stores(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> 
     """
     return {node: "%s %s" % (values.get("checkpoint_store_path", "/shared/ckpt"), values.get("checkpoint_store_id", "default"))
             for node, values in ((node, hostvars[node]) for node in nodes)}
+
+
+def validation_sharers(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", shared: bool = True, alone: bool = True) -> "dict[str, str]":
+    """Return for each host the first of those that have the same store.
+
+    :param hostvars: the variables of each host
+    :param hosts: names of compute nodes
+    :param shared: whether nodes share stores at all
+    :param alone: whether hosts that share their store with no other are among them
+    """
+    stores = validation_stores(hostvars, hosts) if shared else {host: host for host in hosts}
+    members: "dict[str, list[str]]" = {}
+    for host, store in stores.items():
+        members.setdefault(store, []).append(host)
+    return {host: members[store][0] for host, store in stores.items() if alone or len(members[store]) > 1}
 
 
 def validation_classes(hostvars: "Mapping[str, Mapping]", nodes: "list[str]") -> "list[list[str]]":
@@ -163,7 +180,7 @@ def validation_images(hostvars: "Mapping[str, Mapping]", hosts: "list[str]") -> 
 
 def validation_plan(hostvars: "Mapping[str, Mapping]", nodes: "list[str]", hosts: "list[str]", cases: "list[str]",
                     path: "list[str] | None" = None, ring: "int | str" = walk.RING, sample: "int | str | None" = None,
-                    crash_node: str = "") -> dict:
+                    crash_node: str = "", level: str = "L3") -> dict:
     """Return what is to be tried: classes, paths, left_out (names of nodes), trips and turns of level L2, jobs of level L3.
 
     :param hostvars: the variables of each host
@@ -174,10 +191,13 @@ def validation_plan(hostvars: "Mapping[str, Mapping]", nodes: "list[str]", hosts
     :param ring: how many nodes a ring has
     :param sample: how many nodes of each class are visited at most; None: all
     :param crash_node: name of the node that is to crash, after all else; empty: none
+    :param level: the highest level that is tried; below L2 no node is visited, and none is left out
     """
     if crash_node and crash_node not in hosts:
         raise AnsibleFilterError("validate_crash_node names %s, which is no compute node of this run; no job was submitted" % crash_node)
     classes = validation_classes(hostvars, nodes)
+    if level < "L2":
+        return {"classes": classes, "paths": [], "trips": [], "turns": [], "left_out": [], "jobs": []}
     most = None if sample is None else int(sample)
     visited = classes if path else [walk.sample_nodes(members, most) for members in classes]
     paths = [path] if path else [ring_path for members in visited for ring_path in walk.cut_rings(members, int(ring))]
@@ -237,7 +257,7 @@ def validation_late(job: dict, budget: "int | str") -> dict:
 
 
 def validation_results(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", plan: dict, moves: dict, server: str,
-                       enabled: bool = True, limited: bool = False, looked: "list[dict] | None" = None) -> "list[dict]":
+                       enabled: bool = True, limited: bool = False, looked: "list[dict] | None" = None, level: str = "L3") -> "list[dict]":
     """Return the results that the report is about, with one for whatever has none of its own.
 
     :param hostvars: the variables of each host: __validate_engine, __validate_astray, __validate_jobs
@@ -248,12 +268,18 @@ def validation_results(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", pl
     :param enabled: whether level L3 was wanted
     :param limited: whether --limit leaves out the server
     :param looked: results of level L0
+    :param level: the highest level that was to be tried
     """
+    results = list(looked or [])
+    lower = [dict(_not_run(LOWER % level), level=name) for name in LEVELS if name > level]
+    if level == "L0":
+        return results + lower
     known = [hostvars[host] for host in hosts]
-    results = (looked or []) + [dict(_given(values.get("__validate_engine", {}), "L1", host), nodes=[host])
-                                for host, values in zip(hosts, known)]
+    results += [dict(_given(values.get("__validate_engine", {}), "L1", host), nodes=[host]) for host, values in zip(hosts, known)]
     results += [values["__validate_astray"] for values in known if "__validate_astray" in values]
     results += moves["results"]
+    if lower:
+        return results + lower
     if not enabled:
         results.append(_not_run(DISABLED))
     elif server and limited:
@@ -297,5 +323,5 @@ class FilterModule:
 
     def filters(self) -> "dict[str, Callable]":
         return {function.__name__: function for function in (
-            validation_stores, validation_classes, validation_nodes, validation_images, validation_preflight, validation_plan,
+            validation_sharers, validation_classes, validation_nodes, validation_images, validation_preflight, validation_plan,
             validation_leg, validation_moves, validation_rounds, validation_late, validation_results, validation_steps)}

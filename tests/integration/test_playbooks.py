@@ -322,6 +322,25 @@ def test_level_that_is_not_asked_for_is_told(cluster, tmp_path):
     assert "L3 not run: -: not proven: torque_enabled is false, so that no job was submitted" in table.splitlines()
 
 
+@pytest.mark.parametrize("level, tried", [("L0", 1), ("L1", 2)])
+def test_validate_up_to_a_level(cluster, tmp_path, level, tried):
+    done, report = validate(cluster, tmp_path, validate_level=level)
+    assert done.code == 0, done.out
+    assert report["levels"] == dict(zip(("L0", "L1", "L2", "L3"), ["passed"] * tried + ["not run"] * (4 - tried)))
+    left_out = [result["level"] for result in report["results"] if result["cause"] == "not proven: validate_level is " + level]
+    assert left_out == ["L1", "L2", "L3"][tried - 1:]
+
+
+def test_preflight_alone_fails_with_a_fault(cluster, node1, tmp_path):
+    node1.ask("echo 'sys.exit(0)' >> %s/checkpoint" % HOOKS)
+    try:
+        done, report = validate(cluster, tmp_path, validate_level="L0")
+    finally:
+        node1.ask("sed -i '$d' %s/checkpoint" % HOOKS)
+    assert report["failures"] == ["L0 (node1): the hooks' checkpoint is not as the others are; run site.yml on it"]
+    assert report["failures"][0] in failure(done)
+
+
 def moves(report):
     """The result of level L2."""
     return next(result for result in report["results"] if result["level"] == "L2")

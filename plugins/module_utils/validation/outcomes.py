@@ -112,7 +112,7 @@ def describe_verdict(results: "list[dict]", nodes: "list[dict]") -> str:
         return "A round trip failed: %s: %s." % (report.name(lost[0]), report.cause(lost[0]).rstrip("."))
     if not any(result["passed"] for result in results if result["level"] in PROOFS):
         causes = [result["cause"] for result in results if result["cause"]]
-        return "Nothing was proven: %s." % (causes[0].rstrip(".") if causes else "no round trip was run")
+        return "Nothing was proven: %s." % (re.sub("^not proven: ", "", causes[0]).rstrip(".") if causes else "no round trip was run")
     unproven = [level for level in PROOFS if all(node[level] == "unproven" for node in nodes)]
     fine = [node for node in nodes if all(node[level] != "unproven" for level in PROOFS if level not in unproven)]
     missing = [node["name"] for node in nodes if node not in fine] if len(fine) < total else []

@@ -117,6 +117,8 @@ def numbers(sentence):
     ({"validate_ring": "ten"}, numbers('ring is the text "ten"; set it to a whole number')),
     ({"validate_ring": 1}, numbers("ring is 1; set it to a whole number of 2 or more")),
     ({"validate_sample": "0"}, numbers("sample is 0; set it to a whole number of 2 or more")),
+    ({"validate_level": "L4"},
+     "node1 and 2 other hosts: value of validate_level must be one of: L0, L1, L2, L3, got: L4; nothing was changed."),
     ({"validate_memory": 0}, numbers("memory is 0; set it to a whole number of 1 or more")),
     ({"validate_time_budget": "an hour"}, numbers('time_budget is the text "an hour"; set it to a whole number')),
     ({"validate_cases": ["move", "sideways"]},

@@ -31,6 +31,17 @@ def test_stores():
     assert validation.validation_stores(hosts, "abc") == {"a": "/shared/ckpt default", "b": "/other default", "c": "/shared/ckpt third"}
 
 
+@pytest.mark.parametrize("options, sharers", [
+    ({}, {"a": "a", "b": "b", "c": "a", "d": "d"}),
+    ({"alone": False}, {"a": "a", "c": "a"}),
+    ({"shared": False}, {"a": "a", "b": "b", "c": "c", "d": "d"}),
+    ({"shared": False, "alone": False}, {}),
+])
+def test_sharers(options, sharers):
+    hosts = {"a": {}, "b": {"checkpoint_store_path": "/other"}, "c": {}, "d": {"checkpoint_store_id": "third"}, "head": {}}
+    assert validation.validation_sharers(hosts, list("abcd"), **options) == sharers
+
+
 @pytest.mark.parametrize("hosts, classes", [
     ({"a": CRIU}, [["a"]]),
     ({"a": CRIU, "b": node(kernel="5.14.0"), "c": CRIU}, [["a", "b", "c"]]),
@@ -144,6 +155,19 @@ def test_plan_of_many_nodes_costs_little():
     assert hosts.asked == 0
 
 
+def test_preflight_of_many_nodes_costs_little():
+    """The controller computes the variables of each node once for each part of the report, however many nodes there are."""
+    for count in (10, 500):
+        hosts = Counted({"n%d" % number: CRIU for number in range(count)})
+        looked = validation.validation_preflight(hosts, list(hosts))
+        planned = plan(hosts, level="L0")
+        moves = validation.validation_moves(hosts, planned, list(hosts))
+        validation.validation_results(hosts, list(hosts), planned, moves, "", looked=looked, level="L0")
+        validation.validation_nodes(hosts, list(hosts), planned["classes"])
+        validation.validation_sharers(hosts, list(hosts))
+        assert hosts.asked <= 7 * count
+
+
 def walk_all(hosts, planned, fail=()):
     """Do all legs of a plan, as the playbook does."""
     for turn in range(len(planned["turns"])):
@@ -213,6 +237,25 @@ def test_results(jobs, moves, options, last):
     hosts = dict(HOSTS, a=node(__validate_jobs=jobs))
     assert validation.validation_results(hosts, list("abc"), PLAN, dict(MOVES, **moves), "head", **options) == [
         dict(PASSED, nodes=["a"]), lost("L1", "b"), lost("L1", "c"), ASTRAY, HOOKS] + last
+
+
+def lower(level, name):
+    return dict(not_run("not proven: validate_level is " + level), level=name)
+
+
+@pytest.mark.parametrize("level, results", [
+    ("L0", [lower("L0", "L1"), lower("L0", "L2"), lower("L0", "L3")]),
+    ("L1", [dict(PASSED, nodes=["a"]), lost("L1", "c"), lower("L1", "L2"), lower("L1", "L3")]),
+    ("L2", [dict(PASSED, nodes=["a"]), lost("L1", "c"), lost("L2", "a"), lower("L2", "L3")]),
+])
+def test_results_up_to_a_level(level, results):
+    """What is above it was not tried, and no node has failed there."""
+    hosts = {"a": node(), "c": {}}
+    planned = plan(hosts, level=level)
+    moves = validation.validation_moves(hosts, planned, list(hosts))
+    for result in moves["results"]:
+        result["cause"] = result["cause"].replace("a: ", "")
+    assert validation.validation_results(hosts, list(hosts), planned, moves, "head", level=level) == results
 
 
 @pytest.mark.parametrize("variables, names", [

@@ -58,7 +58,7 @@ def test_role_uses_its_own_private_variables(role):
 def test_playbook_uses_its_own_private_variables(playbook):
     files = [path for path in TOP.glob("playbooks/**/*.yml") if path.stem == playbook or path.stem.startswith(playbook + "_")]
     used, known = find_private({path.relative_to(TOP): path.read_text() for path in files})
-    groups = {name for path in files for name in re.findall(r"key: (__\w+)", path.read_text())}
+    groups = {name for path in files for name in re.findall(r"(?:key|groups): (__\w+)", path.read_text())}
     assert not used - known - groups
     assert not {name for name in used if not name.startswith("__%s_" % playbook)}
 

@@ -47,6 +47,8 @@ MOVED = [result("L2", True, "a", "b"), result("L3", True, "a", "b")]
     (L1[:1] + [result("L2", True, "a", "b", case="refused")], nodes("a"), ["passed unproven unproven unproven"],
      "1 of 1 node passed L1 (engine); not proven: L2 (hooks), L3 (job)."),
     ([result("L1", None, "a", cause="check mode")], nodes("a"), ["unproven unproven unproven unproven"], "Nothing was proven: check mode."),
+    ([result("L1", None, cause="not proven: validate_level is L0")], nodes("a"), ["unproven unproven unproven unproven"],
+     "Nothing was proven: validate_level is L0."),
     ([], [], [], "Nothing was proven: no round trip was run."),
 ])
 def test_judgement(results, given, states, verdict):
