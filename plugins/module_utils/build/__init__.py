@@ -1,1 +1,0 @@
-"""From a release tarball to an artifact."""

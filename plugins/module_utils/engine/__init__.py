@@ -1,1 +1,0 @@
-"""Which engine a node gets, and what its kernel offers."""

@@ -1,1 +1,0 @@
-"""Round trips that prove checkpoint and restart, and their report."""

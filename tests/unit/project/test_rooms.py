@@ -7,7 +7,7 @@ import sys
 import pytest
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/torque_ckpt"
-GROUND = {"errors", "phases", "settings", "units"}
+GROUND = {"errors", "phases", "settings", "units", "version"}
 ARROWS = {
     "hooks": {"config", "engines", "files", "image", "job", "nested", "store", "system", "telemetry", "torque"},
     "cli": {"config", "engines", "files", "image", "job", "nested", "selftest", "store", "system", "telemetry", "torque"},
@@ -22,7 +22,7 @@ ARROWS = {
     "telemetry": {"system", "torque"},
     "torque": set(),
     "system": set(),
-    "errors": set(), "phases": set(), "settings": set(), "units": set(),
+    "errors": set(), "phases": set(), "settings": set(), "units": set(), "version": set(),
 }
 """Which rooms a room may import, beside GROUND, which all may."""
 

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 
-from .. import VERSION, config
+from .. import config
 from ..engines import registry
 from ..errors import HookError, CONFIG, DATA, REFUSED, SYSTEM, TEMPORARY, USAGE
 from ..image import digest, schema
@@ -18,6 +18,7 @@ from ..store import catalog, location
 from ..system import environment, processes, rootfiles
 from ..telemetry import metrics, syslog
 from ..units import format_bytes
+from ..version import VERSION
 from . import check, node_down, node_records, orphans, parser
 from .parser import FOUND_WRONG
 from .stores import Stores

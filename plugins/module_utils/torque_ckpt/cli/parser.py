@@ -1,9 +1,9 @@
 """The command line of torque-ckpt as data. Its parser, manual page, completion and documentation are generated from it."""
 import argparse
 
-from .. import VERSION
 from ..errors import HookError, MEANINGS, USAGE
 from ..store import catalog
+from ..version import VERSION
 
 MYPY = False  # true for the type checker alone
 if MYPY:

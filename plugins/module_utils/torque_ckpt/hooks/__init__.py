@@ -1,1 +1,0 @@
-"""What pbs_mom starts: one file for each installed program, and what several of them share."""

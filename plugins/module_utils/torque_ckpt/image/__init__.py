@@ -1,1 +1,0 @@
-"""What an image is: its manifest, its seal, its files."""

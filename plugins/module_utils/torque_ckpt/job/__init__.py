@@ -1,1 +1,0 @@
-"""A job on this node: its processes, root's records of it, and what keeps it whole."""

@@ -1,1 +1,0 @@
-"""Where images are stored, on which nodes, and how they are transferred."""

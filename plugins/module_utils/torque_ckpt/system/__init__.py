@@ -1,1 +1,0 @@
-"""Linux, as far as the hooks need it."""

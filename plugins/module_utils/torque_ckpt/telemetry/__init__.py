@@ -1,1 +1,0 @@
-"""What the hooks report to people, the system log and Prometheus."""

@@ -1,1 +1,0 @@
-"""All that is TORQUE's: the arguments of the hooks, and its commands."""
