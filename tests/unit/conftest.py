@@ -116,6 +116,7 @@ def module(tmp_path_factory, python_path):
         except ValueError:
             pytest.fail("%s gave no answer (status %d): %s%s" % (name, status, output, error))
         assert status == (1 if answer.get("failed") else 0), error
+        answer.pop("invocation", None)  # ansible-core before 2.21 repeats the arguments
         return answer
 
     yield run

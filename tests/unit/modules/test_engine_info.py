@@ -52,7 +52,6 @@ def test_this_node(module, tmp_path, check):
     options = {"criu": {"path": str(tmp_path / "criu")}, "blcr": {"path": str(tmp_path)}}
     answer = module("engine_info", {"engine_options": options}, check=check)
     last = answer.pop("pids")["last"]
-    del answer["invocation"]
     flags = re.findall(r"^flags\s*: (.*)$", text("/proc/cpuinfo"), re.MULTILINE)
     modules = [line.split()[0] for line in text("/proc/modules").splitlines()]
     bounding = int(re.search(r"^CapBnd:\s*(\w+)$", text("/proc/self/status"), re.MULTILINE).group(1), 16)

@@ -56,7 +56,7 @@ esac
 
 def record(answer):
     """Return the answer without what differs from run to run or is none of the result."""
-    return {key: value for key, value in answer.items() if key not in ("invocation", "phases", "counter_before")}
+    return {key: value for key, value in answer.items() if key not in ("phases", "counter_before")}
 
 
 def steps(answer):

@@ -24,7 +24,6 @@ def play(module, tmp_path):
         program = Program(tmp_path, "pbsnodes", version, *["pbsnodes-" + name for name in names])
         answer = module("pbs_node", dict(arguments, node=node, pbsnodes_path=str(program.path)), check=check)
         program.check()
-        answer.pop("invocation", None)
         return answer
     return call
 

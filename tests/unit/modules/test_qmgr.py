@@ -22,7 +22,6 @@ def play(module, tmp_path):
         program = Program(tmp_path, "qmgr", version, *names)
         answer = module("qmgr", dict(arguments, qmgr_path=str(program.path)), check=check)
         program.check()
-        answer.pop("invocation", None)
         return answer
     return call
 
