@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import config
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.nested import methods
 
 
@@ -57,7 +58,18 @@ def checked_methods(value: dict[str, dict]) -> dict[str, dict]:
     return value
 
 
+def typed_settings(values: dict) -> dict:
+    """Return settings of the hooks with numbers for text that ought to be a number.
+
+    So it is before ansible-core 2.19 when an expression comes to a number, and with "-e NAME=3" always.
+    """
+    numbers = {setting.name for setting in config.SETTINGS if setting.type == "int"}
+    return {name: int(value) if name in numbers and isinstance(value, str) and value.isdecimal() else value
+            for name, value in values.items()}
+
+
 class FilterModule:
 
     def filters(self) -> dict:
-        return {"hook_stores": hook_stores, "early_key_reason": early_key_reason, "checked_methods": checked_methods}
+        return {"hook_stores": hook_stores, "early_key_reason": early_key_reason, "checked_methods": checked_methods,
+                "typed_settings": typed_settings}

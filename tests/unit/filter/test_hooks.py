@@ -56,3 +56,12 @@ def test_methods_that_are_wrong(value, fault):
     with pytest.raises(AnsibleFilterError) as caught:
         hooks.checked_methods(value)
     assert str(caught.value) == "checkpoint_hooks_methods: %s; nothing was changed" % fault
+
+
+@pytest.mark.parametrize("name, value, written", [
+    ("reserve", "1073741824", 1073741824), ("depth", 3, 3), ("depth", "three", "three"), ("depth", "-1", "-1"), ("pre_program", "3", "3"),
+    ("copy_memory", True, True), ("copy_memory", "1", "1"), ("of_newer_hooks", "3", "3")])
+def test_number_that_is_written_as_text(name, value, written):
+    """What is none stays, so that the hooks refuse it."""
+    answer = hooks.typed_settings({name: value})[name]
+    assert (answer, type(answer)) == (written, type(written))

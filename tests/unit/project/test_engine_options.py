@@ -28,7 +28,7 @@ def written(tmp_path_factory):
     """What hooks.json is in each case (dict)."""
     variables = dict(yaml.safe_load((ROLE / "defaults/main.yml").read_text()), **yaml.safe_load((ROLE / "vars/main.yml").read_text()))
     cases = {name: dict(variables, **given) for name, (given, _wanted) in CASES.items()}
-    tasks = [{"ansible.builtin.set_fact": {"answer": "{{ __checkpoint_hooks_settings | to_nice_json }}"}}]
+    tasks = [{"ansible.builtin.set_fact": {"answer": "{{ __checkpoint_hooks_settings | ckpt.torque.typed_settings | to_nice_json }}"}}]
     answers = playbooks.answers(tmp_path_factory.mktemp("options"), cases, tasks, {})
     return {name: json.loads(answer) if isinstance(answer, str) else answer for name, answer in answers.items()}
 
