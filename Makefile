@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm maui apps zdtm torque-matrix torque-releases scale bench docs collection tools \
+.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm maui apps zdtm torque-matrix torque-releases scale cores bench docs collection tools \
   guest-tools page-tools runtime testing clean
 
 help: ## say what can be made
@@ -86,6 +86,9 @@ torque-releases: tools testing collection ## build and start every release whose
 
 scale: tools testing collection ## what hundreds of simulated nodes cost the controller (SCALE="50 500" SCALE_SITE="100": these), tables into docs/reference/scale.md
 	@$(VENV)/bin/python tests/scale/scale.py
+
+cores: tools testing collection ## each release of ansible-core from 2.16 on (CORES="2.16 2.21": these; hours), table into docs/reference/support.md
+	@$(VENV)/bin/python tests/cores.py
 
 faults: tools testing collection ## kill, fill, break and attack the hooks a thousand times, on real nodes (FAULTS=short: some times)
 	@CKPT_TORQUE_FAULTS=$(or $(FAULTS),full) $(VENV)/bin/python tests/run.py faults

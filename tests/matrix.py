@@ -46,39 +46,29 @@ def insist(condition, sentence):
 # -- the cells ---------------------------------------------------------------------
 
 
-class Trial:
-    """One version on its hosts. Each cell returns what was seen (str) or raises Failed or AssertionError."""
+class Site:
+    """Hosts of a group, the playbooks that run on them, and a log.
 
-    PREFIX = "matrix"
-    GROUP = None
-    """The group of hosts on which all versions are tried, one after the other, or None: each on hosts of its own."""
+    :param name: of the log (str)
+    :param afresh: whether hosts of this group that are there are removed first
+    """
 
-    def __init__(self, version):
-        import cluster  # what the integration tests have of hosts, jobs and proofs; not where only the table is wanted
-        import jobs
-        import proofs
-        from ansible_collections.ckpt.torque.plugins.module_utils.build import patches
-        self.version, self.hosts, self.proofs = version, cluster.hosts, proofs
-        self.jobs = lambda elsewhere="node2": jobs.Jobs(self.cluster, elsewhere)
-        os.environ["TORQUE_VERSION"] = version
-        os.environ["TORQUE_SOURCE"] = str(source(version))
-        self.group = self.GROUP or self.PREFIX + re.sub("[^a-z0-9]", "", version)
-        self.log = open(LOGS / ("%s-%s.log" % (self.PREFIX, version)), "w")
-        if not KEEP and not self.GROUP:
-            self.hosts("down", self.group)
-        self.cluster = cluster.Cluster(self.group)
-        series = yaml.safe_load((TOP / "roles/torque_build/files/patches/series.yml").read_text())
-        self.excluded = [patch["name"] for patch in series if patch["name"] not in LEFT_IN.get(version, [])]
-        # Without held-job a job that comes back to its node never ends there, so that no failed restart can be seen.
-        self.needs_held_job = any(patch["name"] == "held-job" and patches.choose(patch, version)[0] for patch in series)
+    def __init__(self, group, name, afresh):
+        import cluster  # what the integration tests have of hosts; not where only the table is wanted
+        self.group, self.hosts = group, cluster.hosts
+        self.log = open(LOGS / (name + ".log"), "w")
+        if afresh:
+            self.hosts("down", group)
+        self.cluster = cluster.Cluster(group)
+        self.version = self.cluster.version
 
     def note(self, text):
         self.log.write(text.rstrip() + "\n")
         self.log.flush()
 
-    def playbook(self, name, **variables):
-        done = self.cluster.playbook(name, **variables)
-        self.note("== %s.yml %s\n%s" % (name, json.dumps(variables), done.out))
+    def playbook(self, name, *arguments, **variables):
+        done = self.cluster.playbook(name, *arguments, **variables)
+        self.note("== %s.yml %s\n%s" % (name, " ".join(list(arguments) + [json.dumps(variables)]), done.out))
         if done.code:
             causes = ["%s: %s" % (host, " ".join(re.findall(r'"(?:msg|stderr)": "((?:[^"\\]|\\.)+)"', text)) or "unreachable")
                       for host, text in re.findall(r"^(?:fatal|failed): \[(\S+?)\](.*)$", done.out, re.MULTILINE)]
@@ -94,6 +84,41 @@ class Trial:
         insist(re.search(r"[Vv]ersion: *%s$" % re.escape(self.version), output, re.MULTILINE), "qstat --version says: " + output)
         return "%s%.0f s" % ("" if built else "from the cache, ", time.time() - started)
 
+    def twice(self):
+        done = self.playbook("site")
+        changed = {name: done.changed(name) for name in self.cluster.nodes}
+        insist(not any(changed.values()), "the second run changed %s" % changed)
+        return "changed=0"
+
+    def validated(self):
+        """Run validate.yml; return its results (list of dict)."""
+        directory = LOGS / "reports" / self.group
+        self.playbook("validate", validate_directory=str(directory))
+        return json.loads((directory / "results.json").read_text())["results"]
+
+
+class Trial(Site):
+    """One version on its hosts. Each cell returns what was seen (str) or raises Failed or AssertionError."""
+
+    PREFIX = "matrix"
+    GROUP = None
+    """The group of hosts on which all versions are tried, one after the other, or None: each on hosts of its own."""
+
+    def __init__(self, version):
+        import jobs  # what the integration tests have of jobs and proofs
+        import proofs
+        from ansible_collections.ckpt.torque.plugins.module_utils.build import patches
+        self.proofs = proofs
+        self.jobs = lambda elsewhere="node2": jobs.Jobs(self.cluster, elsewhere)
+        os.environ["TORQUE_VERSION"] = version
+        os.environ["TORQUE_SOURCE"] = str(source(version))
+        super().__init__(self.GROUP or self.PREFIX + re.sub("[^a-z0-9]", "", version), "%s-%s" % (self.PREFIX, version),
+                         afresh=not KEEP and not self.GROUP)
+        series = yaml.safe_load((TOP / "roles/torque_build/files/patches/series.yml").read_text())
+        self.excluded = [patch["name"] for patch in series if patch["name"] not in LEFT_IN.get(version, [])]
+        # Without held-job a job that comes back to its node never ends there, so that no failed restart can be seen.
+        self.needs_held_job = any(patch["name"] == "held-job" and patches.choose(patch, version)[0] for patch in series)
+
     def built(self):
         summary = self.site()
         if self.version < "4":  # who the user is, a setuid program tells the server
@@ -103,16 +128,8 @@ class Trial:
             summary += "; pbs_iff setuid root on 3 hosts"
         return summary
 
-    def twice(self):
-        done = self.playbook("site")
-        changed = {name: done.changed(name) for name in self.cluster.nodes}
-        insist(not any(changed.values()), "the second run changed %s" % changed)
-        return "changed=0"
-
     def level3(self):
-        directory = LOGS / "reports" / self.group
-        self.playbook("validate", validate_directory=str(directory))
-        results = [result for result in json.loads((directory / "results.json").read_text())["results"] if result["level"] == "L3"]
+        results = [result for result in self.validated() if result["level"] == "L3"]
         insist(len(results) == 1 and results[0]["passed"], "no round trip of level L3 passed: %s" % results)
         insist(results[0]["torque"] == self.version, "it ran on TORQUE %s" % results[0]["torque"])
         insist(results[0]["nodes"] == ["node1", "node2"] * 2, "the way was %s" % results[0]["nodes"])

@@ -31,7 +31,7 @@ LEVELS = {"L1": "engine", "L2": "hooks", "L3": "job"}
 
 
 def interpreters():
-    """Return the oldest and the newest Python >= 3.6 on this machine, as {version: path}."""
+    """Return each Python >= 3.6 on this machine, as {version: path}."""
     paths = glob.glob("/usr/bin/python3*") + glob.glob("/usr/local/bin/python3*") + glob.glob(
         os.path.expanduser("~/.pyenv/versions/3.*/bin/python3")) + [PYTHON]
     pythons = {}
@@ -41,7 +41,7 @@ def interpreters():
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, universal_newlines=True, check=False)
             if done.returncode == 0 and tuple(map(int, done.stdout.split())) >= (3, 6):
                 pythons.setdefault(tuple(map(int, done.stdout.split())), path)
-    return {version: pythons[version] for version in (min(pythons), max(pythons))}
+    return pythons
 
 
 def hook_python(version, path):
@@ -67,19 +67,26 @@ def lint():
     yield ["bash", "-c", "cd '%s' && ansible-lint --offline --project-dir . -c .ansible-lint" % INSTALLED]
 
 
-def sanity():
-    directory = TOP / ".cache/sanity"
+def sanity_in(directory):
+    """Copy the collection into a directory (pathlib.Path); return what tests it there (list of str)."""
     shutil.rmtree(directory, ignore_errors=True)
     shutil.copytree(INSTALLED, directory / "ansible_collections/ckpt/torque", symlinks=True)
-    yield ["tests/sanity/run", str(directory)]
+    return ["tests/sanity/run", str(directory)]
 
 
-def as_root():
-    """Return what goes before a command (list of str): the hooks, and whoever plays pbs_mom, are root's."""
+def sanity():
+    yield sanity_in(TOP / ".cache/sanity")
+
+
+def as_root(path=None):
+    """Return what goes before a command (list of str): the hooks, and whoever plays pbs_mom, are root's.
+
+    :param path: the command's PATH (str); without it that of this environment
+    """
     if os.geteuid() == 0 or not shutil.which("sudo"):
         return []
     return ["sudo", "--preserve-env=PYTHONDONTWRITEBYTECODE,ANSIBLE_COLLECTIONS_PATH,TORQUE_SOURCE,CRIU_SOURCE", "env",
-            "PATH=" + environment()["PATH"],
+            "PATH=" + (path or environment()["PATH"]),
             "HYPOTHESIS_STORAGE_DIRECTORY=/root/.cache/hypothesis"]  # nothing of root's in the user's clone
 
 
@@ -88,14 +95,15 @@ class Together(list):
 
 
 PYTEST = ["-m", "pytest"]
+WITH_ANSIBLE = ["-q", "tests/unit", "--ignore=tests/unit/module_utils"]
+"""The unit tests that need ansible-core."""
 
 
 def unit():
     """Mostly waiting for processes: three chains at once, of about the same length."""
-    root = as_root()
-    yield Together([[root + [hook_python(version, path)] + PYTEST + ["-q", "tests/unit/module_utils"]]  # needs no ansible-core
-                    for version, path in interpreters().items()]
-                   + [[root + [PYTHON] + PYTEST + ["-q", "tests/unit", "--ignore=tests/unit/module_utils"]]])
+    root, pythons = as_root(), interpreters()
+    yield Together([[root + [hook_python(version, pythons[version])] + PYTEST + ["-q", "tests/unit/module_utils"]]
+                    for version in sorted({min(pythons), max(pythons)})] + [[root + [PYTHON] + PYTEST + WITH_ANSIBLE]])
 
 
 def integration():
@@ -330,7 +338,7 @@ def main(names):
     failed = sum(not result[1] for result in results) + (0 if names else sum("NOT proven" in line for line in proven))
     if not names:
         further = ["make " + {"blcr": "blcr-vm"}.get(part.__name__, part.__name__) for part, in FURTHER]
-        print("not run, each takes long: %s, make torque-matrix" % ", ".join(further))
+        print("not run, each takes long: %s, make torque-matrix, make cores" % ", ".join(further))
     print("parts: %d passed, %d failed" % (sum(result[1] for result in results), failed))
     return 1 if failed else 0
 
