@@ -349,14 +349,15 @@ def test_validate_goes_through_the_cases_it_is_told(cluster, tmp_path):
 
 
 def test_validate_whose_time_is_over_submits_no_job(cluster, tmp_path):
-    before = cluster.nodes["head"].ask("%s/qstat -Q batch | tail -1" % BIN)
+    number = BIN + "/qmgr -c 'print server' | grep next_job_number"
+    before = cluster.nodes["head"].ask(number)
     done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_time_budget=1, validate_cases=["move"])
     assert done.code == 0, done.out
     document = json.loads((tmp_path / "results.json").read_text())
     assert [(result["case"], result["passed"], result["cause"]) for result in document["results"] if result["level"] == "L3"] == [
         ("move", None, "not proven: the 1 seconds of validate_time_budget were over")]
     assert [store["store"] for store in document["images"]] == [STORE + " default"]
-    assert cluster.nodes["head"].ask("%s/qstat -Q batch | tail -1" % BIN) == before
+    assert cluster.nodes["head"].ask(number) == before
 
 
 # -- what fails, fails well -----------------------------------------------------

@@ -334,6 +334,11 @@ def frees_by_itself(failure: str) -> bool:
     return "will automatically update to free" in failure
 
 
+def is_setting(kind: str, attribute: str) -> bool:
+    """Return whether an attribute is one that people set: the server reports others, and pbsnodes sets the marks of a node."""
+    return attribute.partition(".")[0] not in REPORTED[kind] + (MARKS if kind == "node" else ())
+
+
 def managed(state: dict, goal: dict, purge: "Collection[str]" = ()) -> dict:
     """Return the part of a state that is ours: the attributes that are wanted, and all of an object that is to be deleted."""
     part: "dict[str, dict]" = {}
@@ -343,16 +348,14 @@ def managed(state: dict, goal: dict, purge: "Collection[str]" = ()) -> dict:
             ours = goal[kind].get(name, ABSENT if kind in purge else None)
             if ours is not None:
                 part[kind][name] = {attribute: value for attribute, value in attributes.items()
-                                    if (attribute in ours if ours != ABSENT else
-                                        attribute.partition(".")[0] not in REPORTED[kind] + (MARKS if kind == "node" else ()))}
+                                    if (attribute in ours if ours != ABSENT else is_setting(kind, attribute))}
     return part
 
 
 def list_settings(kind: str, attributes: "dict[str, str]") -> "dict[str, str | list[str]]":
     """Return what was set of an object's live attributes, lists as lists."""
-    reported = REPORTED[kind] + (MARKS if kind == "node" else ())
-    settings = {name: value for name, value in attributes.items() if name.partition(".")[0] not in reported}
-    return {name: [item for item in value.split(",") if item] if name in LISTS[kind] else value for name, value in settings.items()}
+    return {name: [item for item in value.split(",") if item] if name in LISTS[kind] else value
+            for name, value in attributes.items() if is_setting(kind, name)}
 
 
 def render(state: dict) -> str:
