@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm maui apps zdtm torque-matrix torque-releases scale cores bench docs collection tools \
+.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm maui apps zdtm torque-matrix torque-releases scale cores bench docs docs-site collection tools \
   guest-tools page-tools runtime testing clean
 
 help: ## say what can be made
@@ -113,6 +113,15 @@ docs: testing ## write the roles' README.md from their argument_specs, and what 
 	@$(VENV)/bin/python tools/reference_docs.py --write
 	@$(VENV)/bin/python tools/role_docs.py --write
 	@$(VENV)/bin/python tools/command_docs.py --write
+
+# Ansible's own pages, to which some links lead, need not be reached.
+docs-site: testing collection ## the documentation of modules, filters and roles as a site, in .cache/site/html; fails on what antsibull-docs cannot parse
+	@$(VENV)/bin/antsibull-docs lint-collection-docs --plugin-docs .
+	@rm -rf $(CACHE)/site && mkdir -p -m 755 $(CACHE)/site
+	@$(VENV)/bin/antsibull-docs collection --use-current --fail-on-error --dest-dir $(CACHE)/site ckpt.torque
+	@$(VENV)/bin/sphinx-build -q -W --keep-going -C -D extensions=sphinx_antsibull_ext -D project=ckpt.torque -D root_doc=collections/index \
+	  -D suppress_warnings=ref.ref $(CACHE)/site $(CACHE)/site/html
+	@echo "$(CACHE)/site/html/collections/ckpt/torque/index.html"
 
 collection: $(COLLECTIONS)/.installed $(COLLECTIONS)/ansible_collections/ansible/posix
 $(COLLECTIONS)/.installed: $(SOURCES) | runtime

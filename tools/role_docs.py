@@ -65,6 +65,17 @@ def readme(role, specs):
     return "\n".join(lines)
 
 
+def complete(options, defaults):
+    """Return options with the defaults that argument_specs cannot hold: templates of values that are not text.
+
+    :param options: of an entry point (dict)
+    :param defaults: of the role (dict)
+    """
+    templates = {name: value for name, value in defaults.items() if isinstance(value, str) and "{{" in value}
+    return {name: dict(option, default=templates[name]) if option["type"] in ("bool", "dict", "list") and name in templates else option
+            for name, option in options.items()}
+
+
 def faults(role, specs, defaults):
     """Yield a sentence for each disagreement between the specs and the defaults of a role."""
     options = {}
@@ -90,6 +101,8 @@ def main():
     for directory in sorted((TOP / "roles").iterdir()):
         specs = yaml.safe_load((directory / "meta/argument_specs.yml").read_text())["argument_specs"]
         defaults = yaml.safe_load((directory / "defaults/main.yml").read_text())
+        for spec in specs.values():
+            spec["options"] = complete(spec["options"], defaults)
         wrong += faults(directory.name, specs, defaults)
         path, wanted = directory / "README.md", readme(directory.name, specs)
         if write:
