@@ -1,10 +1,9 @@
 """A TORQUE that somebody configured by hand, as variables; site.yml with them changes what checkpointing needs, and jobs run on."""
 import re
-import shutil
 
 import pytest
 import yaml
-from cluster import MOM_CONFIG, STORE
+from cluster import EXAMPLES, MOM_CONFIG, STORE
 from jobs import BIN, COUNTS, Jobs, await_nodes
 
 pytestmark = pytest.mark.usefixtures("torque")
@@ -49,10 +48,20 @@ def by_hand(cluster):
             assert done.code == 0, done.out
 
 
+def read_variables(directory):
+    """Return what the playbook has written (dict by file), and a site has put beside its inventory as group_vars/all/torque.yml."""
+    common = directory / "group_vars/all.yml"
+    texts = {"all": common if common.exists() else directory / "group_vars/all/torque.yml",
+             **{path.name: path for path in sorted((directory / "host_vars").iterdir())}}
+    variables = {name: yaml.safe_load(path.read_text()) for name, path in texts.items()}
+    variables["all"].pop("torque_version")
+    return variables
+
+
 def test_adopt(cluster, by_hand, tmp_path):
     head, session = cluster.nodes["head"], by_hand.session("node1")
     before = head.ask("%s/qmgr -c 'print server'" % BIN)
-    done = cluster.playbook("adopt", adopt_directory=str(tmp_path))
+    done = cluster.playbook("adopt", adopt_directory=str(tmp_path / "adopted"))
     assert done.code == 0, done.out
     assert head.ask("%s/qmgr -c 'print server'" % BIN) == before
     for remark in ("the server has no keep_completed; it will be set: level L3 of ckpt.torque.validate and torque-ckpt look at jobs that "
@@ -60,21 +69,17 @@ def test_adopt(cluster, by_hand, tmp_path):
                    "queue long has no checkpoint_dir; it will be the store",
                    "node1, node2: $checkpoint_script /usr/local/sbin/old will be replaced by the hooks and the store"):
         assert '"%s"' % remark in done.out, done.out
-    common = yaml.safe_load((tmp_path / "group_vars/all.yml").read_text())
-    assert common["torque_server_managers"] == ["alice@head"] and common["torque_server_attributes"]["node_check_rate"] == "222"
-    assert common["torque_mom_resources"] == ["size[fs=/tmp]"] and common["torque_mom_directives"] == {"tmpdir": "/var/tmp"}
-    for name, loglevel in NODES.items():
-        assert yaml.safe_load((tmp_path / "host_vars" / (name + ".yml")).read_text()) == {"torque_mom_loglevel": loglevel}
+    assert read_variables(tmp_path / "adopted") == read_variables(EXAMPLES / "take-over")
 
-    shutil.copy(cluster.inventory, tmp_path / "inventory.yml")
-    check = cluster.playbook("site", "--check", "--diff", inventory=str(tmp_path / "inventory.yml"))
+    site = [str(EXAMPLES / "take-over/inventory.yml"), cluster.write_inventory(tmp_path / "hosts.json", torque_version=cluster.version)]
+    check = cluster.playbook("site", "--check", "--diff", inventory=site)
     assert check.code == 0, check.out
     assert head.ask("%s/qmgr -c 'print server'" % BIN) == before
     added = set(re.findall(r"^\+(set .*)$", check.out, re.MULTILINE))
     assert added == {"set server keep_completed = 300"} | {
         "set queue %s checkpoint_dir = %s" % (queue, STORE) for queue in ("batch", "long")}
 
-    done = cluster.playbook("site", inventory=str(tmp_path / "inventory.yml"))
+    done = cluster.playbook("site", inventory=site)
     assert done.code == 0, done.out
     after = head.ask("%s/qmgr -c 'print server'" % BIN).splitlines()
     assert set(before.splitlines()) <= set(after)

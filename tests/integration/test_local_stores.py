@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from cluster import HOOKS, STORE
+from cluster import EXAMPLES, HOOKS, STORE
 from jobs import BIN, Jobs
 from trips import Trip, answer
 
@@ -13,17 +13,17 @@ OWN = "/var/lib/ckpt-store"
 CHECKPOINTS = "/var/spool/torque/checkpoint"
 COPIES = "/etc/ckpt-torque/copies"
 MOUNTED = "/srv/copies"
-LOCAL = {"checkpoint_store_shared_enabled": False, "checkpoint_store_path": OWN, "checkpoint_store_id": "local",
-         "checkpoint_store_transfer_port": 15033,
-         "torque_mom_usecp": ["*:/shared /shared"], "validate_work_path": "/shared/work"}
+SHARED = {"torque_mom_usecp": ["*:/shared /shared"], "validate_work_path": "/shared/work"}
+"""The example's site shares /home, these hosts /shared."""
+PORT = {"checkpoint_store_transfer_port": 15033}
 BEFORE = {"checkpoint_store_additional_stores": [{"path": STORE, "id": "default"}]}
 AFTER = {"checkpoint_store_additional_stores": [{"path": OWN, "id": "local", "shared": False}], "torque_mom_usecp": ["*:/shared /shared"]}
 WAY = {"server": "head", "job": "trial.alice.CK"}
 LAST = "it stays on node node1, and its job can be restarted nowhere else"
 
 
-def site(cluster, **variables):
-    done = cluster.playbook("site", **variables)
+def site(cluster, *arguments, **variables):
+    done = cluster.playbook("site", *arguments, **variables)
     assert done.code == 0, done.out
     return done
 
@@ -52,8 +52,15 @@ def before(cluster, jobs):
     return job
 
 
+@pytest.fixture(scope="module")
+def layout(cluster, tmp_path_factory):
+    """What playbooks are called with for the layout (dict): the inventory of the example local-stores."""
+    hosts = cluster.write_inventory(tmp_path_factory.mktemp("inventory") / "hosts.json", **SHARED)
+    return {"inventory": [str(EXAMPLES / "local-stores/inventory.yml"), hosts], **PORT}
+
+
 @pytest.fixture(scope="module", autouse=True)
-def local(cluster, before):
+def local(cluster, before, layout):
     """The cluster with stores of the nodes' own, one of them on btrfs. What the hosts' containers would lay over each other is a disk's
     here."""
     cluster.nodes["node1"].ask("mkdir -p /shared/.disks/node1 {0} && mount --bind /shared/.disks/node1 {0}".format(OWN))
@@ -61,7 +68,7 @@ def local(cluster, before):
                                "truncate -s 4G /var/tmp/own && "
                                "mkfs.btrfs -fq /var/tmp/own && mkdir -p {0} && mount -o loop /var/tmp/own {0}".format(OWN))
     cluster.nodes["head"].ask("install -d -o alice /shared/work")
-    site(cluster, **LOCAL, **BEFORE)
+    site(cluster, **layout, **BEFORE)
     yield
     site(cluster)
     for name in ("node1", "node2"):
@@ -69,18 +76,18 @@ def local(cluster, before):
     cluster.nodes["head"].ask("systemctl disable --now ckpt-torque-copies; rm -rf /shared/.disks /shared/work")
 
 
-def test_second_run(cluster):
-    unchanged(site(cluster, **LOCAL, **BEFORE))
-    unchanged(cluster.playbook("site", "--check", **LOCAL, **BEFORE))
+def test_second_run(cluster, layout):
+    unchanged(site(cluster, **layout, **BEFORE))
+    unchanged(cluster.playbook("site", "--check", **layout, **BEFORE))
 
 
-def test_one_node(cluster, node1, node2):
+def test_one_node(cluster, layout, node1, node2):
     """What the hosts beyond --limit know of each other stays."""
     command = "cat %s/known_hosts %s/ssh/ssh_known_hosts 2> /dev/null || true" % (COPIES, COPIES)
     before = [node.ask(command) for node in cluster.nodes.values()]
     assert all(before)
     for limit in ("node2", "head,node2"):
-        done = cluster.playbook("site", "--limit", limit, **LOCAL, **BEFORE)
+        done = cluster.playbook("site", "--limit", limit, **layout, **BEFORE)
         assert (done.code, done.changed("node2")) == (0, 0), done.out
     assert [node.ask(command) for node in cluster.nodes.values()] == before
 
@@ -103,9 +110,9 @@ def validated(cluster, tmp_path, **variables):
     return [[result["level"], result["nodes"]] for result in results if result["passed"] and result["level"] in ("L2", "L3")]
 
 
-def test_jobs_move(cluster, tmp_path, node1, node2):
+def test_jobs_move(cluster, layout, tmp_path, node1, node2):
     path = ["node1", "node2"] * 2
-    assert validated(cluster, tmp_path, **LOCAL) == [["L2", path]] + [["L3", path]] * cluster.torque
+    assert validated(cluster, tmp_path, **layout) == [["L2", path]] + [["L3", path]] * cluster.torque
     assert left(node1) == "" or cluster.torque  # the job ended on node2
     assert left(node2) == ""
     head = cluster.nodes["head"]
@@ -298,10 +305,10 @@ NEEDED = ("{node}: where checkpoint_store_shared_enabled is false checkpoint_sto
      "/var/spool/torque/checkpoint: pbs_mom would copy images there on this node, and remove them; name the paths that are meant, and "
      "checkpoint_store_transfer_directory where that directory is mounted; nothing was changed."),
 ])
-def test_bad_input(cluster, variables, sentence):
+def test_bad_input(cluster, layout, variables, sentence):
     if "torque_mom_usecp" in variables and not cluster.torque:
         pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
-    done = cluster.playbook("site", **dict(LOCAL, **variables))
+    done = cluster.playbook("site", **dict(layout, **variables))
     assert done.code != 0
     for node in ("node1", "node2"):
         assert '"msg": "%s"' % sentence.format(node=node) in done.out, done.out
@@ -325,13 +332,13 @@ def test_layout_after(cluster, torque, jobs, tmp_path):
     assert validated(cluster, tmp_path) == [["L2", path], ["L3", path]]
 
 
-def test_checkpoint_directory_that_is_mounted(cluster, tmp_path):
+def test_checkpoint_directory_that_is_mounted(cluster, layout, tmp_path):
     """Nodes reach the server's directory by a path, and copy there without ssh."""
     head = cluster.nodes["head"]
     head.ask("mkdir -p /shared/.disks/server && mount --bind /shared/.disks/server %s" % CHECKPOINTS)
     for name in ("node1", "node2"):
         cluster.nodes[name].ask("mkdir -p {0} && mount --bind /shared/.disks/server {0}".format(MOUNTED))
-    variables = dict(LOCAL, checkpoint_store_transfer_directory=MOUNTED)
+    variables = dict(layout, checkpoint_store_transfer_directory=MOUNTED)
     try:
         site(cluster, **variables)
         unchanged(site(cluster, **variables))

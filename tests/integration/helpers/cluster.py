@@ -8,6 +8,7 @@ import subprocess
 import time
 
 TOP = pathlib.Path(__file__).resolve().parents[3]
+EXAMPLES = TOP / "examples"
 GROUP = os.environ.get("CKPT_TORQUE_GROUP", "integration")
 HOOKS = "/usr/lib/ckpt-torque"
 STORE = "/shared/ckpt"
@@ -71,6 +72,10 @@ class Node:
         return self.run("cd / && env -i PATH=/bin:/usr/bin %s/%s %s" % (HOOKS, name, " ".join(map(str, arguments))))
 
 
+OWN = ("checkpoint_hooks_keys", "checkpoint_store_users", "criu_source", "torque_source", "validate_user")
+"""What is the test hosts' own, whatever a site's variables say: keys, accounts, and where sources are on this controller."""
+
+
 class Cluster:
     def __init__(self, group=GROUP, program="hosts.py"):
         hosts("up", group, program=program)
@@ -88,11 +93,24 @@ class Cluster:
         """Whether the cluster's TORQUE is older than this version (ints)."""
         return self.get_version() < version
 
+    def write_inventory(self, path, **variables):
+        """Write how the hosts are reached, with no groups, for a site's inventory with hosts of these names; return the path (str).
+
+        :param path: the file (pathlib.Path)
+        :param variables: what else is the hosts' own; it wins over what the site's inventory says
+        """
+        known = json.loads(pathlib.Path(self.inventory).read_text())["all"]
+        own = dict({name: known["vars"][name] for name in OWN}, **variables)
+        path.write_text(json.dumps({"all": {"hosts": {name: dict(entry, **own) for name, entry in known["hosts"].items()},
+                                            "vars": {name: value for name, value in known["vars"].items() if name not in OWN}}}))
+        return str(path)
+
     def playbook(self, name, *arguments, inventory=None, **variables):
-        """Run a playbook of the installed collection."""
+        """Run a playbook of the installed collection, with these inventories (str, or list of str) instead of the hosts' own."""
         # Tests break nodes for moments, and pbs_mom must not look just then: the node would be down for minutes.
         variables = dict({"torque_mom_health_check_interval": "400"}, **variables)
-        return self._ansible("ansible-playbook", "-i", inventory or self.inventory, "-e", json.dumps(variables),
+        inventories = inventory if isinstance(inventory, list) else [inventory or self.inventory]
+        return self._ansible("ansible-playbook", *("--inventory=" + each for each in inventories), "-e", json.dumps(variables),
                              "ckpt.torque." + name, *arguments)
 
     def role(self, host, name, **variables):

@@ -6,7 +6,7 @@ import pytest
 
 TOP = pathlib.Path(__file__).resolve().parents[3]
 PAGES = sorted([path for path in (TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")) if path.exists()]
-               + list(TOP.glob("docs/**/*.md")) + list(TOP.glob("roles/*/README.md")))
+               + list(TOP.glob("docs/**/*.md")) + list(TOP.glob("roles/*/README.md")) + list(TOP.glob("examples/**/*.md")))
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"(`+).+?\1", re.DOTALL)
