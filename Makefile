@@ -16,8 +16,8 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm maui apps zdtm torque-matrix torque-releases scale cores bench docs docs-site collection tools \
-  guest-tools page-tools runtime testing clean
+.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm maui apps zdtm torque-matrix torque-releases scale cores bench docs docs-site galaxy \
+  collection tools guest-tools page-tools runtime testing clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
@@ -122,6 +122,14 @@ docs-site: testing collection ## the documentation of modules, filters and roles
 	@$(VENV)/bin/sphinx-build -q -W --keep-going -C -D extensions=sphinx_antsibull_ext -D project=ckpt.torque -D root_doc=collections/index \
 	  -D suppress_warnings=ref.ref $(CACHE)/site $(CACHE)/site/html
 	@echo "$(CACHE)/site/html/collections/ckpt/torque/index.html"
+
+# Galaxy resolves no module of another collection and no playbook of this one: of those it warns, and of nothing else.
+galaxy: collection ## what Ansible Galaxy says of the collection when it is published; fails on a warning
+	@[ -d $(CACHE)/importer/lib/python*/site-packages/galaxy_importer ] || { $(PYTHON) -m venv $(CACHE)/importer \
+	  && $(CACHE)/importer/bin/pip install --quiet galaxy-importer==0.4.44; }
+	@export GALAXY_IMPORTER_CONFIG=$(CURDIR)/tests/galaxy-importer.cfg PATH="$(CURDIR)/$(CACHE)/importer/bin:$$PATH"; cd $(CACHE)/build \
+	  && python -m galaxy_importer.main *.tar.gz > importer 2>&1 || { cat importer; exit 1; }; grep -E '^(WARNING|ERROR)' importer \
+	  | grep -v -e "couldn't resolve module/action 'ansible.posix" -e 'Failed to find ckpt.torque.[a-z]* playbook' && exit 1; tail -1 importer
 
 collection: $(COLLECTIONS)/.installed $(COLLECTIONS)/ansible_collections/ansible/posix
 $(COLLECTIONS)/.installed: $(SOURCES) | runtime

@@ -1,0 +1,19 @@
+"""What Ansible Galaxy, ansible-core and ansible-builder read of the collection agrees with what is in it."""
+import re
+
+import yaml
+
+from paths import TOP
+
+RUNTIME = yaml.safe_load((TOP / "meta/runtime.yml").read_text())
+MODULE = re.compile(r"^ *(?:- )?([a-z_]+\.[a-z_]+)\.[a-z_]+:", re.MULTILINE)
+
+
+def test_defaults_can_be_given_to_all_modules_at_once():
+    assert RUNTIME["action_groups"]["all"] == sorted(path.stem for path in (TOP / "plugins/modules").glob("*.py"))
+
+
+def test_collections_that_are_used_are_declared():
+    used = {name for top in ("roles", "playbooks") for path in (TOP / top).rglob("*.yml") for name in MODULE.findall(path.read_text())}
+    declared = yaml.safe_load((TOP / "galaxy.yml").read_text())["dependencies"]
+    assert used - {"ansible.builtin", "ckpt.torque"} == set(declared)
