@@ -32,7 +32,8 @@ PLAYBOOKS: "dict[str, dict]" = {
     "drain_wait_timeout": {"type": "int"}, "drain_hold_timeout": {"type": "int"}, "drain_start_timeout": {"type": "int"},
     "drain_jobs_at_once": {"type": "int"}, "update_nodes": {"type": "raw"}, "update_jobs": {"choices": ["migrate", "wait", "leave"]},
     "update_wait_timeout": {"type": "int", "least": 0}, "update_serial": {"type": "raw"},
-    "update_max_fail_percentage": {"type": "int", "least": 0}, "adopt_directory": {"type": "path"}, "remove_images": {"choices": ["refuse", "keep"]},
+    "update_max_fail_percentage": {"type": "int", "least": 0}, "adopt_directory": {"type": "path"},
+    "remove_images": {"choices": ["refuse", "keep"]},
     "adopt_torque_directory": {"type": "path"},
 }
 """The playbooks' own variables, as argument_specs has those of roles; least is the smallest number."""

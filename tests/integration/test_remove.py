@@ -22,8 +22,9 @@ def test_image_is_not_left_behind(qsub, cluster):
     job.hold()
     before = cluster.nodes["node1"].ask("find %s /etc/ckpt-torque %s -printf '%%p %%T@\n' | sort" % (HOOKS, CONFIG))
     refusal(cluster.playbook("remove"),
-            "head: the stores have 1 image, of %s; let these jobs end, and remove images without a job (torque-ckpt prune --orphans), or set "
-            "remove_images to keep, with which they stay and can be restarted after ckpt.torque.site; nothing was changed." % job.id)
+            "head: the stores have 1 image, of %s; let these jobs end, and remove images without a job (torque-ckpt prune "
+            "--orphans), or set remove_images to keep, with which they stay and can be restarted after ckpt.torque.site; nothing was "
+            "changed." % job.id)
     assert cluster.nodes["node1"].ask("find %s /etc/ckpt-torque %s -printf '%%p %%T@\n' | sort" % (HOOKS, CONFIG)) == before
     job.release("node1")
     job.finish()
