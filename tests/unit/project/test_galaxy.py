@@ -17,3 +17,10 @@ def test_collections_that_are_used_are_declared():
     used = {name for top in ("roles", "playbooks") for path in (TOP / top).rglob("*.yml") for name in MODULE.findall(path.read_text())}
     declared = yaml.safe_load((TOP / "galaxy.yml").read_text())["dependencies"]
     assert used - {"ansible.builtin", "ckpt.torque"} == set(declared)
+
+
+def test_execution_environment_needs_nothing_of_the_tests():
+    """Without this file ansible-builder would take requirements.txt, which pins ansible-core for the tests."""
+    wanted = yaml.safe_load((TOP / "meta/execution-environment.yml").read_text())["dependencies"]
+    assert wanted == {"system": "bindep.txt"}
+    assert (TOP / "bindep.txt").exists()
