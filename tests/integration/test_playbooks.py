@@ -38,6 +38,24 @@ def test_converged_nodes_cost(cluster):
         assert tasks == {"head": 28, "node1": 26, "node2": 26}
 
 
+def find_roles(done):
+    """Return the roles (set of str) of which a playbook has run tasks, the check of their arguments apart."""
+    starts = re.split(r"^TASK \[", done.out, flags=re.MULTILINE)[1:]
+    return {start.split(" : ")[0] for start in starts if " : " in start.splitlines()[0] and " : Validating arguments" not in start
+            and re.search(r"^(ok|changed): ", start, re.MULTILINE)}
+
+
+def test_tag_runs_a_part(cluster):
+    """A setting of the hooks is brought to all hosts by the tag hooks, and nothing else is looked at."""
+    depth = "sed -n 's/.*\"depth\": \\([0-9]*\\).*/\\1/p' %s" % CONFIG
+    for value in (3, 2):
+        done = cluster.playbook("site", "--tags", "hooks", checkpoint_hooks_depth=value)
+        assert done.code == 0, done.out
+        assert find_roles(done) == {"ckpt.torque.checkpoint_hooks"}
+        assert [node.ask(depth) for node in cluster.nodes.values()] == [str(value)] * 3
+    assert [cluster.playbook("site").changed(name) for name in cluster.nodes] == [0, 0, 0]
+
+
 def test_no_maui(cluster):
     """The site has to install it before."""
     head = cluster.nodes["head"]
