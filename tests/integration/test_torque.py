@@ -294,14 +294,6 @@ def test_large_program(trip):
     assert answer["image_bytes_per_second"] > 1 << 20 and answer["store_bytes_per_second"] > 1 << 20
 
 
-def test_server_that_is_away_during_a_hold(trip, cluster):
-    answer = trip(case="server_away")
-    assert steps(answer) == [("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("release", "node2"), ("finish", "node2")]
-    assert answer["phases"][2]["seconds"] > 5
-    assert cluster.nodes["head"].run("systemctl is-active pbs_server pbs_sched ckpt-torque-validate-start.timer").out.split() == [
-        "active", "active", "inactive"]
-
-
 @pytest.mark.parametrize("case", ["nested_signal", "nested_command"])
 def test_program_that_writes_a_restart_file_of_its_own(trip, case):
     answer = trip(case=case)
@@ -331,6 +323,14 @@ def test_periodic_images(cluster, periodic):
                              ("finish", "node2")]
     assert answer["phases"][1]["seconds"] > 50
     assert cluster.nodes["head"].run("ls -d %s/alice/validate-* %s/*.CK" % (STORE, STORE)).out == ""  # nothing of any round trip
+
+
+def test_server_that_is_away_during_a_hold(trip, cluster):
+    answer = trip(case="server_away")
+    assert steps(answer) == [("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("release", "node2"), ("finish", "node2")]
+    assert answer["phases"][2]["seconds"] > 5
+    assert cluster.nodes["head"].run("systemctl is-active pbs_server pbs_sched ckpt-torque-validate-start.timer").out.split() == [
+        "active", "active", "inactive"]
 
 
 def test_validate_goes_through_the_cases_it_is_told(cluster, tmp_path):
@@ -802,6 +802,16 @@ def test_queue_with_a_directory_for_each_user(cluster, named, alices):
         assert re.search("checkpoint_dir = (.*)", attributes).group(1) == alices
     finally:
         head.ask("{0}/qdel {1}; {0}/qdel -p {1} > /dev/null 2>&1; {0}/qmgr -c 'delete queue own'".format(BIN, job_id))
+
+
+@pytest.mark.parametrize("attempt", range(5))
+def test_requests_that_come_at_once_are_all_answered(cluster, attempt):
+    """They connect while pbs_server is stopped, which has few threads after its start. Without the patch every second attempt fails."""
+    head = cluster.nodes["head"]
+    head.ask("systemctl restart pbs_server && until %s/qstat -B > /dev/null 2>&1; do sleep 0.1; done; sleep 1" % BIN)
+    result = head.run("pkill -STOP -x pbs_server; for _ in $(seq 10); do { timeout 20 %s/qstat -B > /dev/null 2>&1; echo $?; } & done; sleep 2; "
+                      "pkill -CONT -x pbs_server; wait" % BIN)
+    assert result.out.split() == ["0"] * 10
 
 
 def test_server_rests_after_a_mail(qsub, cluster):
