@@ -112,7 +112,7 @@ def integration():
     names = ["torque", "crash", "cut_off", "neighbours", "parallel", "nested", "multinode", "programs", "drain", "update", "adopt",
              "bad_source"]
     if not torque_source():  # then most of these are skipped
-        names[:0] = ["files", "hooks", "packages", "preflight", "rings"]
+        names[:0] = ["files", "hooks", "packages", "preflight", "remove", "rings"]
     jobs = ["tests/integration/test_%s.py" % name for name in names]
     others = ["tests/integration/" + name for name in ("faults", "blcr", "nfs", "storm", "maui")]
     rest = ["tests/integration"] + ["--ignore=" + path for path in jobs + others]
