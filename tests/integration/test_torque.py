@@ -809,8 +809,8 @@ def test_requests_that_come_at_once_are_all_answered(cluster, attempt):
     """They connect while pbs_server is stopped, which has few threads after its start. Without the patch every second attempt fails."""
     head = cluster.nodes["head"]
     head.ask("systemctl restart pbs_server && until %s/qstat -B > /dev/null 2>&1; do sleep 0.1; done; sleep 1" % BIN)
-    result = head.run("pkill -STOP -x pbs_server; for _ in $(seq 10); do { timeout 20 %s/qstat -B > /dev/null 2>&1; echo $?; } & done; sleep 2; "
-                      "pkill -CONT -x pbs_server; wait" % BIN)
+    result = head.run("pkill -STOP -x pbs_server; for _ in $(seq 10); do { timeout 20 %s/qstat -B > /dev/null 2>&1; echo $?; } & done; "
+                      "sleep 2; pkill -CONT -x pbs_server; wait" % BIN)
     assert result.out.split() == ["0"] * 10
 
 
