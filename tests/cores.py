@@ -17,11 +17,12 @@ import time
 
 import matrix
 import run
+import tables
 import yaml
 from run import COLLECTIONS, INSTALLED, LEVELS, LOGS, PYTHON, TOP, environment
 
 DOCUMENT = TOP / "docs/reference/support.md"
-BEGIN, END = "<!-- make cores: begin -->", "<!-- make cores: end -->"
+TARGET = "cores"
 DIRECTORY = TOP / ".cache/cores"
 TOOLS = ("pytest", "hypothesis")
 """What the unit tests need beside ansible-core."""
@@ -192,8 +193,7 @@ class Core:
 
 def parsed(text):
     """Return the rows of the generated part of a document (str): {release: line}."""
-    part = text[text.index(BEGIN):text.index(END)]
-    lines = {line.split("|")[1].strip(): line for line in part.splitlines() if re.match(r"\| \d", line)}
+    lines = {tables.first_cell(line): line for line in tables.read(text, TARGET) if tables.ROW.match(line)}
     return {".".join(version.split(".")[:2]): line for version, line in lines.items()}
 
 
@@ -204,11 +204,9 @@ def merged(text, version, row, day):
     :param day: when it was run (str)
     """
     rows = parsed(text)
-    cells = [version] + [row[column].replace("|", "\\|")[:300] for column in COLUMNS] + [day]
-    rows[".".join(version.split(".")[:2])] = "| %s |" % " | ".join(cells)
-    table = ["| ansible-core | %s | run on |" % " | ".join(COLUMNS), "|" + "---|" * (len(COLUMNS) + 2)]
-    table += [rows[release] for release in sorted(rows, key=key)]
-    return text[:text.index(BEGIN)] + BEGIN + "\n" + "\n".join(table) + "\n" + text[text.index(END):]
+    rows[".".join(version.split(".")[:2])] = tables.format_row([version] + [row[column] for column in COLUMNS] + [day])
+    table = tables.format_head(["ansible-core"] + COLUMNS + ["run on"]) + [rows[release] for release in sorted(rows, key=key)]
+    return tables.replace(text, TARGET, table)
 
 
 def main():

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 
+import tables
 import yaml
 from run import COLLECTIONS, LOGS, TOP, environment
 
@@ -28,7 +29,7 @@ JOB_TESTS = ["tests/integration/test_torque.py", "tests/integration/test_crash.p
 COMPILES = "Compile TORQUE"
 """How the task of the role torque_build begins that compiles."""
 DOCUMENT = TOP / "docs/reference/patches.md"
-BEGIN, END = "<!-- make torque-matrix: begin -->", "<!-- make torque-matrix: end -->"
+TARGET = "torque-matrix"
 KEEP = os.environ.get("CKPT_TORQUE_KEEP")  # start from the hosts that are there, leave them up
 NOT_RUN = "not run"
 FAILED = "FAILED: "
@@ -248,8 +249,7 @@ def name_of(version, build):
 
 def parsed(text):
     """Return the rows of the generated part of a document (str): {name: line}."""
-    part = text[text.index(BEGIN):text.index(END)]
-    return {line.split("|")[1].strip(): line for line in part.splitlines() if re.match(r"\| \d", line)}
+    return {tables.first_cell(line): line for line in tables.read(text, TARGET) if tables.ROW.match(line)}
 
 
 def merged(text, name, row, day):
@@ -259,11 +259,10 @@ def merged(text, name, row, day):
     :param day: when it was run (str)
     """
     rows = parsed(text)
-    rows[name] = "| %s |" % " | ".join([name, day] + [row.get(column, "").replace("|", "\\|")[:300] for column in COLUMNS])
+    rows[name] = tables.format_row([name, day] + [row.get(column, "") for column in COLUMNS])
     order = [name_of(version, build) for version in VERSIONS for build in BUILDS]
-    table = ["| version | run on | %s |" % " | ".join(COLUMNS), "|" + "---|" * (len(COLUMNS) + 2)] + [
-        rows[known] for known in order if known in rows]
-    return text[:text.index(BEGIN)] + BEGIN + "\n" + "\n".join(table) + "\n" + text[text.index(END):]
+    table = tables.format_head(["version", "run on"] + COLUMNS) + [rows[known] for known in order if known in rows]
+    return tables.replace(text, TARGET, table)
 
 
 def shown(rows):

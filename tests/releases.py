@@ -16,10 +16,11 @@ import sys
 import time
 
 import matrix
+import tables
 import yaml
 from run import COLLECTIONS, LOGS, TOP, environment
 
-BEGIN, END = "<!-- make torque-releases: begin -->", "<!-- make torque-releases: end -->"
+TARGET = "torque-releases"
 ROLE = TOP / "roles/torque_build"
 STEPS = ["tasks/make.yml", "tasks/unpack.yml", "tasks/patch.yml", "tasks/compile.yml", "vars/main.yml", "defaults/main.yml"]
 """What builds TORQUE, beside its patches."""
@@ -93,18 +94,16 @@ class Release(matrix.Trial):
 
 def parsed(text):
     """Return the lines (str) of the document's table by version."""
-    part = text[text.index(BEGIN):text.index(END)]
-    return {line.split("|")[1].strip(): line for line in part.splitlines() if re.match(r"\| \d", line)}
+    return {tables.first_cell(line): line for line in tables.read(text, TARGET) if tables.ROW.match(line)}
 
 
 def merged(text, rows):
     """Return the document (str) with the rows ({version: (fingerprint, day, built, started)}) put in or replaced."""
     known = parsed(text)
     for version, row in rows.items():
-        known[version] = "| %s |" % " | ".join([version] + [cell.replace("|", "\\|")[:300] for cell in row])
-    table = ["| release | built by | run on | built | started |", "|---|---|---|---|---|"]
-    table += [known[version] for version in sorted(known, key=key)]
-    return text[:text.index(BEGIN)] + BEGIN + "\n" + "\n".join(table) + "\n" + text[text.index(END):]
+        known[version] = tables.format_row([version] + list(row))
+    table = tables.format_head(["release", "built by", "run on", "built", "started"])
+    return tables.replace(text, TARGET, table + [known[version] for version in sorted(known, key=key)])
 
 
 def is_done(text, version, mark):

@@ -1,17 +1,17 @@
 """The table in docs/reference/programs.md, which `make apps` writes."""
 import pathlib
-import re
+
+import tables
 
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs/reference/programs.md"
-BEGIN, END = "<!-- make apps: begin -->", "<!-- make apps: end -->"
-HEAD = "| program | version | result | what to set, or why not |\n|---|---|---|---|\n"
+TARGET = "apps"
+HEAD = tables.format_head(["program", "version", "result", "what to set, or why not"])
 MOVED, REFUSED, WRONG = "moved", "refused", "WRONG"
 
 
 def parse_rows(text):
     """Return the rows of the generated part of a document (str): {title: line}."""
-    part = text[text.index(BEGIN):text.index(END)]
-    return {line.split("|")[1].strip(): line for line in part.splitlines()[3:]}
+    return {tables.first_cell(line): line for line in tables.read(text, TARGET)[len(HEAD):]}
 
 
 def merge_row(text, titles, row):
@@ -21,9 +21,8 @@ def merge_row(text, titles, row):
     :param row: title, version, result, remark (list of str)
     """
     rows = parse_rows(text)
-    rows[row[0]] = "| %s |" % " | ".join(re.sub(r"\s+", " ", cell).replace("|", "\\|") for cell in row)
-    table = "".join(rows[title] + "\n" for title in titles if title in rows)
-    return text[:text.index(BEGIN)] + BEGIN + "\n" + HEAD + table + text[text.index(END):]
+    rows[row[0]] = tables.format_row(row, longest=None)
+    return tables.replace(text, TARGET, HEAD + [rows[title] for title in titles if title in rows])
 
 
 def write_row(titles, row):

@@ -19,6 +19,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(TOP / "tests"), str(TOP / "tests/integration/helpers")]
 
 import measure  # noqa: E402
+import tables  # noqa: E402
 from run import LOGS, environment  # noqa: E402
 
 STUB = pathlib.Path(__file__).resolve().parent / "ssh"
@@ -149,24 +150,20 @@ def try_size(name, real, tape, calls, count, forks):
             time.strftime("%Y-%m-%d", time.gmtime()), "%d" % len(os.sched_getaffinity(0)), "%.1f" % load]
 
 
-def markers(name):
-    return "<!-- make scale: %s: begin -->" % name, "<!-- make scale: %s: end -->" % name
+def target(name):
+    return "scale: " + name
 
 
 def parse(text, name):
     """Return the lines (str) of a table of the document by number of nodes and of forks."""
-    begin, end = markers(name)
-    part = text[text.index(begin):text.index(end)]
-    return {tuple(int(cell) for cell in line.split("|")[1:3]): line for line in part.splitlines() if re.match(r"\| \d", line)}
+    return {tuple(int(cell) for cell in line.split("|")[1:3]): line for line in tables.read(text, target(name)) if tables.ROW.match(line)}
 
 
 def merge(text, name, row):
     """Return the document (str) with a row (list of str) put in or replaced."""
-    begin, end = markers(name)
     known = parse(text, name)
-    known[int(row[0]), int(row[1])] = "| %s |" % " | ".join(row)
-    table = ["| %s |" % " | ".join(HEADS), "|" + "---|" * len(HEADS)] + [known[size] for size in sorted(known)]
-    return text[:text.index(begin)] + begin + "\n" + "\n".join(table) + "\n" + text[text.index(end):]
+    known[int(row[0]), int(row[1])] = tables.format_row(row)
+    return tables.replace(text, target(name), tables.format_head(HEADS) + [known[size] for size in sorted(known)])
 
 
 def main():

@@ -13,10 +13,10 @@ import subprocess
 import tarfile
 import threading
 
+import tables
 from cluster import STORE, TOP, hosts
 
 DOCUMENT = TOP / "docs/reference/zdtm.md"
-BEGIN, END = "<!-- make zdtm: begin -->", "<!-- make zdtm: end -->"
 NODE = TOP / "tests/zdtm/node"
 PLACE = "/shared/zdtm"
 """The same on all nodes."""
@@ -187,10 +187,6 @@ def find_faults(trials):
     return faults
 
 
-def _format_row(cells):
-    return "| %s |" % " | ".join(str(cell).replace("|", "\\|") for cell in cells)
-
-
 def _shorten(text):
     """Return what was said about a program without what differs from run to run."""
     text = re.sub(r"process \d+ ", "process N ", text.split("; the job keeps running")[0].split("; the image is kept")[0])
@@ -198,24 +194,23 @@ def _shorten(text):
 
 
 def describe(trials, day):
-    """Return the generated part of the document (str).
+    """Return the generated part of the document (list of str: lines).
 
     :param day: when they were run (str)
     """
     counts = collections.Counter((trial.bare.outcome, trial.hooks.outcome) for trial in trials)
-    lines = ["%d programs, run on %s:" % (len(trials), day), ""]
-    lines += [_format_row(["under criu alone", "through the hooks", "programs"]), "|---|---|---|"]
-    lines += [_format_row(outcomes + (count,)) for outcomes, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
-    lines += ["", "Differences:", "", _format_row(["program", "under criu alone", "through the hooks", "reason"]), "|---|---|---|---|"]
-    lines += [_format_row(["`%s`" % trial.name, trial.bare.outcome, trial.hooks.outcome,
-                           REASONS.get(trial.name) or _shorten(trial.hooks.text or trial.bare.text)]) for trial in trials if differs(trial)]
-    lines += ["", "The same both ways, but not passed:", "", _format_row(["program", "outcome", "reason"]), "|---|---|---|"]
-    lines += [_format_row(["`%s`" % trial.name, trial.hooks.outcome, _shorten(trial.hooks.text)])
-              for trial in trials if not differs(trial) and trial.hooks.outcome != PASSES]
-    return "\n".join(lines)
+    lines = ["%d programs, run on %s:" % (len(trials), day), ""] + tables.format_head(["under criu alone", "through the hooks", "programs"])
+    lines += [tables.format_row(outcomes + (str(count),))
+              for outcomes, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    lines += ["", "Differences:", ""] + tables.format_head(["program", "under criu alone", "through the hooks", "reason"])
+    lines += [tables.format_row(["`%s`" % trial.name, trial.bare.outcome, trial.hooks.outcome,
+                                 REASONS.get(trial.name) or _shorten(trial.hooks.text or trial.bare.text)])
+              for trial in trials if differs(trial)]
+    lines += ["", "The same both ways, but not passed:", ""] + tables.format_head(["program", "outcome", "reason"])
+    return lines + [tables.format_row(["`%s`" % trial.name, trial.hooks.outcome, _shorten(trial.hooks.text)])
+                    for trial in trials if not differs(trial) and trial.hooks.outcome != PASSES]
 
 
 def write_document(trials, day):
     """Write the generated part of DOCUMENT."""
-    text = DOCUMENT.read_text()
-    DOCUMENT.write_text(text[:text.index(BEGIN)] + BEGIN + "\n" + describe(trials, day) + "\n" + text[text.index(END):])
+    DOCUMENT.write_text(tables.replace(DOCUMENT.read_text(), "zdtm", describe(trials, day)))

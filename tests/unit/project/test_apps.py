@@ -1,10 +1,12 @@
 """make apps writes its own rows into docs/reference/programs.md and leaves the others; table and scripts fit together."""
 import page
 import pytest
+import tables
 from programs import PROGRAMS, SCRIPTS, sort_lines, without
 
+BEGIN, END = tables.mark(page.TARGET)
 TITLES = ["R", "NumPy", "xz"]
-EMPTY = "before\n%s\n%s\nafter\n" % (page.BEGIN, page.END)
+EMPTY = "before\n%s\n%s\nafter\n" % (BEGIN, END)
 
 
 @pytest.fixture
@@ -15,7 +17,7 @@ def document():
 
 def test_rows_are_in_the_order_of_the_programs(document):
     assert document == (
-        "before\n%s\n%s| R | 4.5 | moved |  |\n| xz | 5.8 | refused | a \\| b c |\n%s\nafter\n" % (page.BEGIN, page.HEAD, page.END))
+        "before\n%s\n%s\n| R | 4.5 | moved |  |\n| xz | 5.8 | refused | a \\| b c |\n%s\nafter\n" % (BEGIN, "\n".join(page.HEAD), END))
 
 
 def test_a_run_replaces_its_row_only(document):
@@ -29,7 +31,7 @@ def test_row_of_a_program_that_is_no_more_is_removed(document):
 
 def test_document_of_this_collection_has_rows_of_its_programs_only():
     text = page.DOCUMENT.read_text()
-    assert text.count(page.BEGIN) == text.count(page.END) == 1
+    assert text.count(BEGIN) == text.count(END) == 1
     assert set(page.parse_rows(text)) <= {program.title for program in PROGRAMS}
 
 

@@ -4,9 +4,11 @@ import re
 import pytest
 
 import cores
+import tables
 
+BEGIN, END = tables.mark(cores.TARGET)
 ROW = dict.fromkeys(cores.COLUMNS, "yes")
-OLD = "before\n%s\n%s\nafter\n" % (cores.BEGIN, cores.END)
+OLD = "before\n%s\n%s\nafter\n" % (BEGIN, END)
 LISTING = "ansible-core (2.21.5)\nAvailable versions: 2.21.5, 2.21.0, 2.16.19, 2.16.0, 2.9.1\n  INSTALLED: 2.19.14\n"
 
 
@@ -46,12 +48,12 @@ def test_newer_version_replaces_the_row_of_its_release_only(document):
 
 
 def test_nothing_else_is_touched(document):
-    assert document.startswith("before\n" + cores.BEGIN) and document.endswith(cores.END + "\nafter\n")
+    assert document.startswith("before\n" + BEGIN) and document.endswith(END + "\nafter\n")
 
 
 def test_document_of_this_collection_has_its_place():
     text = cores.DOCUMENT.read_text()
-    assert text.count(cores.BEGIN) == text.count(cores.END) == 1
+    assert text.count(BEGIN) == text.count(END) == 1
 
 
 def test_tools_are_those_that_make_test_pins(repository):

@@ -4,9 +4,11 @@ import sys
 import pytest
 
 import matrix
+import tables
 
+BEGIN, END = tables.mark(matrix.TARGET)
 ROW = dict.fromkeys(matrix.COLUMNS, "yes")
-OLD = "before\n%s\n%s\nafter\n" % (matrix.BEGIN, matrix.END)
+OLD = "before\n%s\n%s\nafter\n" % (BEGIN, END)
 
 
 @pytest.fixture
@@ -28,12 +30,12 @@ def test_partial_run_replaces_its_rows_only(document):
 
 
 def test_nothing_else_is_touched(document):
-    assert document.startswith("before\n" + matrix.BEGIN) and document.endswith(matrix.END + "\nafter\n")
+    assert document.startswith("before\n" + BEGIN) and document.endswith(END + "\nafter\n")
 
 
 def test_document_of_this_collection_has_its_place():
     text = matrix.DOCUMENT.read_text()
-    assert text.count(matrix.BEGIN) == text.count(matrix.END) == 1
+    assert text.count(BEGIN) == text.count(END) == 1
     assert set(matrix.parsed(text)) <= {matrix.name_of(version, build) for version in matrix.VERSIONS for build in matrix.BUILDS}
 
 

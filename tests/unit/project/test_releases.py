@@ -8,7 +8,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / ".cache/che
 
 import matrix
 import releases
+import tables
 from ansible_collections.ckpt.torque.plugins.module_utils.build import patches
+
+BEGIN, END = tables.mark(releases.TARGET)
 
 
 def test_order():
@@ -24,20 +27,20 @@ ROWS = {"4.2.10": ("0a1b2c3d", "2026-01-03", "8 s", "both nodes free"), "4.2.8":
 
 
 def test_rows():
-    text = "before\n%s\n%s\nafter\n" % (releases.BEGIN, releases.END)
+    text = "before\n%s\n%s\nafter\n" % (BEGIN, END)
     text = releases.merged(text, {"4.2.10": ("00000000", "2026-01-01", "9 s", "both nodes free")})
     for version, row in ROWS.items():
         text = releases.merged(text, {version: row})
-    assert text == "before\n%s\n%s\n%s\nafter\n" % (releases.BEGIN, "\n".join([
+    assert text == "before\n%s\n%s\n%s\nafter\n" % (BEGIN, "\n".join([
         "| release | built by | run on | built | started |", "|---|---|---|---|---|",
         "| 4.2.8 | 0a1b2c3d | 2026-01-02 | FAILED: a \\| b | not run |",
-        "| 4.2.10 | 0a1b2c3d | 2026-01-03 | 8 s | both nodes free |"]), releases.END)
+        "| 4.2.10 | 0a1b2c3d | 2026-01-03 | 8 s | both nodes free |"]), END)
 
 
 @pytest.mark.parametrize("version, mark, done", [("4.2.10", "0a1b2c3d", True), ("4.2.10", "00000000", False), ("4.2.8", "0a1b2c3d", False),
                                                  ("4.2.9", "0a1b2c3d", False)])
 def test_what_is_done(version, mark, done):
-    text = releases.merged("%s\n%s\n" % (releases.BEGIN, releases.END), ROWS)
+    text = releases.merged("%s\n%s\n" % (BEGIN, END), ROWS)
     assert releases.is_done(text, version, mark) is done
 
 
@@ -49,7 +52,7 @@ def test_fingerprint_is_of_the_patches_for_a_version():
 
 def test_document_of_this_collection_has_its_place():
     text = matrix.DOCUMENT.read_text()
-    assert text.count(releases.BEGIN) == text.count(releases.END) == 1
+    assert text.count(BEGIN) == text.count(END) == 1
 
 
 @pytest.fixture
@@ -58,7 +61,7 @@ def cache(tmp_path, monkeypatch):
     (tmp_path / "sources").mkdir()
     for version in ("4.2.8", "6.1.3"):
         (tmp_path / "sources" / ("torque-%s.tar.gz" % version)).touch()
-    (tmp_path / "patches.md").write_text("%s\n%s\n" % (releases.BEGIN, releases.END))
+    (tmp_path / "patches.md").write_text("%s\n%s\n" % (BEGIN, END))
     monkeypatch.setenv("CKPT_TORQUE_CACHE", str(tmp_path))
     monkeypatch.delenv("TORQUE_RELEASES", raising=False)
     monkeypatch.setattr(releases, "environment", dict)

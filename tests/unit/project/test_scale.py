@@ -10,6 +10,7 @@ from paths import TOP
 sys.path.insert(0, str(TOP / "tests/scale"))
 
 import scale  # noqa: E402
+import tables  # noqa: E402
 
 SENT = b"import this\nmodule_fqn='m',\nparams='{\"host\": \"%s\", \"depth\": %d}',\nzip_data='%d',\n"
 
@@ -72,9 +73,9 @@ def test_report_that_lacks_a_node_fails_the_run(tmp_path):
 
 
 def test_rows():
-    text = "before\n%s\n%s\nafter\n" % scale.markers("site")
+    text = "before\n%s\n%s\nafter\n" % tables.mark(scale.target("site"))
     for row in (["500", "20", "9 s"], ["50", "20", "1 s"], ["500", "5", "8 s"], ["500", "20", "7 s"]):
         text = scale.merge(text, "site", row)
-    begin, end = scale.markers("site")
+    begin, end = tables.mark(scale.target("site"))
     assert text.splitlines()[4:-2] == ["| 50 | 20 | 1 s |", "| 500 | 5 | 8 s |", "| 500 | 20 | 7 s |"]
     assert text.startswith("before\n%s\n| nodes |" % begin) and text.endswith("%s\nafter\n" % end)
