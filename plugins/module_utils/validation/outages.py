@@ -45,6 +45,7 @@ def hold_without_server(trip: "JobRoundTrip") -> None:
             raise RoundTripError("the hold wrote no image while %s was stopped (waited %d seconds)" % (SERVICE, trip.timeout))
         time.sleep(ABSENCE)
     trip.await_hold(started)
+    _await_nodes(trip)
 
 
 def crash_node(trip: "JobRoundTrip") -> None:
@@ -124,6 +125,21 @@ def _start_server_in_the_end(trip: "JobRoundTrip") -> "Iterator[None]":
         _systemctl(trip, "start", SERVICE)
         _systemctl(trip, "stop", START_UNIT + ".timer")
         wait_until(lambda: _answers(trip), trip.timeout, PAUSE)
+
+
+def _await_nodes(trip: "JobRoundTrip") -> None:
+    """Wait until pbs_server has heard of the path's nodes since it was started.
+
+    A job that is released before stays queued for a scheduler's whole interval, ten minutes by default.
+    """
+    if not wait_until(lambda: not _list_down(trip), trip.timeout, 1):
+        raise RoundTripError("%d seconds after its start %s has not heard of %s; see the log of pbs_mom there"
+                             % (trip.timeout, SERVICE, " and ".join(_list_down(trip)) or "its nodes"))
+
+
+def _list_down(trip: "JobRoundTrip") -> "list[str]":
+    known = {node: parse_node(trip.commands("root", "pbsnodes", node)) for node in sorted(set(trip.path))}
+    return [node for node, state in known.items() if state and {"down", "unknown"} & set(state.states)]
 
 
 def _answers(trip: "JobRoundTrip") -> bool:
