@@ -26,6 +26,11 @@ def test_image_is_not_left_behind(qsub, cluster):
             "--orphans), or set remove_images to keep, with which they stay and can be restarted after ckpt.torque.site; nothing was "
             "changed." % job.id)
     assert cluster.nodes["node1"].ask("find %s /etc/ckpt-torque %s -printf '%%p %%T@\n' | sort" % (HOOKS, CONFIG)) == before
+    # As if it had been held while the compute nodes were done: only the server's part of the playbook runs.
+    refusal(cluster.playbook("remove", "--start-at-task", "List the images in the stores"),
+            "head: the stores have 1 image, of %s; apply ckpt.torque.site, let these jobs end, and remove images without a job "
+            "(torque-ckpt prune --orphans), or set remove_images to keep, with which they stay and can be restarted after "
+            "ckpt.torque.site; the server and the login nodes keep their hooks." % job.id)
     job.release("node1")
     job.finish()
 
