@@ -806,7 +806,7 @@ def test_queue_with_a_directory_for_each_user(cluster, named, alices):
 
 @pytest.mark.parametrize("attempt", range(5))
 def test_requests_that_come_at_once_are_all_answered(cluster, attempt):
-    """They connect while pbs_server is stopped, which has few threads after its start. Without the patch every second attempt fails."""
+    """They connect while pbs_server is stopped, which has few threads after its start. Without the patch two of four attempts failed."""
     head = cluster.nodes["head"]
     head.ask("systemctl restart pbs_server && until %s/qstat -B > /dev/null 2>&1; do sleep 0.1; done; sleep 1" % BIN)
     result = head.run("pkill -STOP -x pbs_server; for _ in $(seq 10); do { timeout 20 %s/qstat -B > /dev/null 2>&1; echo $?; } & done; "
