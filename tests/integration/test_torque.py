@@ -326,7 +326,8 @@ def test_periodic_images(cluster, periodic):
 
 
 def test_server_that_is_away_during_a_hold(trip, cluster):
-    answer = trip(case="server_away")
+    """Its image must take longer than the server needs to stop, a quarter of a second on an idle host."""
+    answer = trip(case="server_away", memory=1024)
     assert steps(answer) == [("submit", "node1"), ("continue", "node1"), ("hold", "node1"), ("release", "node2"), ("finish", "node2")]
     assert answer["phases"][2]["seconds"] > 5
     assert cluster.nodes["head"].run("systemctl is-active pbs_server pbs_sched ckpt-torque-validate-start.timer").out.split() == [

@@ -10,6 +10,7 @@ import shutil
 import time
 
 from ..torque.commands import CommandError, Commands, get_first_node, wait_for_state
+from ..torque.nodes import parse_node
 from ..torque_ckpt.errors import HookError
 from ..torque_ckpt.selftest import roundtrip, workload
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
@@ -22,6 +23,7 @@ from . import evidence, needs
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Callable, Iterator
+    from ..torque.nodes import Node
     from .cases import Case
 
 PAUSE = 0.1
@@ -117,6 +119,13 @@ class JobRoundTrip:
     def read_job(self) -> "dict[str, str]":
         """Return the job's attributes as the server knows them now."""
         return self.commands.read_job(self.job_id)
+
+    def read_node(self, name: str) -> "Node | None":
+        """Return what the server knows of a node now, None if pbsnodes lists none.
+
+        :raises JobError: when pbsnodes fails
+        """
+        return parse_node(self.commands("root", "pbsnodes", name))
 
     def read_manifest(self, image: str) -> dict:
         """Return the manifest of an image (path)."""

@@ -6,7 +6,6 @@ import os
 import shlex
 
 from ..torque.commands import CommandError, Commands, wait_for_state
-from ..torque.nodes import parse_node
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
 from ..torque_ckpt.system.waiting import wait_until
 
@@ -40,7 +39,7 @@ def find_busy_node(trip: "JobRoundTrip", nodes: "list[str]") -> str:
     """Return which of the nodes takes no job now and why, empty if all of them do; what pbsnodes does not tell is no reason."""
     for node in nodes:
         try:
-            known = parse_node(trip.commands("root", "pbsnodes", node))
+            known = trip.read_node(node)
         except CommandError:
             continue
         for state in known.states if known else ():

@@ -7,7 +7,6 @@ import os
 import time
 
 from ..torque.commands import CommandError, JobError
-from ..torque.nodes import parse_node
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
 from ..torque_ckpt.system.waiting import wait_until
 from .needs import NotPossibleError
@@ -45,7 +44,6 @@ def hold_without_server(trip: "JobRoundTrip") -> None:
             raise RoundTripError("the hold wrote no image while %s was stopped (waited %d seconds)" % (SERVICE, trip.timeout))
         time.sleep(ABSENCE)
     trip.await_hold(started)
-    _await_nodes(trip)
 
 
 def crash_node(trip: "JobRoundTrip") -> None:
@@ -96,7 +94,7 @@ def _count_starts(job: "dict[str, str]") -> int:
 
 
 def _list_other_jobs(trip: "JobRoundTrip", node: str) -> "list[str]":
-    known = parse_node(trip.commands("root", "pbsnodes", node))
+    known = trip.read_node(node)
     return [job for job in known.jobs if job != trip.job_id] if known else []
 
 
@@ -112,7 +110,7 @@ def _systemctl(trip: "JobRoundTrip", *words: str) -> None:
 
 @contextlib.contextmanager
 def _start_server_in_the_end(trip: "JobRoundTrip") -> "Iterator[None]":
-    """Start pbs_server after the block, and wait until it answers; a timer does so if this process is killed in the block."""
+    """Start pbs_server after the block, and wait until it knows its nodes; a timer starts it if this process is killed in the block."""
     delay = "%ds" % (2 * trip.timeout + 60)
     status, _output, error = trip.commands.run(["systemd-run", "--quiet", "--collect", "--unit", START_UNIT, "--on-active", delay,
                                                 "systemctl", "start", SERVICE], timeout=trip.timeout)
@@ -125,12 +123,14 @@ def _start_server_in_the_end(trip: "JobRoundTrip") -> "Iterator[None]":
         _systemctl(trip, "start", SERVICE)
         _systemctl(trip, "stop", START_UNIT + ".timer")
         wait_until(lambda: _answers(trip), trip.timeout, PAUSE)
+        _await_nodes(trip)
 
 
 def _await_nodes(trip: "JobRoundTrip") -> None:
     """Wait until pbs_server has heard of the path's nodes since it was started.
 
-    A job that is released before stays queued for a scheduler's whole interval, ten minutes by default.
+    A job that is released before stays queued for a scheduler's whole interval, ten minutes by default, and one that has an image cannot
+    be removed before.
     """
     if not wait_until(lambda: not _list_down(trip), trip.timeout, 1):
         raise RoundTripError("%d seconds after its start %s has not heard of %s; see the log of pbs_mom there"
@@ -138,7 +138,7 @@ def _await_nodes(trip: "JobRoundTrip") -> None:
 
 
 def _list_down(trip: "JobRoundTrip") -> "list[str]":
-    known = {node: parse_node(trip.commands("root", "pbsnodes", node)) for node in sorted(set(trip.path))}
+    known = {node: trip.read_node(node) for node in sorted(set(trip.path))}
     return [node for node, state in known.items() if state and {"down", "unknown"} & set(state.states)]
 
 
