@@ -193,7 +193,7 @@ class Core:
 
 def parsed(text):
     """Return the rows of the generated part of a document (str): {release: line}."""
-    lines = {tables.first_cell(line): line for line in tables.read(text, TARGET) if tables.ROW.match(line)}
+    lines = tables.read_rows(text, TARGET)
     return {".".join(version.split(".")[:2]): line for version, line in lines.items()}
 
 

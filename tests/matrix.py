@@ -249,7 +249,7 @@ def name_of(version, build):
 
 def parsed(text):
     """Return the rows of the generated part of a document (str): {name: line}."""
-    return {tables.first_cell(line): line for line in tables.read(text, TARGET) if tables.ROW.match(line)}
+    return tables.read_rows(text, TARGET)
 
 
 def merged(text, name, row, day):

@@ -94,7 +94,7 @@ class Release(matrix.Trial):
 
 def parsed(text):
     """Return the lines (str) of the document's table by version."""
-    return {tables.first_cell(line): line for line in tables.read(text, TARGET) if tables.ROW.match(line)}
+    return tables.read_rows(text, TARGET)
 
 
 def merged(text, rows):

@@ -38,3 +38,8 @@ def format_head(cells):
 
 def first_cell(line):
     return line.split("|")[1].strip()
+
+
+def read_rows(text, name):
+    """Return the rows between the comments of a document, of all its tables ({first cell: line})."""
+    return {first_cell(line): line for line in read(text, name) if ROW.match(line)}
