@@ -56,7 +56,8 @@ def readme(role, specs):
     for entry, spec in specs.items():
         if len(specs) > 1:
             lines += ["## Entry point `%s`" % entry, ""]
-        lines += [markdown(spec["short_description"]) + ".", ""] + [markdown(line) for line in spec["description"]] + [""]
+        about = spec["description"]
+        lines += [markdown(spec["short_description"]) + ".", ""] + list(map(markdown, [about] if isinstance(about, str) else about)) + [""]
         if spec["options"] == printed:
             lines += ["The variables are those above.", ""]
             continue
