@@ -1,0 +1,124 @@
+"""The commands in README and docs: their programs, playbooks, modules, options, variables and targets exist."""
+import itertools
+import re
+import shlex
+
+import pytest
+import yaml
+from ansible.cli.adhoc import AdHocCLI
+from ansible.cli.playbook import PlaybookCLI
+from ansible.parsing.splitter import parse_kv
+from ansible_collections.ckpt.torque.plugins.action.inventory_check import PLAYBOOKS
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.cli import parser
+from paths import TOP
+
+PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted(TOP.glob("docs/**/*.md")), *sorted(TOP.glob("examples/**/*.md"))]
+PAGES.remove(TOP / "docs/reference/torque-ckpt.md")  # it is generated from the command line
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+PROGRAMS = ("ansible", "ansible-playbook", "make", "torque-ckpt")
+MAKEFILE = (TOP / "Makefile").read_text()
+TARGETS = set(itertools.chain(*map(str.split, re.findall(r"^([a-z][a-z0-9 -]*):", MAKEFILE, re.MULTILINE))))
+TAGS = set(re.findall(r"tags: ([a-z]+)", (TOP / "playbooks/site.yml").read_text() + (TOP / "playbooks/tasks/site_node.yml").read_text()))
+
+
+def find_variables():
+    """Return the variables of roles and playbooks (set of str)."""
+    names = set(PLAYBOOKS)
+    for path in TOP.glob("roles/*/meta/argument_specs.yml"):
+        names.update(itertools.chain(*(entry["options"] for entry in yaml.safe_load(path.read_text())["argument_specs"].values())))
+    return names
+
+
+VARIABLES = find_variables()
+
+
+def find_commands(text):
+    """Yield the commands (list of str) of a page: lines of blocks, and what stands between backquotes."""
+    for language, block in BLOCK.findall(text):
+        if language not in ("", "sh", "bash"):
+            continue
+        lines = block.replace("\\\n", " ").splitlines()
+        prompted = [line[2:] for line in lines if line.startswith("$ ")]
+        for line in prompted or lines:
+            for part in line.split(" && "):
+                yield from as_command(part)
+    for span in SPAN.findall(BLOCK.sub("", text)):
+        yield from as_command(span)
+
+
+def as_command(line):
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:  # a part of one
+        return
+    if len(words) > 1 and words[0] in PROGRAMS and words != ["make", "install"]:  # that is TORQUE's
+        yield words
+
+
+COMMANDS = sorted({tuple(words) for page in PAGES for words in find_commands(page.read_text())})
+
+
+def parse(cli, words):
+    """Return the options that a command of Ansible's understands in the words."""
+    command = cli(list(words))
+    command.init_parser()
+    options = command.parser.parse_args(list(words[1:]))
+    return command.post_process_args(options) if cli is AdHocCLI else options
+
+
+def check_variables(options):
+    for given in options.extra_vars or ():
+        values = yaml.safe_load(given) if given.startswith("{") else parse_kv(given)
+        assert values and set(values) <= VARIABLES, given
+
+
+def check_playbook(words):
+    options = parse(PlaybookCLI, words)
+    for name in options.args:
+        assert (TOP / "playbooks" / (name[len("ckpt.torque."):] + ".yml")).exists() and name.startswith("ckpt.torque."), name
+    assert set(options.tags) - {"all"} <= TAGS
+    check_variables(options)
+
+
+def check_module(words):
+    options = parse(AdHocCLI, words)
+    path = TOP / "plugins/modules" / (options.module_name.replace("ckpt.torque.", "") + ".py")
+    assert options.module_name.startswith("ckpt.torque.") and path.exists(), options.module_name
+    documentation = yaml.safe_load(re.search(r'DOCUMENTATION = r"""\n(.*?)"""', path.read_text(), re.DOTALL).group(1))
+    assert set(parse_kv(options.module_args)) <= set(documentation["options"])
+
+
+def check_target(words):
+    for word in words[1:]:
+        name, is_variable, _value = word.partition("=")
+        assert "$(%s)" % name in MAKEFILE if is_variable else name in TARGETS, word
+
+
+def check_torque_ckpt(words):
+    """The name of a command alone is that, whatever arguments it needs."""
+    if len(words) == 2:
+        assert words[1] in [command[0] for command in parser.COMMANDS] + ["--version", "--help"]
+    else:
+        parser.build_parser().parse_args(words[1:])
+
+
+CHECKS = {"ansible-playbook": check_playbook, "ansible": check_module, "make": check_target, "torque-ckpt": check_torque_ckpt}
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_command(words):
+    try:
+        CHECKS[words[0]](words)
+    except SystemExit:
+        pytest.fail("%s: it does not understand this" % " ".join(words))
+
+
+def test_every_program_has_commands():
+    assert {words[0] for words in COMMANDS} == set(PROGRAMS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
+def test_variables_that_are_given(page):
+    """Also where the command is written in part."""
+    assert set(re.findall(r"-e \"?(\w+)=", page.read_text())) - {"ansible_user"} <= VARIABLES
