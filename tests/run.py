@@ -114,7 +114,7 @@ def integration():
     if not torque_source():  # then most of these are skipped
         names[:0] = ["files", "hooks", "packages", "preflight", "remove", "rings"]
     jobs = ["tests/integration/test_%s.py" % name for name in names]
-    others = ["tests/integration/" + name for name in ("faults", "blcr", "nfs", "storm", "maui")]
+    others = ["tests/integration/" + name for name in ("faults", "blcr", "nfs", "storm", "maui", "ring")]
     rest = ["tests/integration"] + ["--ignore=" + path for path in jobs + others]
     yield Together([[["env", "CKPT_TORQUE_GROUP=integrationjobs", PYTHON] + PYTEST + ["-v"] + jobs], [[PYTHON] + PYTEST + ["-v"] + rest]])
 
@@ -127,6 +127,12 @@ def faults():
 def storm():
     """Hundreds of moves by several at a time: ten minutes and up."""
     yield [PYTHON] + PYTEST + ["-v", "tests/integration/storm"]
+
+
+def ring():
+    """Sixteen nodes, each of which proves all levels: half an hour."""
+    yield ["env", "CKPT_TORQUE_GROUP=ring", "CKPT_TORQUE_NODES=%s" % (os.environ.get("RING") or 16), PYTHON] + PYTEST + [
+        "-v", "tests/integration/ring"]
 
 
 def maui():
@@ -176,7 +182,7 @@ def page():
 
 PARTS = [[lint, sanity], [page], [unit], [integration], [molecule]]
 """Parts in one list run at the same time: each of them keeps no more than one CPU busy."""
-FURTHER = [[guests], [faults], [storm], [maui], [apps], [zdtm], [nfs], [selinux], [blcr]]
+FURTHER = [[guests], [faults], [storm], [ring], [maui], [apps], [zdtm], [nfs], [selinux], [blcr]]
 """Run only when named."""
 
 

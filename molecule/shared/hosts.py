@@ -1,6 +1,6 @@
 """Test hosts: containers with systemd as pid 1, reached over ssh, with one shared directory.
 
-  python3 hosts.py up NAME       make or start the hosts head, node1 and node2 of the group NAME
+  python3 hosts.py up NAME       make or start the hosts head, node1, node2 ... of the group NAME
   python3 hosts.py down NAME     remove them and their shared directory
   python3 hosts.py down --all    remove those of every group
   python3 hosts.py inventory NAME   print where the group's inventory is
@@ -12,7 +12,8 @@
 The image is built once from Debian packages, through this machine's own apt
 configuration, and kept under a tag made from its recipe. Settings, by
 environment: CKPT_TORQUE_CACHE (default ~/.cache/ckpt-torque), CKPT_TORQUE_SUITE
-(Debian suite of the hosts, default trixie), CKPT_TORQUE_MIRROR (default: the
+(Debian suite of the hosts, default trixie), CKPT_TORQUE_NODES (how many nodes,
+default 2), CKPT_TORQUE_MIRROR (default: the
 one apt uses here), TORQUE_VERSION (default 6.1.3), TORQUE_SOURCE (a tarball, or none;
 default: CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz, then upstream's),
 CRIU_SOURCE (a tarball; default: that of Debian's source package).
@@ -35,7 +36,9 @@ import time
 import urllib.error
 import urllib.request
 
-HOSTS = {"head": ["torque_server", "torque_client", "checkpoint_store"], "node1": ["torque_mom"], "node2": ["torque_mom"]}
+NODES = int(os.environ.get("CKPT_TORQUE_NODES") or 2)
+HOSTS = {"head": ["torque_server", "torque_client", "checkpoint_store"],
+         **{"node%d" % number: ["torque_mom"] for number in range(1, NODES + 1)}}
 TORQUE = os.environ.get("TORQUE_VERSION") or "6.1.3"
 UPSTREAM = "https://github.com/adaptivecomputing/torque/archive/refs/heads/%s.tar.gz" % TORQUE
 SUITE = os.environ.get("CKPT_TORQUE_SUITE", "trixie")
@@ -127,8 +130,8 @@ def limits():
 def preflight():
     if os.geteuid() != 0:
         if shutil.which("sudo"):
-            os.execvp("sudo", ["sudo", "--preserve-env=CKPT_TORQUE_CACHE,CKPT_TORQUE_SUITE,CKPT_TORQUE_MIRROR,TORQUE_SOURCE,TORQUE_VERSION,"
-                               "CRIU_SOURCE", sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
+            os.execvp("sudo", ["sudo", "--preserve-env=CKPT_TORQUE_CACHE,CKPT_TORQUE_SUITE,CKPT_TORQUE_NODES,CKPT_TORQUE_MIRROR,TORQUE_SOURCE,"
+                               "TORQUE_VERSION,CRIU_SOURCE", sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
         raise Failure("test hosts need root; run this as root or install sudo")
     missing = sorted(package for command, package in NEEDED.items() if not shutil.which(command))
     if missing:
@@ -288,7 +291,8 @@ def places_in_network(group, host):
     """The addresses that a host may have, best first; it keeps its own when it is started again, as a node does that boots."""
     network = json.loads(podman("network", "inspect", "ckpt-" + group))[0]
     subnet = ipaddress.ip_network(network["subnets"][0]["subnet"])
-    return [str(subnet[2 + list(HOSTS).index(host) + 10 * row]) for row in range(25)]
+    step = max(10, len(HOSTS))
+    return [str(subnet[2 + list(HOSTS).index(host) + step * row]) for row in range(250 // step)]
 
 
 def address(group, host):
@@ -401,8 +405,9 @@ def remove_container(name):
 
 
 def down(group):
-    for host in HOSTS:
-        remove_container(container(group, host))
+    for name in podman("ps", "--all", "--format", "{{.Names}}").split():
+        if re.fullmatch(container(re.escape(group), r"(head|node\d+)"), name):
+            remove_container(name)
     if subprocess.run(podman_command() + ["network", "exists", "ckpt-" + group], check=False).returncode == 0:
         podman("network", "rm", "--force", "ckpt-" + group)
     shutil.rmtree(group_directory(group), ignore_errors=True)

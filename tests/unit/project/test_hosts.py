@@ -14,7 +14,11 @@ SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "molecule/shared/hosts.py
 
 @pytest.fixture
 def script():
-    """The script as a module."""
+    return load_script()
+
+
+def load_script():
+    """Return the script as a module."""
     spec = importlib.util.spec_from_file_location("hosts", str(SCRIPT))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -42,6 +46,29 @@ def test_container_whose_processes_end_late(script, monkeypatch, failures, reaso
         with pytest.raises(script.Failure, match=reason):
             script.remove_container("a")
         assert len(calls) == (4 if "stopped" in reason else 1)
+
+
+@pytest.mark.parametrize("count", ["", "2", "16", "40"])
+def test_addresses_of_the_hosts(monkeypatch, count):
+    """Each has its own, and some more for when podman keeps one back."""
+    monkeypatch.setenv("CKPT_TORQUE_NODES", count)
+    script = load_script()
+    monkeypatch.setattr(script, "podman", lambda *_: '[{"subnets": [{"subnet": "10.89.7.0/24"}]}]')
+    places = [script.places_in_network("ring", host) for host in script.HOSTS]
+    assert len(places) == 1 + int(count or 2)
+    assert len({address for several in places for address in several}) == sum(map(len, places)) <= 254
+    assert {len(several) for several in places} == {250 // max(10, len(places))}
+
+
+def test_only_the_hosts_of_a_group_are_removed(script, monkeypatch):
+    names = "ckpt-a-head\nckpt-a-node1\nckpt-a-node16\nckpt-a-b-node1\nckpt-ab-node1\nckpt-a-node1x\n"
+    monkeypatch.setattr(script, "podman", lambda *_: names)
+    removed = []
+    monkeypatch.setattr(script, "remove_container", removed.append)
+    monkeypatch.setattr(script, "podman_command", lambda: ["false"])
+    monkeypatch.setattr(script, "group_directory", lambda group: pathlib.Path("/nonexistent"))
+    script.down("a")
+    assert removed == ["ckpt-a-head", "ckpt-a-node1", "ckpt-a-node16"]
 
 
 @pytest.fixture
