@@ -7,6 +7,8 @@ import argparse
 import pathlib
 import sys
 
+import shtab
+
 TOP = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "plugins/module_utils"))
 
@@ -46,7 +48,8 @@ def arguments(names):
 
 def synopsis(name, names):
     """Return how a command is called (str)."""
-    shown = [how if not how.startswith("-") else "[%s]" % how for how, _meaning in arguments(names)]
+    optional = {options["metavar"] for _flags, options in map(parser.ARGUMENTS.get, names) if options.get("nargs") == "?"}
+    shown = ["[%s]" % how if how.startswith("-") or how in optional else how for how, _meaning in arguments(names)]
     return " ".join(["torque-ckpt", name] + shown)
 
 
@@ -88,47 +91,30 @@ def manual():
 
 # -- completion ----------------------------------------------------------------------------------------------------------
 
-COMPLETION = """\
-# bash completion of torque-ckpt; generated from torque_ckpt/cli/parser.py by make docs
-_torque_ckpt()
+VALUES = {"image": "_torque_ckpt_image_dir", "user": "_torque_ckpt_user", "directory": "_torque_ckpt_dir"}
+"""What completes an argument; shtab has what _dir ends be quoted as a path."""
+FUNCTIONS = """\
+_torque_ckpt_image_dir()  # jobs, and images where a word begins a path
 {
-    local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}
-    COMPREPLY=()
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "%(commands)s --help --version" -- "$word")
-        return
-    fi
-    case ${COMP_WORDS[COMP_CWORD - 1]} in
-%(values)s
-    esac
-    case $command in
-%(options)s
+    case $1 in
+        /*) compgen -d -- "$1" ;;
+        *) torque-ckpt list 2> /dev/null | awk -v word="$1" 'NR > 1 && index($1, word) == 1 {print $1}' | uniq ;;
     esac
 }
-complete -F _torque_ckpt torque-ckpt
+_torque_ckpt_user() { compgen -u -- "$1"; }
+_torque_ckpt_dir() { compgen -d -- "$1"; }
 """
-OF_OTHERS = """\
-        %(name)s) mapfile -t COMPREPLY < <(compgen -W "%(words)s" -- "$word") ;;"""
-OF_IMAGE = """\
-        %(name)s)
-            case $word in
-                -*) mapfile -t COMPREPLY < <(compgen -W "%(words)s" -- "$word") ;;
-                /*) mapfile -t COMPREPLY < <(compgen -d -- "$word") ;;
-                *) mapfile -t COMPREPLY < <(torque-ckpt list 2> /dev/null |
-                        awk -v word="$word" 'NR > 1 && index($1, word) == 1 {print $1}' | uniq) ;;
-            esac ;;"""
-VALUES = {"--user": "compgen -u -- \"$word\"", "--directory": "compgen -d -- \"$word\"", "--timeout": ":"}
 
 
 def completion():
-    options = []
-    for name, _brief, _more, names, _keys in parser.COMMANDS:
-        flags = [how.split()[0] for how, _meaning in arguments(names) if how.startswith("-")] + ["--help"]
-        # Jobs are completed; images where a word begins a path.
-        options.append((OF_IMAGE if "image" in names else OF_OTHERS) % {"name": name, "words": " ".join(flags)})
-    values = ["        %s) mapfile -t COMPREPLY < <(%s); return ;;" % pair for pair in VALUES.items()]
-    return COMPLETION % {"commands": " ".join(entry[0] for entry in parser.COMMANDS), "options": "\n".join(options),
-                         "values": "\n".join(values)}
+    top = parser.build_parser()
+    for command in next(action.choices for action in top._actions if action.choices).values():
+        for action in command._actions:
+            if action.dest in VALUES:
+                action.complete = {"bash": VALUES[action.dest]}
+    text = shtab.complete(top, shell="bash", root_prefix="torque_ckpt", preamble={"bash": FUNCTIONS})
+    _usage, code = text.split("\n\n", 1)
+    return "# generated from torque_ckpt/cli/parser.py by make docs, with shtab (Mozilla Public License 2.0)\n\n" + code.rstrip() + "\n"
 
 
 # -- documentation -------------------------------------------------------------------------------------------------------

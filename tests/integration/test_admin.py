@@ -141,7 +141,7 @@ def test_command_manual_and_completion_are_there(node1, head):
     for host in (node1, head):
         assert host.ask("cmp %s/torque-ckpt /usr/local/bin/torque-ckpt && head -n 1 /usr/local/share/man/man1/torque-ckpt.1" % HOOKS)
         words = host.ask("bash -c '. /usr/local/share/bash-completion/completions/torque-ckpt; COMP_WORDS=(torque-ckpt pr); COMP_CWORD=1; "
-                         "_torque_ckpt; echo ${COMPREPLY[@]}'")
+                         "_shtab_torque_ckpt; echo ${COMPREPLY[@]}'")
         assert words == "prune"
 
 

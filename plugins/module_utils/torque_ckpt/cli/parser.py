@@ -31,7 +31,7 @@ STATES = (
 
 IMAGE_KEYS = (
     ("job", "id of the job"), ("owner", "name of the job's owner"), ("uid", "the owner's uid"), ("image", "the image's name"),
-    ("path", "the image, by absolute path"), ("store", "id of its store"), ("state", "see STATES"),
+    ("path", "the image, by absolute path"), ("store", "id of its store"), ("state", "see STATES OF AN IMAGE"),
     ("problem", "why it is not whole, or empty"),
     ("generation", "its number among the job's images, or null"), ("created", "when, in UTC"), ("bytes", "its size in the store"),
     ("compression", "name of the program that compressed it, or null"), ("plain_bytes", "its size decompressed, or null"),
