@@ -52,17 +52,16 @@ def rows(options, prefix=""):
 
 def readme(role, specs):
     lines = ["<!-- generated from meta/argument_specs.yml by `make docs`; edit that file -->", "", "# ckpt.torque.%s" % role, ""]
-    printed = None
     for entry, spec in specs.items():
         if len(specs) > 1:
             lines += ["## Entry point `%s`" % entry, ""]
         about = spec["description"]
         lines += [markdown(spec["short_description"]) + ".", ""] + list(map(markdown, [about] if isinstance(about, str) else about)) + [""]
-        if spec["options"] == printed:
-            lines += ["The variables are those above.", ""]
+        first = next(name for name, other in specs.items() if other["options"] == spec["options"])
+        if first != entry:
+            lines += ["The variables are those of `%s`." % first, ""]
             continue
-        printed = spec["options"]
-        lines += ["| variable | type | default | meaning |", "|---|---|---|---|"] + list(rows(printed)) + [""]
+        lines += ["| variable | type | default | meaning |", "|---|---|---|---|"] + list(rows(spec["options"])) + [""]
     return "\n".join(lines)
 
 

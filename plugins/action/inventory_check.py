@@ -33,7 +33,7 @@ PLAYBOOKS: "dict[str, dict]" = {
     "drain_jobs_at_once": {"type": "int"}, "update_nodes": {"type": "raw"}, "update_jobs": {"choices": ["migrate", "wait", "leave"]},
     "update_wait_timeout": {"type": "int", "least": 0}, "update_serial": {"type": "raw"},
     "update_max_fail_percentage": {"type": "int", "least": 0}, "adopt_directory": {"type": "path"},
-    "remove_images": {"choices": ["refuse", "keep"]},
+    "rollback_nodes": {"type": "raw"}, "remove_images": {"choices": ["refuse", "keep"]},
     "adopt_torque_directory": {"type": "path"},
 }
 """The playbooks' own variables, as argument_specs has those of roles; least is the smallest number."""

@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Putting files on a host: each in one step, and a directory that holds nothing else."""
 
+import contextlib
 import glob
 import os
 import shutil
@@ -10,7 +11,7 @@ import tempfile
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Collection
+    from typing import IO, Collection, Iterator
 
 
 def find_difference(path: str, text: str, mode: int) -> "str | None":
@@ -35,16 +36,26 @@ def read_file(path: str) -> str:
 
 def write_file(path: str, text: str, mode: int) -> None:
     """Put the file in its place in one step."""
-    directory = os.path.dirname(path)
-    os.makedirs(directory, mode=0o755, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(prefix=".ckpt-torque-", dir=directory)
-    with os.fdopen(descriptor, "wb") as stream:
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    with replace_file(path) as stream:
         stream.write(text.encode("utf-8"))
         os.fchmod(stream.fileno(), mode)
         os.fchown(stream.fileno(), 0, 0)
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    os.rename(draft, path)
+
+
+@contextlib.contextmanager
+def replace_file(path: str) -> "Iterator[IO[bytes]]":
+    """Give a stream whose file takes the place of path when the block ends; its mode is 0600 unless the block changes it."""
+    descriptor, draft = tempfile.mkstemp(prefix=".ckpt-torque-", dir=os.path.dirname(path))
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        os.rename(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise
 
 
 def remove_path(path: str) -> None:

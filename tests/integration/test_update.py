@@ -1,10 +1,13 @@
 """update.yml on a real TORQUE: nodes are changed, and no job is lost, whatever is wrong with a node."""
 import json
+import os
 import pathlib
 import re
+import signal
+import subprocess
 
 import pytest
-from cluster import HOOKS
+from cluster import HOOKS, TOP
 from jobs import BIN, COUNTS, Jobs, await_nodes
 
 pytestmark = pytest.mark.usefixtures("torque")
@@ -92,15 +95,122 @@ def test_node_that_fails_stays_drained_and_the_next_run_continues(cluster, node1
     drift(node1, node2)
     done, _lines = update(cluster, validate_user="nobody")
     assert done.code != 0
-    assert "node1 was not updated and stays drained: level L2: node1: run: there is no directory" in done.out.replace("\n", " ")
-    assert note(cluster, "node1").startswith("ckpt-torque: update: level L2: node1: run: there is no directory")
+    reason = "rolled back, which did not help (level L2: node1: run: there is no directory"
+    assert "node1 was not updated and stays drained: " + reason in " ".join(done.out.split())
+    assert note(cluster, "node1").startswith("ckpt-torque: update: " + reason)
     assert "offline" in cluster.nodes["head"].ask("%s/pbsnodes node1" % BIN)
     assert note(cluster, "node2") == "" and "TASK [Drain the node]" in done.out
     assert node2.run("tail -c 2 %s/health | od -An -c | tr -d ' '" % HOOKS).out.strip() == "\\n\\n", "node2 was changed after node1 failed"
     done, lines = update(cluster)
-    assert (done.code, lines) == (0, ["node1: updated", "node2: updated: " + DIFFERS]), done.out
+    assert (done.code, lines) == (0, ["node1: updated: " + DIFFERS, "node2: updated: " + DIFFERS]), done.out
     assert note(cluster, "node1") == note(cluster, "node2") == ""
     await_nodes(cluster.nodes["head"])
+
+
+def read_mom(node):
+    """Return $loglevel of pbs_mom's configuration and the process id of pbs_mom."""
+    return node.ask("sed -n 's/^.loglevel //p' /var/spool/torque/mom_priv/config; systemctl show -P MainPID pbs_mom").split()
+
+
+BROKEN = {"checkpoint_hooks_pre_program": "/usr/bin/false", "torque_mom_loglevel": 5}
+"""Variables that each role takes, and with which no job can be checkpointed."""
+
+
+def test_node_that_an_update_breaks_gets_back_what_it_had(cluster, node1, node2):
+    before = read_mom(node1)
+    done, _lines = update(cluster, **BROKEN)
+    assert done.code != 0
+    failed = "rolled back; level L2: "
+    assert "node1 was not updated and stays drained: " + failed in " ".join(done.out.split()), done.out
+    assert note(cluster, "node1").startswith("ckpt-torque: update: " + failed)
+    loglevel, process = read_mom(node1)
+    assert loglevel == before[0] == "3" and process != before[1], "pbs_mom was not restarted with the configuration before"
+    assert node1.run("grep bin/false /etc/ckpt-torque/hooks.json").code == 1
+    assert node1.ask("stat -c '%a %n' /var/lib/ckpt-torque/snapshots; ls /var/lib/ckpt-torque/snapshots").split()[0] == "700"
+    assert node1.run("test -e /var/lib/ckpt-torque/snapshots/open.tar").code == 1
+    assert read_mom(node2)[0] == "3" and note(cluster, "node2") == ""
+    done, lines = update(cluster)
+    assert (done.code, lines) == (0, ["node1: updated", "node2: ready"]), done.out
+    await_nodes(cluster.nodes["head"])
+
+
+def roll_back(cluster, nodes="node1", **variables):
+    return cluster.playbook("rollback", rollback_nodes=nodes, **variables)
+
+
+def test_rollback_and_back_again(cluster, start, node1, node2):
+    """A job that runs on the node goes on elsewhere."""
+    done, lines = update(cluster, torque_mom_loglevel=5)
+    assert done.code == 0 and [read_mom(node)[0] for node in (node1, node2)] == ["5", "5"], done.out
+    await_nodes(cluster.nodes["head"])
+    job = start("-c", "enabled")
+    process = read_mom(node1)[1]
+    done = roll_back(cluster)
+    assert done.code == 0, done.out
+    assert '"/var/spool/torque/mom_priv/config"' in done.out.split("TASK [Empty the node]")[0]
+    loglevel, restarted = read_mom(node1)
+    assert loglevel == "3" and restarted != process and read_mom(node2)[0] == "5"
+    assert job.facts()["exec_host"].split("/")[0] == "node2"
+    await_nodes(cluster.nodes["head"])
+    assert note(cluster, "node1") == ""
+    job.finish()
+    assert roll_back(cluster).code == 0
+    assert read_mom(node1)[0] == "5", "the second rollback does not return"
+    done, lines = update(cluster)
+    assert done.code == 0 and lines[0].startswith("node1: updated: "), done.out
+    assert [read_mom(node)[0] for node in (node1, node2)] == ["3", "3"]
+
+
+def interrupt(cluster, task, **variables):
+    """Kill update.yml when it comes to a task."""
+    process = subprocess.Popen(
+        ["ansible-playbook", "-i", cluster.inventory, "ckpt.torque.update", "-e",
+         json.dumps(dict(variables, torque_mom_health_check_interval="400"))],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, cwd=TOP, start_new_session=True,
+        env=dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"), ANSIBLE_NOCOLOR="1"))
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if "TASK [%s]" % task in line:
+            break
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "".join(lines)
+
+
+def test_rollback_after_an_update_that_was_killed(cluster, node1):
+    """What the node had before that update is put back, not what it had before the last whole one."""
+    interrupt(cluster, "Prove level L1 by a round trip", **BROKEN)
+    assert read_mom(node1)[0] == "5" and node1.run("test -e /var/lib/ckpt-torque/snapshots/open.tar").code == 0
+    assert "offline" in cluster.nodes["head"].ask("%s/pbsnodes node1" % BIN)
+    done = roll_back(cluster)
+    assert done.code == 0, done.out
+    assert read_mom(node1)[0] == "3" and node1.run("grep bin/false /etc/ckpt-torque/hooks.json").code == 1
+    await_nodes(cluster.nodes["head"])
+    assert update(cluster)[0].code == 0
+
+
+@pytest.mark.parametrize("nodes, sentence", [
+    ("node1,node9", "rollback_nodes has node9, but the group torque_mom does not; correct the name, or add the node to the inventory; "
+                    "nothing was changed."),
+    ("", "rollback_nodes names no node; name those to roll back, such as -e rollback_nodes=node1,node2; nothing was changed."),
+])
+def test_rollback_of_no_such_node(cluster, nodes, sentence):
+    done = roll_back(cluster, nodes)
+    assert done.code != 0 and sentence in " ".join(done.out.split()), done.out
+    assert "TASK [Empty the node]" not in done.out
+
+
+def test_rollback_without_a_snapshot(cluster, node1, node2):
+    """node2 is not touched either."""
+    node1.ask("mv /var/lib/ckpt-torque/snapshots /var/lib/ckpt-torque/away")
+    try:
+        done = roll_back(cluster, "node1,node2")
+    finally:
+        node1.ask("mv /var/lib/ckpt-torque/away /var/lib/ckpt-torque/snapshots")
+    assert done.code != 0
+    assert ("node1: there is no previous snapshot in /var/lib/ckpt-torque/snapshots; ckpt.torque.update takes one before it changes "
+            "a node; nothing was changed") in " ".join(done.out.split()), done.out
+    assert "TASK [Empty the node]" not in done.out
 
 
 def test_node_that_others_drained_stays_drained(cluster, node1, node2):

@@ -1,0 +1,142 @@
+"""file_snapshot: an open snapshot and a previous one, whatever is interrupted."""
+
+import os
+
+import pytest
+
+HOST = os.uname().nodename
+NAME = "file_snapshot"
+
+
+@pytest.fixture
+def host(module, tmp_path):
+    """The module for one file: host(state, ...) returns its answer; host.text() and host.write() are of the file."""
+    return Host(module, tmp_path)
+
+
+class Host:
+
+    def __init__(self, module, top):
+        self.module, self.path, self.directory = module, top / "config", top / "state" / "snapshots"
+        self.write("first\n")
+
+    def __call__(self, state, check=False, **changed):
+        arguments = {"state": state, "directory": str(self.directory)}
+        if state == "open":
+            arguments.update(paths=[str(self.path)], change="update")
+        return self.module(NAME, dict(arguments, **changed), check=check)
+
+    def write(self, text):
+        self.path.write_text(text)
+
+    def text(self):
+        return self.path.read_text()
+
+    def kept(self):
+        return sorted(os.listdir(self.directory)) if self.directory.exists() else []
+
+
+def done(changed, was_open, change="", **more):
+    return dict({"changed": changed, "was_open": was_open, "change": change}, **more)
+
+
+def test_change_that_proves_good(host):
+    assert host("open") == done(True, False)
+    assert (host.kept(), oct(os.stat(host.directory).st_mode)) == (["open.tar"], "0o40700")
+    host.write("second\n")
+    assert host("closed") == done(True, True, "update")
+    assert (host.kept(), host.text()) == (["previous.tar"], "second\n")
+    assert host("closed") == done(False, False)
+
+
+def test_change_that_fails(host):
+    host("open")
+    host.write("second\n")
+    assert host("restored") == done(True, True, "update", paths=[str(host.path)])
+    assert (host.kept(), host.text()) == ([], "first\n")
+    assert host("restored") == done(False, False, paths=[])
+
+
+def test_change_that_failed_before_it_began(host):
+    host("open")
+    assert host("restored") == done(True, True, "update", paths=[])
+    assert host.kept() == []
+
+
+def test_interrupted_change_keeps_what_was_before_it(host):
+    host("open")
+    host.write("half\n")
+    assert host("open", change="another") == done(False, True, "update")
+    host.write("second\n")
+    host("restored")
+    assert host.text() == "first\n"
+
+
+def test_previous_and_back(host):
+    host("open")
+    host.write("second\n")
+    host("closed")
+    for text in ("first\n", "second\n", "first\n"):
+        host("open", change="rollback")
+        assert host("previous") == done(True, True, "rollback", paths=[str(host.path)])
+        assert host.text() == text
+        host("closed")
+
+
+def test_rollback_that_fails(host):
+    host("open")
+    host.write("second\n")
+    host("closed")
+    host("open", change="rollback")
+    host("previous")
+    assert host("restored")["paths"] == [str(host.path)]
+    assert (host.text(), host.kept()) == ("second\n", ["previous.tar"])
+
+
+@pytest.mark.parametrize("state", ["open", "closed", "restored", "previous"])
+def test_check_mode_changes_nothing(host, state):
+    host("open")
+    host.write("second\n")
+    host("closed")
+    if state in ("closed", "restored"):
+        host("open")
+        host.write("third\n")
+    before = host.text(), host.kept()
+    answer = host(state, check=True)
+    assert answer["changed"] is True
+    assert answer.get("paths", [str(host.path)]) == [str(host.path)]
+    assert (host.text(), host.kept()) == before
+
+
+@pytest.mark.parametrize("arguments, sentence", [
+    ({"state": "open", "paths": ["config"]}, "%s: config is not an absolute path; name it in full; nothing was changed" % HOST),
+    ({"state": "closed", "directory": "snapshots"}, "%s: snapshots is not an absolute path; name it in full; nothing was changed" % HOST),
+    ({"state": "open", "paths": []}, "%s: paths is empty; name the files to keep; nothing was changed" % HOST),
+    ({"state": "undone"}, "value of state must be one of: open, closed, restored, previous, got: undone"),
+])
+def test_refusals(host, arguments, sentence):
+    answer = host.module(NAME, dict({"directory": str(host.directory)}, **arguments))
+    assert (answer["failed"], answer["msg"], host.kept()) == (True, sentence, [])
+
+
+def test_previous_snapshot_is_missing(host):
+    answer = host("previous")
+    assert answer["msg"] == ("%s: there is no previous snapshot in %s; ckpt.torque.update takes one before it changes a node; nothing was "
+                             "changed" % (HOST, host.directory))
+    assert host.kept() == []
+
+
+def test_previous_without_an_open_one(host):
+    host("open")
+    host("closed")
+    assert host("previous")["msg"] == ("%s: no snapshot is open in %s, so that this could not be undone; take one first (state=open); "
+                                       "nothing was changed" % (HOST, host.directory))
+
+
+def test_damaged_snapshot(host):
+    host("open")
+    (host.directory / "open.tar").write_text("")
+    for state in ("restored", "open"):
+        assert host(state)["msg"] == ("%s: cannot %s: %s/open.tar is no whole snapshot (empty file); correct the cause and run this again, "
+                                      "which continues" % (HOST, "keep the files" if state == "open" else "put the files back", host.directory))
+    assert host.text() == "first\n"
