@@ -130,8 +130,8 @@ def limits():
 def preflight():
     if os.geteuid() != 0:
         if shutil.which("sudo"):
-            os.execvp("sudo", ["sudo", "--preserve-env=CKPT_TORQUE_CACHE,CKPT_TORQUE_SUITE,CKPT_TORQUE_NODES,CKPT_TORQUE_MIRROR,TORQUE_SOURCE,"
-                               "TORQUE_VERSION,CRIU_SOURCE", sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
+            os.execvp("sudo", ["sudo", "--preserve-env=CKPT_TORQUE_CACHE,CKPT_TORQUE_SUITE,CKPT_TORQUE_NODES,CKPT_TORQUE_MIRROR,"
+                               "TORQUE_SOURCE,TORQUE_VERSION,CRIU_SOURCE", sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
         raise Failure("test hosts need root; run this as root or install sudo")
     missing = sorted(package for command, package in NEEDED.items() if not shutil.which(command))
     if missing:

@@ -142,11 +142,11 @@ def test_image_on_a_node_is_not_left_behind(cluster, layout, torque, jobs):
     """remove.yml looks on each node, and once more before it removes the hooks from there."""
     job = jobs.counts()
     job.checkpoint()
-    sentence = ("node1: the stores have 1 image, of %s; {} remove images without a job (torque-ckpt prune --orphans), or set remove_images to "
-                "keep, with which they stay and can be restarted after ckpt.torque.site; {}." % job.id)
+    sentence = ("node1: the stores have 1 image, of %s; {} remove images without a job (torque-ckpt prune --orphans), or set "
+                "remove_images to keep, with which they stay and can be restarted after ckpt.torque.site; {}." % job.id)
     refusal(cluster.playbook("remove", **layout, **BEFORE), sentence.format("let these jobs end, and", "nothing was changed"))
-    refusal(cluster.playbook("remove", "--limit", "node1", "--start-at-task", "Check that no image has come to the node's own store", **layout,
-                             **BEFORE),
+    again = "Check that no image has come to the node's own store"
+    refusal(cluster.playbook("remove", "--limit", "node1", "--start-at-task", again, **layout, **BEFORE),
             sentence.format("apply ckpt.torque.site, let these jobs end, and", "the hooks stay on this node"))
     job.finish()
 

@@ -471,8 +471,8 @@ def test_pbs_mom_that_is_started_again_during_a_hold(qsub, node1, moment, signal
     job.reach("up")
     job.user("%s/qhold %s" % (BIN, job.id))
     try:
-        # A stopped CRIU does not always go on when it is continued (the hook ends it then), so only "writing" stops it, and not before it has
-        # stopped the job: earlier a process of its own waits for a signal like that.
+        # A stopped CRIU does not always go on when it is continued (the hook ends it then), so only "writing" stops it, and not before it
+        # has stopped the job: earlier a process of its own waits for a signal like that.
         node1.ask("main=$(systemctl show -p MainPID --value pbs_mom); for _ in $(seq 3000); do %s && break; sleep 0.01; done; "
                   "pkill -STOP -x -P $main pbs_mom" % ("pgrep -f '^[^ ]*/criu [d]ump '" if moment == "held" else
                                                        "pgrep -u alice --runstates t && pkill -STOP -f '^[^ ]*/criu [d]ump '"))

@@ -137,6 +137,7 @@ def test_damaged_snapshot(host):
     host("open")
     (host.directory / "open.tar").write_text("")
     for state in ("restored", "open"):
+        what = "keep the files" if state == "open" else "put the files back"
         assert host(state)["msg"] == ("%s: cannot %s: %s/open.tar is no whole snapshot (empty file); correct the cause and run this again, "
-                                      "which continues" % (HOST, "keep the files" if state == "open" else "put the files back", host.directory))
+                                      "which continues" % (HOST, what, host.directory))
     assert host.text() == "first\n"
