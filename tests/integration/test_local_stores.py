@@ -138,19 +138,6 @@ def test_job_with_nothing_shared(cluster):
         trip.clean()
 
 
-def test_image_on_a_node_is_not_left_behind(cluster, layout, torque, jobs):
-    """remove.yml looks on each node, and once more before it removes the hooks from there."""
-    job = jobs.counts()
-    job.checkpoint()
-    sentence = ("node1: the stores have 1 image, of %s; {} remove images without a job (torque-ckpt prune --orphans), or set "
-                "remove_images to keep, with which they stay and can be restarted after ckpt.torque.site; {}." % job.id)
-    refusal(cluster.playbook("remove", **layout, **BEFORE), sentence.format("let these jobs end, and", "nothing was changed"))
-    again = "Check that no image has come to the node's own store"
-    refusal(cluster.playbook("remove", "--limit", "node1", "--start-at-task", again, **layout, **BEFORE),
-            sentence.format("apply ckpt.torque.site, let these jobs end, and", "the hooks stay on this node"))
-    job.finish()
-
-
 def test_held_job(cluster, torque, jobs, node1):
     """Its image is at rest with the server, the user's and nobody else's, and torque-ckpt knows it there."""
     head = cluster.nodes["head"]
@@ -257,6 +244,23 @@ def test_hold_that_is_cut_off(cluster, torque, jobs, node1, harm):
     lines = node1.ask("for _ in $(seq 100); do journalctl -t ckpt-torque | grep -F '%s cannot be copied' && break; sleep 0.2; done" % image)
     assert LAST in lines
     node1.ask("test -f %s/manifest.json" % image)
+    job.release("node1")
+    job.finish()
+
+
+@pytest.mark.parametrize("harm", ["server's key"], indirect=True)
+def test_image_that_could_not_leave_its_node_is_not_left_behind(cluster, layout, torque, jobs, node1, harm):
+    """remove.yml looks on each node, and once more before it removes the hooks from there."""
+    job = jobs.counts()
+    image = "%s/%s.CK/%s" % (OWN, job.id, job.hold()["checkpoint_name"])
+    node1.ask("for _ in $(seq 100); do journalctl -t ckpt-torque | grep -F '%s cannot be copied' && break; sleep 0.2; done; test -d %s"
+              % (image, image))
+    pattern = (r"node1: the stores have \d+ images?, of (.*, )?%s; {} remove images without a job \(torque-ckpt prune --orphans\), or set "
+               r"remove_images to keep, with which they stay and can be restarted after ckpt\.torque\.site; {}\." % re.escape(job.id))
+    refusal(cluster.playbook("remove", **layout, **BEFORE), re.compile(pattern.format("let these jobs end, and", "nothing was changed")))
+    again = "Check that no image has come to the node's own store"
+    refusal(cluster.playbook("remove", "--limit", "node1", "--start-at-task", again, **layout, **BEFORE),
+            re.compile(pattern.format("apply ckpt\\.torque\\.site, let these jobs end, and", "the hooks stay on this node")))
     job.release("node1")
     job.finish()
 

@@ -10,7 +10,7 @@ import shutil
 import time
 
 from ..torque.commands import CommandError, Commands, get_first_node, wait_for_state
-from ..torque.nodes import parse_node
+from ..torque.nodes import Node, parse_node
 from ..torque_ckpt.errors import HookError
 from ..torque_ckpt.selftest import roundtrip, workload
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
@@ -23,7 +23,6 @@ from . import evidence, needs
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Callable, Iterator
-    from ..torque.nodes import Node
     from .cases import Case
 
 PAUSE = 0.1

@@ -159,12 +159,16 @@ def test_what_a_link_leads_to_is_left_alone(host):
     assert (outside / "file").read_text() == "mine\n" and not (host / "hooks" / "stray").is_symlink()
 
 
+def fill_disk(*_arguments):
+    raise OSError(28, "No space left on device")
+
+
 def test_disk_that_is_full_in_between(host, monkeypatch):
     """Called again it continues."""
     snapshot, before = keep(host), describe(host)
     remove_all(host)
     with monkeypatch.context() as patched:
-        patched.setattr(os, "symlink", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        patched.setattr(os, "symlink", fill_disk)
         with pytest.raises(OSError, match="No space left"):
             snapshot.put_back()
     assert snapshot.put_back() != []
