@@ -9,8 +9,8 @@ import shlex
 import shutil
 import time
 
+from ..torque import nodes
 from ..torque.commands import CommandError, Commands, get_first_node, wait_for_state
-from ..torque.nodes import Node, parse_node
 from ..torque_ckpt.errors import HookError
 from ..torque_ckpt.selftest import roundtrip, workload
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
@@ -119,12 +119,12 @@ class JobRoundTrip:
         """Return the job's attributes as the server knows them now."""
         return self.commands.read_job(self.job_id)
 
-    def read_node(self, name: str) -> "Node | None":
+    def read_node(self, name: str) -> "nodes.Node | None":
         """Return what the server knows of a node now, None if pbsnodes lists none.
 
         :raises JobError: when pbsnodes fails
         """
-        return parse_node(self.commands("root", "pbsnodes", name))
+        return nodes.parse_node(self.commands("root", "pbsnodes", name))
 
     def read_manifest(self, image: str) -> dict:
         """Return the manifest of an image (path)."""
