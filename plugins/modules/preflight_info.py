@@ -75,6 +75,14 @@ complaint:
   returned: success
   type: str
   sample: store /shared/ckpt is not mounted
+stores:
+  description:
+    - Free space and reserve of each store of the hooks, in bytes, without stores that do not know their size.
+    - Empty if RV(complaint) is not. A store of which it complains may not answer.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{path: /shared/ckpt, free: 73014444032, reserve: 1073741824}]
 config_path:
   description: As O(mom_config_path); empty without it.
   returned: success
@@ -168,13 +176,15 @@ def main() -> None:
         module.fail_json(msg="%s: preflight_info: %s -c ended with status %d: %s; name a shell of this node" % (
             node["node"], params["shell"], status, error.strip() or "it says nothing"))
     try:
+        complaint = read_complaint(module, params["hooks_directory"])
         module.exit_json(
             changed=False,
             hooks_directory=params["hooks_directory"],
             hooks=node_state.hash_hooks(params["hooks_directory"]),
             changed_hooks=[],  # the action plugin knows what they should be
             odd_programs=node_state.find_odd_programs(params["hooks_directory"]),
-            complaint=read_complaint(module, params["hooks_directory"]),
+            complaint=complaint,
+            stores=[] if complaint else node_state.read_stores(params["hooks_config_path"]),  # a store of which it complains may not answer
             config_path=config_path,
             directives=node_state.read_directives(config_path) if config_path else None,
             service=read_service(module, params["service"], bool(config_path)),

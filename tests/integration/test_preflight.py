@@ -40,6 +40,8 @@ def test_nothing_is_wrong(look):
      "the hooks' checkpoint is not as the others are; run site.yml on it"),
     ("mount -t tmpfs none {1}", "umount {1}",
      "store {1} is not usable on this node: {1}/.ckpt-torque-store: No such file or directory; is it mounted?"),
+    ("cp -a {1}/.ckpt-torque-store /root/store && mount -t tmpfs -o size=1M,mode=711 none {1} && cp -a /root/store {1}/.ckpt-torque-store",
+     "umount {1}", "store {1} has 1020.0 KiB free, of which 1.0 GiB are reserved; free some space there or lower checkpoint_hooks_reserve"),
     ("usermod -u 1700 alice", "usermod -u 1500 alice",
      "the user of the jobs has uid 1700 and gid 1500, on node1 uid 1500 and gid 1500; change the account, with all its files, so that they "
      "are the same everywhere"),
@@ -51,7 +53,7 @@ def test_nothing_is_wrong(look):
      "mv {3}.new {3}", "the engine is criu 4.0, on node1 it is criu 4.2.1; install the same version, or run site.yml on it"),
     ("cp -a /usr/bin/bash /root/bash; cp /root/bash /usr/bin/bash.new; printf x >> /usr/bin/bash.new; mv /usr/bin/bash.new /usr/bin/bash",
      "mv /root/bash /usr/bin/bash", "/usr/bin/bash is of "),
-], ids=["hook", "program", "store", "uid", "record", "engine", "library"])
+], ids=["hook", "program", "store", "full_store", "uid", "record", "engine", "library"])
 def test_one_node_is_named(look, node2, harm, repair, sentence):
     harm, repair, sentence = [text.format(HOOKS, STORE, RECORD, CRIU) for text in (harm, repair, sentence)]
     node2.ask("cp -a %s/torque_ckpt/units.py /root/units.py" % HOOKS)

@@ -11,6 +11,8 @@ import re
 import struct
 
 from ..torque.mom_config import read_config
+from ..torque_ckpt import config
+from ..torque_ckpt.errors import HookError
 from ..torque_ckpt.image import compatibility
 from ..torque_ckpt.system.textfile import read_text
 
@@ -27,6 +29,23 @@ PROGRAMS = ("run", "checkpoint", "restart", "copy", "health")
 _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
 _HEADERS = 1 << 16
 """How much of a program's start holds its headers and notes, in bytes."""
+
+
+def read_stores(config_path: str) -> "list[dict[str, Any]]":
+    """Return path, free and reserve (bytes) of each store of the hooks' configuration; without one, or of a store without a size, nothing.
+
+    :raises OSError: if a store cannot be reached
+    """
+    try:
+        settings = config.load_settings(config_path)
+    except HookError:
+        return []
+    stores = []
+    for store in settings["stores"]:
+        status = os.statvfs(store["path"])
+        if status.f_blocks:
+            stores.append({"path": store["path"], "free": status.f_bavail * status.f_frsize, "reserve": settings["reserve"]})
+    return stores
 
 
 def read_build_id(path: str) -> str:

@@ -8,6 +8,8 @@ What most nodes of a class have is taken for right; if there are two of them, wh
 import collections
 import json
 
+from ..torque_ckpt.units import format_bytes
+
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Callable, Iterator
@@ -47,6 +49,10 @@ def _find_own_faults(facts: dict) -> "Iterator[str]":
             yield "the hooks' %s is not as the others are; run site.yml on it" % _list_names(state["odd_programs"])
         if state["changed_hooks"]:
             yield "the hooks differ from those of the collection (%s); run site.yml on it" % _list_names(state["changed_hooks"])
+    for store in state["stores"]:
+        if store["free"] <= store["reserve"]:
+            yield "store %s has %s free, of which %s are reserved; free some space there or lower checkpoint_hooks_reserve" % (
+                store["path"], format_bytes(store["free"]), format_bytes(store["reserve"]))
     if state["service"]["wanted"] and not state["service"]["running"]:
         yield "%s does not run; look at \"journalctl -u %s\" and start it" % (state["service"]["name"], state["service"]["name"])
     if state["config_path"] and state["directives"] is None:

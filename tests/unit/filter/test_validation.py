@@ -314,7 +314,7 @@ def test_steps_of_a_job():
 def test_preflight():
     """Each fault is a result; a node of which nothing is known has one, too."""
     state = {"hooks_directory": "/h", "hooks": {"checkpoint": "a"}, "changed_hooks": [], "odd_programs": [],
-             "complaint": "", "config_path": "", "directives": None,
+             "complaint": "", "stores": [], "config_path": "", "directives": None,
              "service": {"name": "pbs_mom", "wanted": False, "running": False}, "libraries": {}, "user": None, "record_fault": "",
              "clock": 0.0}
     engine = dict(CRIU["__validate_node_engine"], engines={"criu": {"version": "4.2.1"}}, key_ids=[], pids={"max": 9})

@@ -21,7 +21,7 @@ def test_a_node_without_anything(module, tmp_path):
     assert any("libc" in path and entry["build_id"] and entry["bytes"] == os.path.getsize(path) for path, entry in libraries.items())
     assert any(os.path.basename(path) == "bash" for path in libraries)
     assert answer == {"changed": False, "hooks_directory": str(tmp_path / "hooks"), "hooks": {}, "changed_hooks": [],
-                      "odd_programs": ["run", "checkpoint", "restart", "copy", "health"], "complaint": "", "config_path": "",
+                      "odd_programs": ["run", "checkpoint", "restart", "copy", "health"], "complaint": "", "stores": [], "config_path": "",
                       "directives": None, "service": {"name": "no-such-service", "wanted": False, "running": False}, "user": None,
                       "record_fault": ""}
 

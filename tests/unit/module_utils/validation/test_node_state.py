@@ -3,6 +3,7 @@ import json
 import os
 import pwd
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -38,6 +39,17 @@ def test_files_that_are_there(tmp_path):
     (tmp_path / "here").write_bytes(b"12345")
     assert node_state.describe_files([str(tmp_path / "here"), str(tmp_path / "gone")]) == {
         str(tmp_path / "here"): {"bytes": 5, "build_id": ""}}
+
+
+def test_stores(tmp_path):
+    config = tmp_path / "hooks.json"
+    config.write_text(json.dumps({"engine": "criu", "stores": [{"path": str(tmp_path), "id": "default"}], "reserve": 4096}))
+    store, = node_state.read_stores(str(config))
+    assert (store["path"], store["reserve"]) == (str(tmp_path), 4096)
+    assert abs(store["free"] - shutil.disk_usage(tmp_path).free) < 1 << 30
+    config.write_text("no JSON")
+    assert node_state.read_stores(str(config)) == []
+    assert node_state.read_stores(str(tmp_path / "none.json")) == []
 
 
 def test_hooks(tmp_path):

@@ -7,10 +7,10 @@ from ansible_collections.ckpt.torque.plugins.module_utils.validation import outa
 
 
 def make_trip(states):
-    """Return a round trip from node1 to node2; pbsnodes shows these states (iterator of str) of node2, one after the other."""
-    def pbsnodes(user, name, node):
-        return "%s\n     state = %s\n     np = 2\n" % (node, "free" if node == "node1" else next(states))
-    return types.SimpleNamespace(path=["node1", "node2", "node1"], timeout=2, commands=pbsnodes)
+    """Return a round trip from node1 to node2; the server has these states (iterator of str) of node2, one after the other."""
+    def read_node(name):
+        return types.SimpleNamespace(states=["free" if name == "node1" else next(states)])
+    return types.SimpleNamespace(path=["node1", "node2", "node1"], timeout=2, read_node=read_node)
 
 
 def test_nodes_of_which_the_server_hears_later():

@@ -11,7 +11,7 @@ LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"
 def facts(**state):
     engine = {"engine": "criu", "engines": {"criu": {"version": "4.2.1"}}, "key_ids": ["2026"], "pids": {"max": 4194304}}
     default = {"hooks_directory": "/usr/lib/ckpt-torque", "hooks": {"checkpoint": "aa"}, "changed_hooks": [], "odd_programs": [],
-               "complaint": "",
+               "complaint": "", "stores": [{"path": "/shared/ckpt", "free": 1073741825, "reserve": 1073741824}],
                "config_path": "/var/spool/torque/mom_priv/config",
                "directives": {"checkpoint_script": ["/c"], "restart_script": ["/r"], "usecp": ["*:/s /s"]},
                "service": {"name": "pbs_mom", "wanted": True, "running": True},
@@ -38,6 +38,10 @@ def test_nodes_that_are_alike():
     ({"odd_programs": ["checkpoint"]}, "the hooks' checkpoint is not as the others are; run site.yml on it"),
     ({"changed_hooks": list("abcde")}, "the hooks differ from those of the collection (a, b, c and 2 others); run site.yml on it"),
     ({"complaint": "store /shared/ckpt is not mounted; mount it"}, "store /shared/ckpt is not mounted; mount it"),
+    ({"stores": [{"path": "/shared/ckpt", "free": 1073741824, "reserve": 1073741824}]},
+     "store /shared/ckpt has 1.0 GiB free, of which 1.0 GiB are reserved; free some space there or lower checkpoint_hooks_reserve"),
+    ({"stores": [{"path": "/shared/ckpt", "free": 0, "reserve": 0}]},
+     "store /shared/ckpt has 0 B free, of which 0 B are reserved; free some space there or lower checkpoint_hooks_reserve"),
     ({"service": {"name": "pbs_mom", "wanted": True, "running": False}},
      "pbs_mom does not run; look at \"journalctl -u pbs_mom\" and start it"),
     ({"directives": None}, "there is no /var/spool/torque/mom_priv/config; run site.yml on it"),
