@@ -68,7 +68,7 @@ selinux: guest-tools testing collection ## stores of the nodes with SELinux enfo
 storm: tools testing collection ## move jobs 500 times, each run by pbs_sched and an administrator at once (STORM=number; ten minutes and up)
 	@STORM=$(STORM) $(VENV)/bin/python tests/run.py $@
 
-ring: tools testing collection ## validate a site of sixteen nodes, in one ring over all of them (RING=number)
+ring: tools testing collection ## validate a site of sixteen nodes, in one ring over all of them (RING=number; five minutes)
 	@RING=$(RING) $(VENV)/bin/python tests/run.py $@
 
 maui: tools testing collection ## preempt jobs by Maui itself (MAUI_SOURCE=TARBALL of Maui 3.3; ten minutes)
