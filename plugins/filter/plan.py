@@ -72,6 +72,8 @@ def _torque_faults(torque: dict) -> "list[str]":
 
 def _mom_faults(mom: dict, config: dict, daemon: dict) -> "list[str]":
     faults = ["the unit of pbs_mom differs"] if mom.get("changed") else []
+    if mom.get("missing") and not faults:  # a new unit comes with them
+        faults.append("directories of pbs_mom are missing: %s" % ", ".join(mom["missing"]))
     if config.get("changed_directives"):
         faults.append("mom_priv/config differs in %s" % ", ".join(config["changed_directives"]))
     if daemon.get("action", "") == "start":

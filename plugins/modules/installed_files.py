@@ -46,6 +46,12 @@ options:
     type: list
     elements: str
     default: []
+  directories:
+    description: Directories by absolute path which another program creates, by what O(files) tell it; see RV(missing).
+    type: list
+    elements: path
+    default: []
+    version_added: 0.3.0
   python:
     description: The interpreter that runs the hooks, by absolute path.
     type: path
@@ -83,6 +89,12 @@ removed:
   returned: success
   type: list
   elements: str
+missing:
+  description: Which of O(directories) do not exist.
+  returned: success
+  type: list
+  elements: str
+  version_added: 0.3.0
 """
 
 import os
@@ -118,6 +130,7 @@ def main() -> None:
             "files": {"type": "dict", "default": {}},
             "secrets": {"type": "dict", "default": {}, "no_log": True},
             "executables": {"type": "list", "elements": "str", "default": []},
+            "directories": {"type": "list", "elements": "path", "default": []},
             "python": {"type": "path", "default": "/usr/bin/python3"},
             "contents": {"type": "dict", "default": {}},
         },
@@ -138,6 +151,7 @@ def main() -> None:
 
     installation = Installation(wanted, root if whole else None, package if whole else None)
     answer = {"changed": installation.changed, "written": installation.written, "removed": installation.removed,
+              "missing": [path for path in params["directories"] if not os.path.isdir(path)],
               "diff": installation.list_differences(params["secrets"])}
     if not module.check_mode:
         try:

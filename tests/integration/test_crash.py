@@ -132,6 +132,19 @@ def test_program_with_restart_files_on_a_node_that_crashes(qsub, cluster):
     assert whole(job.text("out").splitlines())
 
 
+def test_node_that_lost_the_directories_of_pbs_mom(qsub, cluster):
+    """As after a new file system at /var, when /etc still has the unit and its list of directories."""
+    node1 = cluster.nodes["node1"]
+    free(cluster)
+    node1.ask("systemctl stop pbs_mom && mv %s /var/lost" % MOM)
+    done = cluster.playbook("site", "--limit", "head,node1")
+    assert done.code == 0, done.out
+    assert done.changed("node1") > 0
+    assert node1.ask("cat %s/mom_priv/config" % MOM) == node1.ask("cat /var/lost/mom_priv/config; rm -r /var/lost")
+    free(cluster)
+    qsub.counts().finish()
+
+
 @pytest.fixture
 def diskless(cluster):
     """Have node1 lose its jobs' files at each start of pbs_mom, and pbs_server soon ask for jobs that are not reported to it."""

@@ -388,6 +388,14 @@ def test_path_and_package_go_together(module, arguments):
 
 
 @pytest.mark.root
+def test_directories_that_another_program_creates_are_named_while_they_are_missing(module, tmp_path):
+    (tmp_path / "file").write_text("")
+    paths = [str(tmp_path), str(tmp_path / "spool"), str(tmp_path / "file")]
+    answer = module("installed_files", {"files": {}, "directories": paths})
+    assert (answer["changed"], answer["missing"]) == (False, paths[1:])
+    assert not (tmp_path / "spool").exists()
+
+
 def test_diff_names_what_is_removed(installed):
     (installed.root / "stray").write_text("stray\n")
     assert [(entry["before_header"], entry["before"], entry["after"]) for entry in installed(diff=True, check=True)["diff"]] == [
