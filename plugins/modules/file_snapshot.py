@@ -27,7 +27,8 @@ options:
   state:
     description:
       - V(open) takes a snapshot of O(paths), unless one is open already.
-      - V(closed) makes the open snapshot the previous one, as the change proved good. Without an open one nothing is done.
+      - V(closed) makes the open snapshot the previous one, as the change proved good. If nothing differs from it, it is removed and the
+        previous one stays. Without an open one nothing is done.
       - V(restored) puts back what the open snapshot has, and removes it. Without an open one nothing is done.
       - V(previous) puts back what the previous snapshot has. That is a change, too, so a snapshot must be open.
     type: str
@@ -117,7 +118,10 @@ def main() -> None:
         elif state == "closed" and present:
             result["changed"] = True
             if not module.check_mode:
-                os.rename(opened, previous)
+                if present.list_differences():
+                    os.rename(opened, previous)
+                else:
+                    os.unlink(opened)
         elif state in ("restored", "previous"):
             snapshot = Snapshot.read(previous) if state == "previous" else present or Snapshot([], {})
             result["paths"] = snapshot.list_differences() if module.check_mode else snapshot.put_back()

@@ -49,6 +49,18 @@ def test_change_that_proves_good(host):
     assert host("closed") == done(False, False)
 
 
+def test_change_that_changed_nothing_keeps_the_previous_snapshot(host):
+    host("open")
+    host.write("second\n")
+    host("closed")
+    host("open")
+    assert host("closed") == done(True, True, "update")
+    assert host.kept() == ["previous.tar"]
+    host("open", change="rollback")
+    host("previous")
+    assert host.text() == "first\n"
+
+
 def test_change_that_fails(host):
     host("open")
     host.write("second\n")
@@ -128,6 +140,7 @@ def test_previous_snapshot_is_missing(host):
 
 def test_previous_without_an_open_one(host):
     host("open")
+    host.write("second\n")
     host("closed")
     assert host("previous")["msg"] == ("%s: no snapshot is open in %s, so that this could not be undone; take one first (state=open); "
                                        "nothing was changed" % (HOST, host.directory))
