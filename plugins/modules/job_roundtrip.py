@@ -37,6 +37,8 @@ options:
       - V(failed_hold) - As V(continue); then the directory of the job's images loses its write permission. The hold must fail,
         the job continue, the previous image stay as it was, and the comment say why. Then the permission is given back. Not
         possible with O(copies_path).
+      - V(full_store) - As V(failed_hold), but O(full_store_file) is created, and there must be no free space on the first node
+        where the job's images are, until the file is removed. Not possible with O(copies_path).
       - V(failed_restart) - A byte of the held job's image is changed before the first release. The restart must fail, the job be
         held with the reason in its comment, its image and its output stay. Then the image is repaired. Needs a path of two nodes.
       - V(truncated_image) - As V(failed_restart), but the largest file of the image loses its second half.
@@ -79,6 +81,7 @@ options:
       - periodic
       - older_image
       - failed_hold
+      - full_store
       - failed_restart
       - truncated_image
       - changed_manifest
@@ -148,6 +151,15 @@ options:
     description: How long the job of V(node_crash) may take from the crash until it runs again, in seconds.
     type: int
     default: 900
+    version_added: 0.3.0
+  full_store_file:
+    description:
+      - The file that the round trip creates as O(user) when the first node of the path is to have no free space for the job's
+        images. It has the name of their directory. Somebody must then fill that, and create a file of this name with C(.full)
+        added; it has an empty line, or why that is not possible.
+      - When the round trip removes the file, there must be space again, and the other file be removed.
+      - Needed by V(full_store).
+    type: path
     version_added: 0.3.0
   torque_directory:
     description: The directory of TORQUE's commands.
@@ -294,7 +306,7 @@ def find_fault(params: dict) -> str:
     for name, unit in (("depth", ""), ("memory", " (MiB)"), ("boot_timeout", " (second)"), ("timeout", " (second)")):
         if params[name] is not None and params[name] < 1:
             return "%s is %d, but must be at least 1%s" % (name, params[name], unit)
-    return cases.find_fault(params["case"], params["path"], params["copies_path"], params["crash_file"])
+    return cases.find_fault(params)
 
 
 def judge(causes: "list[str]", possible: bool) -> "bool | None":
@@ -316,6 +328,7 @@ def main() -> None:
             "ckpt_run_path": {"type": "path", "default": "/usr/local/bin/ckpt-run"},
             "memory": {"type": "int", "default": 256},
             "crash_file": {"type": "path"},
+            "full_store_file": {"type": "path"},
             "boot_timeout": {"type": "int", "default": 900},
             "torque_directory": {"type": "path", "default": "/opt/torque/current/bin"},
             "timeout": {"type": "int", "default": 120},

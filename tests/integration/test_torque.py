@@ -335,14 +335,16 @@ def test_server_that_is_away_during_a_hold(trip, cluster):
 
 
 def test_validate_goes_through_the_cases_it_is_told(cluster, tmp_path):
-    cases = ["move", "failed_restart", "nested_signal", "mpi_mpich"]
+    cases = ["move", "full_store", "failed_restart", "nested_signal", "mpi_mpich"]
     done = cluster.playbook("validate", validate_directory=str(tmp_path), validate_cases=cases, validate_path=["node1", "node2"])
     assert done.code == 0, done.out
     results = [result for result in json.loads((tmp_path / "results.json").read_text())["results"] if result["level"] == "L3"]
     assert [(result["case"], result["passed"], len(result["comments"])) for result in results] == [
-        ("move", True, 1), ("failed_restart", True, 2), ("nested_signal", True, 2), ("mpi_mpich", None, 0)]
+        ("move", True, 1), ("full_store", True, 3), ("failed_restart", True, 2), ("nested_signal", True, 2), ("mpi_mpich", None, 0)]
     for case in cases:
         assert "Submit a job for each ring, hold and release the jobs elsewhere (%s)" % case in done.out
+    full = "the image needs [^,]*, store %s has 64.0 KiB free, reserve .*; the job keeps running" % STORE
+    assert re.search(full, results[1]["comments"][1])
     assert re.search(r"failed_restart +node2 +\d", done.out)
     table = (tmp_path / "report.txt").read_text()
     assert "L3 job failed_restart  passed   node1 > node2" in table

@@ -6,6 +6,7 @@ The module's documentation repeats the descriptions; a test compares them.
 """
 
 import collections
+import contextlib
 import functools
 import os
 import pwd
@@ -17,7 +18,7 @@ from .job import hold_job
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Callable, Sequence
+    from typing import Callable, ContextManager, Iterator, Sequence
     from .job import JobRoundTrip
 
 INTERVAL = 1
@@ -46,13 +47,14 @@ class Case:
     :param array: whether the job is the only one of an array
     :param disturbs_others: whether no other job may be tried at the same time
     :param crashes: whether the job's node crashes
+    :param fills_store: whether the store of the job's node has no free space for a while
     """
 
     def __init__(self, description: str, qsub_words: "Sequence[str]" = (), on_first_node: "Sequence[Step]" = (),
                  on_each_node: "Sequence[Step]" = (), after_hold: "Sequence[Step]" = (), before_release: "Sequence[Step]" = (),
                  after_end: "Sequence[Step]" = (), least_nodes: int = 1, needs_store: bool = False,
                  program: programs.Program = programs.COUNTER, on_all_nodes: bool = False, moves: bool = True,
-                 array: bool = False, disturbs_others: bool = False, crashes: bool = False,
+                 array: bool = False, disturbs_others: bool = False, crashes: bool = False, fills_store: bool = False,
                  first_hold: "Callable[[JobRoundTrip], None]" = hold_job) -> None:
         self.description = description
         self.qsub_words = qsub_words
@@ -66,6 +68,7 @@ class Case:
         self.array = array
         self.disturbs_others = disturbs_others
         self.crashes = crashes
+        self.fills_store = fills_store
         self.first_hold = first_hold
 
 
@@ -117,19 +120,26 @@ def preempt_job(trip: "JobRoundTrip") -> None:
     trip.await_progress(trip.facts["counters"][-1])
 
 
-def expect_failed_hold(trip: "JobRoundTrip") -> None:
-    """Let a hold fail, as it does on a full store, and see the job continue."""
-    reason, before = "Permission denied", trip.list_images()
-    mode = stat.S_IMODE(os.stat(trip.directory).st_mode)
-    trip.as_user(lambda: os.chmod(trip.directory, 0o500))
-    try:
+def expect_failed_hold(obstacle: "Callable[[JobRoundTrip], ContextManager[None]]", reason: str, trip: "JobRoundTrip") -> None:
+    """Let a hold fail because of an obstacle, and see the job continue, its images as they were."""
+    before = trip.list_images()
+    with obstacle(trip):
         trip.commands(trip.user.name, "qhold", trip.job_id)
         job = trip.await_job(lambda job: reason in job.get("comment", "") and job.get("Hold_Types") == "n")
         _check_failure(trip, job, "R", reason)
-        _check_images(set(before) ^ set(trip.list_images()))
+    _check_images(set(before) ^ set(trip.list_images()))
+    trip.await_progress(trip.read_counter())
+
+
+@contextlib.contextmanager
+def make_read_only(trip: "JobRoundTrip") -> "Iterator[None]":
+    """Take the write permission from the directory of the job's images, and give it back after the block."""
+    mode = stat.S_IMODE(os.stat(trip.directory).st_mode)
+    trip.as_user(lambda: os.chmod(trip.directory, 0o500))
+    try:
+        yield
     finally:
         trip.as_user(lambda: os.chmod(trip.directory, mode))
-    trip.await_progress(trip.read_counter())
 
 
 def expect_failed_restart(harm: harms.Harm, trip: "JobRoundTrip", node: str) -> None:
@@ -251,7 +261,13 @@ CASES = {
     "failed_hold": Case(
         "As V(continue); then the directory of the job's images loses its write permission. The hold must fail, the job continue, the "
         "previous image stay as it was, and the comment say why. Then the permission is given back. Not possible with O(copies_path).",
-        on_first_node=[CONTINUE, Step("failed_hold", expect_failed_hold)], needs_store=True),
+        on_first_node=[CONTINUE, Step("failed_hold", functools.partial(expect_failed_hold, make_read_only, "Permission denied"))],
+        needs_store=True),
+    "full_store": Case(
+        "As V(failed_hold), but O(full_store_file) is created, and there must be no free space on the first node where the job's images "
+        "are, until the file is removed. Not possible with O(copies_path).",
+        on_first_node=[CONTINUE, Step("full_store", functools.partial(expect_failed_hold, outages.fill_store, "the image needs"))],
+        needs_store=True, fills_store=True),
     "failed_restart": _harm(
         "failed_restart", "A byte of the held job's image is changed before the first release. The restart must fail, the job be held with "
         "the reason in its comment, its image and its output stay. Then the image is repaired. Needs a path of two nodes."),
@@ -314,15 +330,18 @@ CASES = {
 }
 
 
-def find_fault(name: str, path: "list[str]", copies_path: "str | None", crash_file: "str | None" = None) -> str:
-    """Return why the case of this name cannot be run with a path, copies_path and crash_file; empty when it can."""
+def find_fault(params: dict) -> str:
+    """Return why the case cannot be run with the module's arguments; empty when it can."""
+    name, path = params["case"], params["path"]
     case = CASES[name]
     if len(path) < case.least_nodes:
         return "case %s needs a path of two nodes at least (one may come twice)" % name
     if case.on_all_nodes and len(set(path)) < 2:
         return "case %s needs a path over two different nodes" % name
-    if case.needs_store and copies_path:
+    if case.needs_store and params["copies_path"]:
         return "case %s needs the nodes' store on this host, which with copies_path sees copies only; leave the case out" % name
-    if case.crashes and not crash_file:
+    if case.crashes and not params["crash_file"]:
         return "case %s needs crash_file, and somebody who crashes the node when that exists" % name
+    if case.fills_store and not params["full_store_file"]:
+        return "case %s needs full_store_file, and somebody who fills the store of the first node while that exists" % name
     return ""

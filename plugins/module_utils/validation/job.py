@@ -79,6 +79,7 @@ class JobRoundTrip:
         self.depth, self.memory = params["depth"], params["memory"]
         self.images_path, self.copies_path = params["images_path"], params["copies_path"]
         self.crash_file, self.boot_timeout = params["crash_file"], params["boot_timeout"]
+        self.full_store_file = params["full_store_file"]
         self.qsub_options, self.ckpt_run_path = params["qsub_options"], params["ckpt_run_path"]
         self.work = os.path.join(params["work_path"], "validate-%d-%d" % (time.time(), os.getpid()))
         self.job_id, self.directory = "", ""

@@ -1,6 +1,6 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""The server or a node that is away while a job of level L3 needs it: what cases do that concern others than their own job."""
+"""The server, a node or free space that is away while a job of level L3 needs it: what its host or its node is told to do for that."""
 
 import contextlib
 import os
@@ -8,6 +8,7 @@ import time
 
 from ..torque.commands import CommandError, JobError
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
+from ..torque_ckpt.system.textfile import read_text
 from ..torque_ckpt.system.waiting import wait_until
 from .needs import NotPossibleError
 
@@ -82,6 +83,41 @@ def crash_node(trip: "JobRoundTrip") -> None:
     resumed = trip.read_counters()[written] - 1
     if resumed != trip.origin:
         raise RoundTripError("the job continues from %d, but its image was written at %d" % (resumed, trip.origin))
+
+
+@contextlib.contextmanager
+def fill_store(trip: "JobRoundTrip") -> "Iterator[None]":
+    """Have no free space where the job's images are on its first node, until the block ends.
+
+    :raises NotPossibleError: when nobody sees to that
+    """
+    request, full = trip.full_store_file, trip.full_store_file + ".full"
+
+    def is_full() -> bool:
+        return trip.as_user(lambda: os.path.exists(full) and os.path.getsize(full) > 0)
+
+    def write_request() -> None:
+        with open(request, "w") as stream:
+            stream.write(os.path.basename(trip.directory) + "\n")
+
+    def remove_request() -> None:
+        if os.path.exists(request):  # the node removes it when its time is over
+            os.unlink(request)
+
+    trip.as_user(write_request)
+    try:
+        if not wait_until(is_full, trip.timeout, PAUSE):
+            raise NotPossibleError("nobody filled the store of %s within %d seconds after %s was created"
+                                   % (trip.path[0], trip.timeout, request))
+        reason = trip.as_user(lambda: read_text(full)).strip()
+        if reason:
+            raise NotPossibleError(reason)
+        yield
+    finally:
+        trip.as_user(remove_request)
+        if not wait_until(lambda: not is_full(), trip.timeout, PAUSE):
+            raise RoundTripError("%s is still there %d seconds after %s was removed; unmount %s on %s if something is mounted there"
+                                 % (full, trip.timeout, request, trip.directory, trip.path[0]))
 
 
 def _list_images(trip: "JobRoundTrip") -> "list[str]":

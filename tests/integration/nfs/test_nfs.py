@@ -1,5 +1,7 @@
 """The hooks on a real NFS server, in virtual machines: run by `molecule test -s store_nfs` after site.yml and validate.yml."""
+import json
 import os
+import pathlib
 import re
 import time
 
@@ -163,6 +165,15 @@ def test_export(server):
     assert server.ask("cat /etc/exports.d/ckpt-torque.exports").splitlines()[1:] == [
         "/srv/ckpt 192.168.76.0/24(rw,sync,root_squash,no_subtree_check,fsid=76)"]
     assert re.search(r"^/srv/ckpt\s+192.168.76.0/24\(sync,.*root_squash", server.ask("exportfs -v"), re.MULTILINE)
+
+
+def test_validate_filled_the_store_for_a_job(cluster):
+    """Root may not enter the directory over which it mounts."""
+    if not cluster.torque:
+        pytest.skip("needs TORQUE's source")
+    reports = os.environ.get("CKPT_TORQUE_REPORTS") or os.environ["MOLECULE_EPHEMERAL_DIRECTORY"]
+    results = json.loads(pathlib.Path(reports, "store_nfs/results.json").read_text())["results"]
+    assert [(result["passed"], result["cause"]) for result in results if result.get("case") == "full_store"] == [(True, "")]
 
 
 def test_store_without_directories_of_users(cluster):

@@ -200,8 +200,9 @@ def test_bad_arguments(stage, path, changed, cause, check):
 def test_unknown_case(stage):
     answer = stage("node1", case="sideways")
     assert answer["failed"] is True
-    assert answer["msg"] == ("value of case must be one of: move, continue, periodic, older_image, failed_hold, failed_restart, "
-                             "truncated_image, changed_manifest, foreign_file, deleted_image, failed_directory, server_away, node_crash, "
+    assert answer["msg"] == ("value of case must be one of: move, continue, periodic, older_image, failed_hold, full_store, "
+                             "failed_restart, truncated_image, changed_manifest, foreign_file, deleted_image, failed_directory, "
+                             "server_away, node_crash, "
                              "preempt, files, timers, connections, memory, array, nested_signal, nested_command, multinode_output, "
                              "mpi_mpich, mpi_openmpi, got: sideways")
     assert stage.calls() == []
@@ -416,6 +417,62 @@ def test_hold_that_has_to_fail(stage):
     assert len(answer["counters"]) == 3
     assert calls_but(stage, 1) == ["nobody: qchkpt", "nobody: qhold", "nobody: qhold", "root: qalter -l nodes=node2", "nobody: qrls"]
     assert stage.left() == []
+
+
+@contextlib.contextmanager
+def node_with(stage, reason, remove=True):
+    """Do for the module what a node does whose store is to be full; reason is why it cannot be."""
+    request, full = stage.work / "request", stage.work / "request.full"
+
+    def fill():
+        if wait_until(request.exists, 20):
+            full.write_text(reason + "\n")
+            stage.asked = request.read_text()
+            wait_until(lambda: not request.exists(), 20)
+            if remove:
+                full.unlink()
+
+    thread = threading.Thread(target=fill)
+    thread.start()
+    yield str(request)
+    thread.join()
+
+
+FULL = "the image needs 5 MiB, store /shared/ckpt has 0 bytes free; the job keeps running"
+ONTO_FULL = 'if [ -e "%s/request.full" ]; then put Hold_Types n; put comment "' + FULL + '"; else %sfi\n'
+
+
+def test_hold_onto_a_full_store(stage):
+    stage.use(qhold=ONTO_FULL % (stage.work, GOOD["qhold"]))
+    with node_with(stage, "") as request:
+        answer = stage("node1", "node2", case="full_store", full_store_file=request)
+    assert judged(answer) == (True, "")
+    assert steps_done(answer) == ["submit", "continue", "full_store", "hold", "release", "finish"]
+    assert (answer["comments"], stage.asked) == (["image 1", FULL, "image 2"], "12.head.CK\n")
+    assert (stage.left(), os.listdir(stage.work)) == ([], [])
+
+
+def test_store_that_cannot_be_filled(stage):
+    with node_with(stage, "mount on node1: not permitted") as request:
+        answer = stage("node1", "node2", case="full_store", full_store_file=request)
+    assert judged(answer) == (None, "not proven: mount on node1: not permitted")
+    assert (stage.left(), os.listdir(stage.work)) == ([], [])
+
+
+def test_store_that_nobody_fills(stage):
+    request = stage.work / "request"
+    answer = stage("node1", "node2", case="full_store", full_store_file=str(request), timeout=1)
+    assert judged(answer) == (None, "not proven: nobody filled the store of node1 within 1 seconds after %s was created" % request)
+    assert (stage.left(), os.listdir(stage.work)) == ([], [])
+
+
+def test_store_that_stays_full(stage):
+    stage.use(qhold=ONTO_FULL % (stage.work, GOOD["qhold"]))
+    with node_with(stage, "", remove=False) as request:
+        answer = stage("node1", "node2", case="full_store", full_store_file=request, timeout=2)
+    assert judged(answer) == (False, "node1: full_store: %s.full is still there 2 seconds after %s was removed; unmount %s on node1 if "
+                              "something is mounted there" % (request, request, stage.images))
+    assert stage.left() == [request + ".full"]
 
 
 def test_restart_that_has_to_fail(stage):

@@ -17,9 +17,11 @@ from ansible_collections.ckpt.torque.plugins.module_utils.validation.cases impor
     ("failed_hold", ["node1"], "/copies",
      "case failed_hold needs the nodes' store on this host, which with copies_path sees copies only; leave the case out"),
     ("node_crash", ["node1"], None, "case node_crash needs crash_file, and somebody who crashes the node when that exists"),
+    ("full_store", ["node1"], None,
+     "case full_store needs full_store_file, and somebody who fills the store of the first node while that exists"),
 ])
 def test_find_fault(name, path, copies_path, fault):
-    assert find_fault(name, path, copies_path) == fault
+    assert find_fault({"case": name, "path": path, "copies_path": copies_path, "crash_file": None, "full_store_file": None}) == fault
 
 
 def test_no_two_steps_of_a_case_have_one_name():
