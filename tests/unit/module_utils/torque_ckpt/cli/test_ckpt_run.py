@@ -337,6 +337,7 @@ def test_program_that_is_kept_is_prepared_and_told_when_it_continues(run, other_
     await_notes(running, "before")
     gone(other_hook)
     await_notes(running, "before", "after continue")
+    assert wait_until(lambda: processes.list_children(running.process.pid) == [program], LIMIT)  # the command has ended, too
     running.ask()
     await_notes(running, "before", "after continue", "before")
     assert running.finish() == 7
