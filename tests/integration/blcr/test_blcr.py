@@ -90,6 +90,7 @@ def test_levels_1_and_2(guest, tmp_path):
     assert done.code == 0, done.out
     levels = {trip["level"]: trip for trip in json.loads((tmp_path / "results.json").read_text())["results"]}
     assert levels.pop("L3")["passed"] is None  # test_level_3
+    assert levels.pop("L0")["passed"] is True
     assert [(level, trip["passed"], trip["engine"]["name"]) for level, trip in sorted(levels.items())] == [
         ("L1", True, "blcr"), ("L2", True, "blcr")]
 
