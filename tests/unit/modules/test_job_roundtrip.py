@@ -656,10 +656,10 @@ def test_program_that_does_not_continue_from_its_file(stage, runner):
 
 
 def test_node_without_ckpt_run(stage):
-    answer = stage("node1", case="nested_signal", ckpt_run_path="/nonexistent/ckpt-run", timeout=5)
+    answer = stage("node1", case="nested_signal", ckpt_run_path="/nonexistent/ckpt-run", timeout=60)
     assert answer["passed"] is False
     assert re.fullmatch(r"node1: submit: (job 12\.head ended \(exit status 127\) instead of coming to state R: no comment|the job made no "
-                        r"progress on node1 \(counter 0, state C, waited 5 seconds at most\): no comment); its stderr ends with: "
+                        r"progress on node1 \(counter 0, state C, waited 60 seconds at most\): no comment); its stderr ends with: "
                         r"\S*/job\.sh: line 3: /nonexistent/ckpt-run: No such file or directory", answer["cause"]), answer["cause"]
 
 
