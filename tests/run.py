@@ -58,7 +58,8 @@ def hook_python(version, path):
 def lint():
     yield ["ruff", "check", "."]
     yield ["vermin", "--quiet", "--no-tips", "--target=3.6-", "--violations", "plugins/module_utils", "plugins/modules"]
-    yield ["mypy", "plugins/module_utils", "plugins/modules", "plugins/action", "plugins/filter", "plugins/lookup", "plugins/plugin_utils"]
+    yield ["mypy", "plugins/module_utils", "plugins/modules", "plugins/action", "plugins/filter", "plugins/lookup", "plugins/plugin_utils",
+           "playbooks/files"]
     yield ["yamllint", "--strict", "."]
     yield [PYTHON, "tools/role_docs.py", "--check"]
     yield [PYTHON, "tools/command_docs.py", "--check"]
