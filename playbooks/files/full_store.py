@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Have no free space where the images of a job are on this node, from when a round trip requests that by a file until it removes the file.
