@@ -7,7 +7,7 @@ set -euo pipefail
 declare -A package=(
     [podman]=podman [crun]=crun [/usr/lib/podman/netavark]=netavark [/usr/lib/podman/aardvark-dns]=aardvark-dns
     [iptables]=iptables [newuidmap]=uidmap [mmdebstrap]=mmdebstrap [ssh]=openssh-client [git]=git [nsenter]=util-linux
-    [python3]=python3 [patch]=patch [zstd]=zstd [lz4]=lz4 [gzip]=gzip
+    [python3]=python3 [patch]=patch [zstd]=zstd [lz4]=lz4 [gzip]=gzip [gpg]=gpg [gpg-agent]=gpg-agent [gpgv]=gpgv
 )
 [ "${1-}" != guests ] || package+=([qemu-system-x86_64]=qemu-system-x86 [qemu-img]=qemu-utils [mke2fs]=e2fsprogs)
 [ "${1-}" != page ] || package+=([chromium]=chromium [chromedriver]=chromium-driver)

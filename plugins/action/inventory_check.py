@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.ckpt.torque.plugins.module_utils import inventory
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import cases
 from ansible_collections.ckpt.torque.plugins.module_utils.validation.results import LEVELS
+from ansible_collections.ckpt.torque.plugins.plugin_utils import bundle
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -34,7 +35,9 @@ PLAYBOOKS: "dict[str, dict]" = {
     "update_wait_timeout": {"type": "int", "least": 0}, "update_serial": {"type": "raw"},
     "update_max_fail_percentage": {"type": "int", "least": 0}, "adopt_directory": {"type": "path"},
     "rollback_nodes": {"type": "raw"}, "remove_images": {"choices": ["refuse", "keep"]},
-    "adopt_torque_directory": {"type": "path"},
+    "adopt_torque_directory": {"type": "path"}, "bundle_source": {"type": "path"}, "bundle_keyring": {"type": "path"},
+    "bundle_directory": {"type": "path"}, "bundle_packages": {"type": "list", "elements": "str"},
+    "bundle_python_packages": {"type": "list", "elements": "str"}, "bundle_signing_key": {},
 }
 """The playbooks' own variables, as argument_specs has those of roles; least is the smallest number."""
 
@@ -62,6 +65,9 @@ class ActionModule(ActionBase):
             if arguments["keys_needed"] and self._needs_keys(host, groups) and not inventory.are_keys(keys):
                 own.append((host, inventory.KEYS))
         faults += inventory.join_hosts(own)
+        keyring = self._templar.template(task_vars.get("bundle_keyring") or "")
+        sources = {self._value(values, "bundle_source") or "" for values in variables.values()} | {bundle.find(self._templar, task_vars)}
+        faults += filter(None, [bundle.find_fault(source, keyring) for source in sorted(map(os.path.expanduser, sources - {""}))])
         result.update(changed=False, warnings=inventory.join_hosts(slips))
         if faults:
             result.update(failed=True, faults=faults, msg="; ".join(faults) + "; nothing was changed.")

@@ -9,7 +9,7 @@ import tempfile
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.ckpt.torque.plugins.plugin_utils import artifact_cache
+from ansible_collections.ckpt.torque.plugins.plugin_utils import artifact_cache, bundle
 
 
 class ActionModule(ActionBase):
@@ -21,7 +21,7 @@ class ActionModule(ActionBase):
         arguments = dict(self._task.args, archive=None, checksum=None)
         answer = self._execute_module(module_args=arguments, task_vars=task_vars)
         if not answer.get("failed"):
-            answer.update(artifact_cache.locate(arguments, answer["key"]))
+            answer.update(artifact_cache.locate(arguments, answer["key"], bundle.find(self._templar, task_vars)))
             if not self._task.check_mode:
                 checksum = self._read_checksum(answer["path"]) if answer["available"] else None
                 if not answer["installed"]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.ckpt.torque.plugins.plugin_utils import artifact_cache
+from ansible_collections.ckpt.torque.plugins.plugin_utils import artifact_cache, bundle
 
 
 class ActionModule(ActionBase):
@@ -15,5 +15,5 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         result.update(self._execute_module(module_args=self._task.args, task_vars=task_vars))
         if not result.get("failed"):
-            result.update(artifact_cache.locate(self._task.args, result["key"]))
+            result.update(artifact_cache.locate(self._task.args, result["key"], bundle.find(self._templar, task_vars)))
         return result

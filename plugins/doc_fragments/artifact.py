@@ -28,7 +28,7 @@ options:
     elements: str
     default: []
   cache:
-    description: The controller's directory of artifacts.
+    description: The controller's directory of artifacts. Where the variable C(bundle_source) is set, the bundle's is used instead.
     type: path
     required: true
 """

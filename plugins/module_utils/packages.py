@@ -13,12 +13,13 @@ COMMANDS = {
     "apt": {"simulate": ["apt-get", "-s", "-y", "-o", "Debug::NoLocking=true", "--allow-downgrades", "--allow-change-held-packages",
                          "--allow-remove-essential", "install"],
             "install": ["apt-get", "-y", "--no-remove", "-o", "DPkg::Lock::Timeout=60", "-o", "Dpkg::Options::=--force-confdef",
-                        "-o", "Dpkg::Options::=--force-confold", "install"]},
+                        "-o", "Dpkg::Options::=--force-confold", "install"],
+            "download": ["apt-get", "-q", "-y", "-o", "APT::Sandbox::User=root", "--no-install-recommends", "--download-only", "install"]},
     "dnf": {"simulate": ["dnf", "--assumeno", "install"], "install": ["dnf", "-y", "install"]},
     "yum": {"simulate": ["yum", "--assumeno", "install"], "install": ["yum", "-y", "install"]},
     "zypper": {"simulate": ["zypper", "--non-interactive", "install", "--dry-run"], "install": ["zypper", "--non-interactive", "install"]},
 }
-"""How each manager simulates an installation, and how it does one."""
+"""How each manager simulates an installation, does one, and, if it can, downloads what an installation needs."""
 
 MARKS = {"apt": r"^(\S+ has no installation candidate|E: .+)$", "dnf": "^((?:Error|No match for argument|Problem).*)$",
          "yum": "^((?:Error|No package ).*)$", "zypper": "^((?:Problem|No provider|'|Package ').*)$"}

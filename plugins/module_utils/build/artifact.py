@@ -120,6 +120,12 @@ def advise(error: Exception) -> str:
     return "remove it, and the .sha256 beside it, from the controller's cache and build it again"
 
 
+def read_platform() -> "tuple[str, str]":
+    """Return this host's platform, such as debian13-x86_64, and its family: Debian or RedHat, empty for others."""
+    name, family = identify_system(read_text("/etc/os-release"), read_text("/etc/redhat-release"))
+    return "%s-%s" % (name, os.uname().machine), family
+
+
 def describe(version: str, digest: str, prefix: str, programs: "list[str]", find_program: "Callable[[str], str | None]") -> dict:
     """Return which artifact this host needs and which it has, as the modules return it.
 
@@ -129,8 +135,7 @@ def describe(version: str, digest: str, prefix: str, programs: "list[str]", find
     :param programs: files of the artifact (paths in it) without which it is not whole
     :param find_program: like AnsibleModule.get_bin_path
     """
-    name, family = identify_system(read_text("/etc/os-release"), read_text("/etc/redhat-release"))
-    platform = "%s-%s" % (name, os.uname().machine)
+    platform, family = read_platform()
     key = "%s-%s-%s" % (version, platform, digest)
     link = os.path.join(prefix, LINK)
     installed = all(os.path.isfile(os.path.join(prefix, key, name)) for name in [MANIFEST] + programs)
