@@ -104,7 +104,7 @@ def test_nodes_with_a_store_of_their_own(cluster, classes, tmp_path):
         job_id = head.ask("cd /tmp && runuser -u alice -- sh -c 'echo sleep 60 | %sqsub -q fast -c enabled -o /dev/null -e /dev/null'"
                           % command)
         try:
-            attributes = head.ask("for i in $(seq 100); do {0}qstat -f {1} | grep exec_host && break; sleep 0.2; done; "
+            attributes = head.ask("for i in $(seq 600); do {0}qstat -f {1} | grep exec_host && break; sleep 0.2; done; "
                                   "{0}qstat -f {1}".format(command, job_id))
             assert "exec_host = node2/0" in attributes and "checkpoint_dir = %s" % FAST_STORE in attributes
         finally:

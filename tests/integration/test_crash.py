@@ -304,7 +304,7 @@ def test_job_of_a_node_that_stays_away(qsub, cluster, policy):
     head.ask("systemctl start ckpt-torque-node-down.service")
     job.wait("Q")
     line = "^hook=node_down action=queued again .* job=%s " % job.id
-    head.ask("for _ in $(seq 100); do journalctl -q -t ckpt-torque -o cat | grep -q '%s' && exit; sleep 0.1; done; exit 1" % line)
+    head.ask("for _ in $(seq 600); do journalctl -q -t ckpt-torque -o cat | grep -q '%s' && exit; sleep 0.1; done; exit 1" % line)
     left = "left alone: the image that the server names is not whole here, or there is none"
     assert actions() == {other.id: left}
     job.root("qalter -l nodes=node2 " + job.id)

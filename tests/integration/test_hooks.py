@@ -17,7 +17,7 @@ def test_hold_and_three_moves(job, node1, node2):
         before = moved.counter()
         moved.move(node)
         assert moved.counter() > before
-    moved.node.ask("touch %s/stop; for i in $(seq 100); do [ -s /tmp/%s.exit ] && break; sleep 0.1; done" % (moved.work, moved.id))
+    moved.node.ask("touch %s/stop; for i in $(seq 600); do [ -s /tmp/%s.exit ] && break; sleep 0.1; done" % (moved.work, moved.id))
     assert node2.ask("cat /tmp/%s.exit" % moved.id) == "5"
     lines = moved.lines()
     assert lines == [str(number) for number in range(1, len(lines) + 1)]
@@ -98,7 +98,7 @@ def test_library_that_an_update_has_replaced_is_refused(job, node1):
     node1.ask("mkdir /opt/loaded; cp /lib/x86_64-linux-gnu/libm.so.6 " + library)
     try:
         running = job(node1, LOADS)
-        loader = node1.ask("for _ in $(seq 100); do pid=$(pgrep -u alice -f '^python3 -c') && grep -q {0} /proc/$pid/maps && break; "
+        loader = node1.ask("for _ in $(seq 600); do pid=$(pgrep -u alice -f '^python3 -c') && grep -q {0} /proc/$pid/maps && break; "
                            "sleep 0.1; done; echo $pid; cp {0} {0}.new; mv {0}.new {0}".format(library))
         sentence = "process %s (python3) has the file %s open, which was removed or replaced" % (loader, library)
         done = running.checkpoint(15)
@@ -136,7 +136,7 @@ def test_signals_reach_a_moved_job_once(job, node1, node2):
 def test_killed_job_ends_its_leader_the_same_way(job, node1):
     running = job(node1, "exec python3 job.py")
     node1.ask("kill -TERM %d" % running.session)
-    assert node1.run("for i in $(seq 50); do kill -0 %d 2> /dev/null || exit 0; sleep 0.1; done; exit 1" % running.session).code == 0
+    assert node1.run("for i in $(seq 600); do kill -0 %d 2> /dev/null || exit 0; sleep 0.1; done; exit 1" % running.session).code == 0
 
 
 def test_record_follows_the_restarted_job(job, node1, node2):
@@ -151,7 +151,7 @@ def test_record_follows_the_restarted_job(job, node1, node2):
     done = moved.checkpoint(15, session=stranger)
     assert (done.code, done.err) == (0, "")
     assert node2.ask("pgrep -u bob") == str(stranger)
-    node2.ask("pkill -u bob; for i in $(seq 50); do [ -e /run/ckpt-torque/jobs/%s.json ] || exit 0; sleep 0.1; done; exit 1" % moved.id)
+    node2.ask("pkill -u bob; for i in $(seq 600); do [ -e /run/ckpt-torque/jobs/%s.json ] || exit 0; sleep 0.1; done; exit 1" % moved.id)
 
 
 BEGIN = r"""
@@ -187,7 +187,7 @@ def test_hold_that_comes_before_the_job_is_back(job, node1, node2, begun):
     node2.ask("(sleep 1.5; kill -CONT %s) > /dev/null 2>&1 < /dev/null &" % hook)
     done = node2.hook("checkpoint", *(moved.arguments() + [15, "-"]))
     assert (done.code, done.err) == (0, "")
-    node2.ask("for _ in $(seq 50); do pgrep -u alice > /dev/null || exit 0; sleep 0.1; done; ps -fu alice >&2; exit 1")
+    node2.ask("for _ in $(seq 600); do pgrep -u alice > /dev/null || exit 0; sleep 0.1; done; ps -fu alice >&2; exit 1")
     moved.move(node1)
     assert moved.end() == 5
     lines = moved.lines()
@@ -213,7 +213,7 @@ def test_process_of_somebody_else(job, node1):
     running = job(node1)
     node1.ask("setsid --fork setpriv --reuid bob --clear-groups sh -c 'sleep 600 & echo $$ $! > /tmp/stranger; wait' "
               "< /dev/null > /dev/null 2>&1")
-    stranger, root = map(int, node1.ask("for i in $(seq 100); do [ -s /tmp/stranger ] && break; sleep 0.1; done; "
+    stranger, root = map(int, node1.ask("for i in $(seq 600); do [ -s /tmp/stranger ] && break; sleep 0.1; done; "
                                         "cat /tmp/stranger; rm /tmp/stranger").split())
     done = running.checkpoint(15, session=stranger)
     unharmed(running, done, 69, "job %s has no running process started by the run or restart hook on this node (session %d); "
@@ -582,7 +582,7 @@ def test_job_that_runs_twice(job, node1, node2):
             assert stale.checkpoint(0).code == 0
     stale.move(node2)
     record = "/run/ckpt-torque/jobs/%s.json" % stale.id  # both make progress
-    life = json.loads(node2.ask("for i in $(seq 100); do [ -e {0} ] && break; sleep 0.1; done; "
+    life = json.loads(node2.ask("for i in $(seq 600); do [ -e {0} ] && break; sleep 0.1; done; "
                                 "cat {0} || {{ cat /tmp/{1}.err >&2; exit 1; }}".format(record, stale.id)))["incarnation"]
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(life["started"]))
     for signal in (0, 0, 15):

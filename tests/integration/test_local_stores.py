@@ -147,7 +147,7 @@ def test_held_job(cluster, torque, jobs, node1):
     assert head.ask("stat -c '%%U %%a' %s %s/%s" % (where, where, name)).split("\n") == ["alice 711", "alice 700"]
     # pbs_mom 2.5 removes it a moment after the job is held.
     search = "find %s -name '%s'" % (OWN, name)
-    assert node1.ask("for _ in $(seq 50); do %s | grep -q . || break; sleep 0.1; done; %s" % (search, search)) == ""
+    assert node1.ask("for _ in $(seq 600); do %s | grep -q . || break; sleep 0.1; done; %s" % (search, search)) == ""
     listed = json.loads(head.ask("torque-ckpt list --json"))
     assert "%s/%s" % (where, name) in json.dumps(listed)
     assert head.run("runuser -u bob -- ls %s/%s" % (where, name)).code != 0
@@ -199,7 +199,7 @@ def test_images_are_as_many_as_are_to_be_kept(cluster, torque, jobs):
         job.user("%s/qchkpt %s" % (BIN, job.id))
         facts = job.until(lambda facts, last=last: facts.get("checkpoint_name", last) != last, "had no new image")
         names.append(facts["checkpoint_name"])
-        head.ask("for _ in $(seq 50); do ls %s/%s.CK | grep -q %s && break; sleep 0.2; done; sleep 1" % (CHECKPOINTS, job.id, names[-1]))
+        head.ask("for _ in $(seq 600); do ls %s/%s.CK | grep -q %s && break; sleep 0.2; done; sleep 1" % (CHECKPOINTS, job.id, names[-1]))
     assert head.ask("ls %s/%s.CK" % (CHECKPOINTS, job.id)).split() == names[1:]
     job.finish()
 
@@ -241,7 +241,7 @@ def test_hold_that_is_cut_off(cluster, torque, jobs, node1, harm):
     """The only image is not lost: the job goes on where it is, with all its output."""
     job = jobs.counts()
     image = "%s/%s.CK/%s" % (OWN, job.id, job.hold()["checkpoint_name"])
-    lines = node1.ask("for _ in $(seq 100); do journalctl -t ckpt-torque | grep -F '%s cannot be copied' && break; sleep 0.2; done" % image)
+    lines = node1.ask("for _ in $(seq 600); do journalctl -t ckpt-torque | grep -F '%s cannot be copied' && break; sleep 0.2; done" % image)
     assert LAST in lines
     node1.ask("test -f %s/manifest.json" % image)
     job.release("node1")
@@ -253,7 +253,7 @@ def test_image_that_could_not_leave_its_node_is_not_left_behind(cluster, layout,
     """remove.yml looks on each node, and once more before it removes the hooks from there."""
     job = jobs.counts()
     image = "%s/%s.CK/%s" % (OWN, job.id, job.hold()["checkpoint_name"])
-    node1.ask("for _ in $(seq 100); do journalctl -t ckpt-torque | grep -F '%s cannot be copied' && break; sleep 0.2; done; test -d %s"
+    node1.ask("for _ in $(seq 600); do journalctl -t ckpt-torque | grep -F '%s cannot be copied' && break; sleep 0.2; done; test -d %s"
               % (image, image))
     pattern = (r"node1: the stores have \d+ images?, of (.*, )?%s; {} remove images without a job \(torque-ckpt prune --orphans\), or set "
                r"remove_images to keep, with which they stay and can be restarted after ckpt\.torque\.site; {}\." % re.escape(job.id))

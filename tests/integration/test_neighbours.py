@@ -16,7 +16,7 @@ def attacker(node, program, user="bob"):
     """Have a user run a program (str) on a node; yields a function that returns what it printed (list of str)."""
     path = "/tmp/attack-" + user
     node.ask("cat > {0}.py <<'X'\n{1}\nX\nrm -f {0}.out; setsid --fork setpriv --reuid {2} --clear-groups sh -c 'echo $$ > {0}.pid; "
-             "exec python3 {0}.py' < /dev/null > {0}.out 2>&1; for i in $(seq 100); do [ -s {0}.pid ] && break; sleep 0.1; done"
+             "exec python3 {0}.py' < /dev/null > {0}.out 2>&1; for i in $(seq 600); do [ -s {0}.pid ] && break; sleep 0.1; done"
              .format(path, program, user))
     try:
         yield lambda: node.ask("cat %s.out" % path).splitlines()

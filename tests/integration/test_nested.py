@@ -105,7 +105,7 @@ def keep(before=BEFORE, after=AFTER, options=""):
 
 def events(job, count):
     """What the commands have noted, when it is so many lines."""
-    return job.node.ask("for _ in $(seq 100); do [ $(cat {0}/events | wc -l) -ge {1} ] && break; sleep 0.1; done; cat {0}/events"
+    return job.node.ask("for _ in $(seq 600); do [ $(cat {0}/events | wc -l) -ge {1} ] && break; sleep 0.1; done; cat {0}/events"
                         .format(job.work, count)).splitlines()
 
 

@@ -218,7 +218,7 @@ def test_server_stops_with_jobs_that_run_and_are_held(qsub, cluster, stop):
     if stop in ("reboot", "power"):
         boot(cluster, "head", "pbs_server", shut_down if stop == "reboot" else cut_power)
     else:
-        head.ask("%s/%s; for _ in $(seq 100); do pgrep -x pbs_server || exit 0; sleep 0.1; done; exit 1" % (BIN, stop))
+        head.ask("%s/%s; for _ in $(seq 600); do pgrep -x pbs_server || exit 0; sleep 0.1; done; exit 1" % (BIN, stop))
         head.ask("systemctl reset-failed; systemctl start pbs_server pbs_sched")
     await_nodes(head)
     facts = held.facts()

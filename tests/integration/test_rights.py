@@ -38,10 +38,10 @@ def attack(node, *arguments):
     """Have the owner attack while the body runs; what it is given (dict) has then what he said."""
     node.ask("rm -f /tmp/rights/said; setsid --fork setpriv --reuid alice --regid alice --init-groups "
              "python3 /tmp/rights/owner.py %s < /dev/null > /tmp/rights/said 2>&1; "
-             "for i in $(seq 100); do grep -q waiting /tmp/rights/said && break; sleep 0.05; done" % " ".join(arguments))
+             "for i in $(seq 600); do grep -q waiting /tmp/rights/said && break; sleep 0.05; done" % " ".join(arguments))
     answer = {}
     yield answer
-    node.ask("touch /tmp/rights/over; for i in $(seq 100); do grep -q } /tmp/rights/said && break; sleep 0.05; done; rm /tmp/rights/over")
+    node.ask("touch /tmp/rights/over; for i in $(seq 600); do grep -q } /tmp/rights/said && break; sleep 0.05; done; rm /tmp/rights/over")
     answer.update(json.loads(node.ask("tail -n 1 /tmp/rights/said")))
 
 
@@ -55,7 +55,7 @@ NONE = {"Cap%s:\t%016x" % (name, 0) for name in ("Inh", "Prm", "Eff", "Amb")}
 
 def end(job):
     """End the job on its node, as if the node had lost it."""
-    job.node.ask("pkill -KILL -u alice; for i in $(seq 100); do pgrep -u alice > /dev/null || exit 0; sleep 0.05; done; exit 1")
+    job.node.ask("pkill -KILL -u alice; for i in $(seq 600); do pgrep -u alice > /dev/null || exit 0; sleep 0.05; done; exit 1")
 
 
 @pytest.mark.parametrize("signal_number", [0, 15])

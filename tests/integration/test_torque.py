@@ -582,7 +582,7 @@ def test_restart_hook_that_is_killed_with_the_job_back_leaves_nothing_of_it(qsub
     if restart_status:
         job.comment("Permanent failure of the restart: the restart hook was killed before the job ran; image kept")
     job.wait("H" if restart_status else "C")
-    node2.ask("for _ in $(seq 50); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; ps -fu alice >&2; exit 1")
+    node2.ask("for _ in $(seq 600); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; ps -fu alice >&2; exit 1")
     if not restart_status:
         return
     for node in ("node2", "node1"):
@@ -687,7 +687,7 @@ def test_jobs_outlive_a_restart_of_pbs_mom(qsub, cluster, node1):
     done = cluster.playbook("site", "--limit", "node1", torque_mom_limits={"LimitNOFILE": 3000, "LimitMEMLOCK": None})
     assert done.code == 0 and "Restart pbs_mom" in done.out, done.out
     assert mom(node1) != before
-    node1.ask("for _ in $(seq 100); do /opt/torque/current/sbin/momctl -q version && exit; sleep 0.1; done; exit 1")
+    node1.ask("for _ in $(seq 600); do /opt/torque/current/sbin/momctl -q version && exit; sleep 0.1; done; exit 1")
     job.hold()
     job.release("node2")
     job.finish()
@@ -975,7 +975,7 @@ def test_port_that_is_taken_is_said_by_name(cluster, name, service, port):
     since = host.ask("date +%s")
     host.ask("systemctl stop %s && systemd-run --collect --unit thief --property Type=exec python3 -c '%s'" % (service, LISTEN % port))
     try:
-        host.ask("for _ in $(seq 100); do ss -Hltn sport = :%d | grep -q . && exit 0; sleep 0.1; done; exit 1" % port)
+        host.ask("for _ in $(seq 600); do ss -Hltn sport = :%d | grep -q . && exit 0; sleep 0.1; done; exit 1" % port)
         done = cluster.playbook("site", "--limit", name)
         process = host.ask("systemctl show -p MainPID --value thief")
         path = host.ask("readlink /proc/%s/exe" % process)
@@ -985,7 +985,7 @@ def test_port_that_is_taken_is_said_by_name(cluster, name, service, port):
         assert host.run("pgrep -x " + service).out == ""
         assert "Address already in use" not in host.ask("journalctl -q -o cat -u %s --since @%s" % (service, since))  # it was not tried
     finally:
-        host.ask("systemctl stop thief; for _ in $(seq 100); do ss -Hltn sport = :%d | grep -q . || break; sleep 0.1; done; "
+        host.ask("systemctl stop thief; for _ in $(seq 600); do ss -Hltn sport = :%d | grep -q . || break; sleep 0.1; done; "
                  "systemctl reset-failed; systemctl start %s" % (port, " ".join(units)))  # the kernel closes it after the process's end
     assert cluster.playbook("site", "--limit", name).changed(name) == 0
 
@@ -1143,7 +1143,7 @@ def slow_to_open(cluster):
     head = cluster.nodes["head"]
     head.ask("apt-get -qq update && apt-get -qq install -y strace > /dev/null 2>&1")
     head.ask("systemd-run --quiet --collect --unit slow strace -f -q -o /dev/null -e trace=openat -e inject=openat:delay_enter=100000 "
-             "-p $(pgrep -o -x pbs_server) && for _ in $(seq 50); do grep -q 'TracerPid:.*[1-9]' /proc/$(pgrep -o -x pbs_server)/status "
+             "-p $(pgrep -o -x pbs_server) && for _ in $(seq 600); do grep -q 'TracerPid:.*[1-9]' /proc/$(pgrep -o -x pbs_server)/status "
              "&& exit; sleep 0.1; done; exit 1")
     yield
     head.ask("systemctl stop slow")
@@ -1158,7 +1158,7 @@ def test_links_exchanged_while_the_server_removes_a_job_directory(qsub, cluster,
     try:
         with forgotten_at_once(job):
             job.user("(timeout 60 sh -c %s - %s %s || true) > /dev/null 2>&1 &" % (quoted(EXCHANGE), directory, other))
-            head.ask("for _ in $(seq 100); do [ -e %s/ready ] && exit; sleep 0.1; done; exit 1" % directory)
+            head.ask("for _ in $(seq 600); do [ -e %s/ready ] && exit; sleep 0.1; done; exit 1" % directory)
             job.root("qdel " + job.id)
             head.ask("for _ in $(seq 300); do [ -e %s/ready ] || exit 0; sleep 0.1; done; exit 1" % directory)
             head.run("sleep 5; pkill -u alice timeout")

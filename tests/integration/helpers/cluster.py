@@ -174,7 +174,7 @@ class Job:
             "rm -f {pid_file}; cd {work}; "
             "PBS_JOBID={job} {variables} setsid --fork setpriv --reuid alice --regid alice --init-groups sh -c "
             "'echo $$ > {pid_file}; exec {hooks}/run /bin/bash ./job.sh' < /dev/null > out 2> err; "
-            "for _ in $(seq 100); do [ -s {pid_file} ] && break; sleep 0.05; done; cat {pid_file}"
+            "for _ in $(seq 600); do [ -s {pid_file} ] && break; sleep 0.05; done; cat {pid_file}"
             .format(pid_file="/tmp/%s.pid" % self.id, work=self.work, job=self.id, variables=variables, hooks=HOOKS)))
         self.progress()
         return self
@@ -185,7 +185,7 @@ class Job:
     def progress(self):
         """Wait until the job has counted on."""
         before = self.counter()
-        for _attempt in range(100):
+        for _attempt in range(600):
             if self.counter() > before + 2:
                 return
             time.sleep(0.05)
@@ -288,7 +288,7 @@ def hurried(node):
     reload = "systemctl kill --signal=HUP --kill-who=main pbs_mom"
     poll = "/opt/torque/current/sbin/momctl -q check_poll_time"
     configure = ("cp -p {0}.good {0} && printf '$wallmult %d\n$check_poll_time %d\n' >> {0} && {1} && "
-                 "for _ in $(seq 100); do {2} | grep -q %d && break; sleep 0.1; done; {2} | grep -q %d").format(MOM_CONFIG, reload, poll)
+                 "for _ in $(seq 600); do {2} | grep -q %d && break; sleep 0.1; done; {2} | grep -q %d").format(MOM_CONFIG, reload, poll)
     node.ask("cp -p {0} {0}.good && {1} && sleep 1".format(MOM_CONFIG, configure % (600, 600, 600, 600)))
     try:
         yield lambda: node.ask(poll + "=1")
@@ -302,5 +302,5 @@ def begin(running, signal):
     running.images += 1
     line = " ".join(map(str, running.arguments() + [signal, "-"]))
     return int(running.node.ask("cd /; env -i PATH=/bin:/usr/bin setsid %s/checkpoint %s > /tmp/%s.said 2>&1 < /dev/null & "
-                                "for i in $(seq 100); do [ -e /tmp/dumping ] && break; sleep 0.05; done; echo $!"
+                                "for i in $(seq 600); do [ -e /tmp/dumping ] && break; sleep 0.05; done; echo $!"
                                 % (HOOKS, line, running.id)))

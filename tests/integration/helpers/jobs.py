@@ -122,7 +122,7 @@ class Qjob:
                            "was not restarted", seconds)
         assert (facts["job_state"], facts["exec_host"].split("/")[0], facts["checkpoint_name"]) == ("R", node, name), facts
         log = "journalctl -t ckpt-torque -o cat --no-pager | grep 'hook=restart.* job=%s .*outcome=restarted'" % self.id
-        self.nodes[node].ask("for _ in $(seq 100); do %s && exit; sleep 0.1; done; exit 1" % log)
+        self.nodes[node].ask("for _ in $(seq 600); do %s && exit; sleep 0.1; done; exit 1" % log)
 
     def session(self, node):
         """The job's session id (str), of the only one that runs on this node; a pbs_server 2.x hears of it late."""

@@ -62,7 +62,7 @@ class OwnJob(Job):
                                % (self.work, self.work, self.program, script)))
         self.session = int(self.node.ask(
             "rm -f {pid_file}; cd /; setsid --fork {alice} < /dev/null > /dev/null 2>&1; "
-            "for _ in $(seq 200); do [ -s {pid_file} ] && break; sleep 0.1; done; cat {pid_file}".format(pid_file=pid_file, alice=as_alice(
+            "for _ in $(seq 600); do [ -s {pid_file} ] && break; sleep 0.1; done; cat {pid_file}".format(pid_file=pid_file, alice=as_alice(
                 "cd %s; echo $$ > %s; PBS_JOBID=%s exec /usr/lib/ckpt-torque/run /bin/bash ./job.sh > out 2> err"
                 % (self.work, pid_file, self.id)))))
         self.progress()
@@ -120,7 +120,7 @@ def draft(job, server):
 def hook_result(job, seconds=100):
     """Wait until the hook has ended; return what it said and its exit status."""
     for _attempt in range(seconds // 10):
-        text = job.node.ask("for i in $(seq 100); do grep -qs ^status {0} && break; sleep 0.1; done; cat {0}".format(
+        text = job.node.ask("for i in $(seq 600); do grep -qs ^status {0} && break; sleep 0.1; done; cat {0}".format(
             "/tmp/%s.said" % job.id))
         if "status" in text:
             words, status = text.rsplit("status ", 1)
@@ -373,12 +373,12 @@ def test_criu_run_by_root_opens_for_a_user_what_he_may_not(cluster, replaced):
     """It restores what root itself wrote, and opens files by their names with root's rights; names belong to users."""
     node = cluster.nodes["node1"]
     pid = node.ask("cd /srv/reader && cat > job.py <<'X'\n%sX\nsetsid --fork %s < /dev/null > /dev/null 2>&1; "
-                   "for _ in $(seq 200); do pgrep -u alice -f 'python3 [j]ob.py' && break; sleep 0.1; done; sleep 2"
+                   "for _ in $(seq 600); do pgrep -u alice -f 'python3 [j]ob.py' && break; sleep 0.1; done; sleep 2"
                    % (READER, as_alice("exec python3 job.py"))).split()[0]
     criu = "/opt/criu/current/sbin/criu %s -D /srv/reader.images -v1 "
     node.ask("install -d -m 700 /srv/reader.images && " + criu % "dump" + "-t " + pid)
     node.ask(replaced + " && " + criu % "restore" + "-d && " + as_alice("touch /srv/reader/go"))
-    assert node.ask("for _ in $(seq 100); do [ -s /srv/reader/said ] && break; sleep 0.1; done; cat /srv/reader/said") == SECRET
+    assert node.ask("for _ in $(seq 600); do [ -s /srv/reader/said ] && break; sleep 0.1; done; cat /srv/reader/said") == SECRET
 
 
 def test_restart_hook_opens_for_a_user_only_what_he_may(cluster, replaced, job):

@@ -749,7 +749,7 @@ def test_node_that_takes_no_job(stage, state, words):
 def test_next_node_that_takes_no_job(stage):
     """The held job is removed with its image."""
     nodes_are(stage, "node2) state=job-exclusive;;")
-    answer = stage("node1", "node2", timeout=1)
+    answer = stage("node1", "node2", timeout=5)
     assert judged(answer) == (None, "not proven: node2 has no free slot")
     assert [phase["step"] for phase in answer["phases"]] == ["submit", "continue", "hold"]
     assert (answer["nodes"], stage.calls()[-1], stage.left()) == (["node1", "node2"], "root: qdel 12.head", [])
@@ -815,7 +815,7 @@ def test_node_without_a_launcher(stage, ranks):
 def test_mpi_without_a_compiler(stage, ranks):
     ranks("mpich")
     stage.program(stage.bin / "mpicc.mpich", "#!/bin/sh\necho 'mpicc: line 5: gcc: command not found' >&2\nexit 127\n")
-    assert judged(stage("node1", "node2", case="mpi_mpich", timeout=5)) == (
+    assert judged(stage("node1", "node2", case="mpi_mpich", timeout=60)) == (
         None, "not proven: mpicc.mpich on %s cannot compile a program: mpicc: line 5: gcc: command not found" % NODE)
     assert stage.left() == []
 
@@ -1006,7 +1006,7 @@ def test_step_that_fails(stage, parts, steps, cause):
 def test_progress_of_another_does_not_prove_the_restart(stage):
     """A pbs_mom that died in a restart left the job running there; it made progress while an older image ended elsewhere."""
     stage.use(deliver="sed '4,$d' OU > \"$1\"; echo 'end 3' >> \"$1\"; cp ER \"$2\"\n")
-    answer = stage("node1", "node2", timeout=5)
+    answer = stage("node1", "node2", timeout=60)
     assert answer["passed"] is False
     assert re.fullmatch(r"node2: finish: the job ended at 3, but its last image was written at \d+: it is not from that image",
                         answer["cause"])
