@@ -24,7 +24,7 @@ NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*\Z")
 PAUSE = 0.2
 """Between two looks at the file, in seconds."""
 
-_MS_NOSUID, _MS_NODEV, _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 4, 2, 8
+_MS_NOSUID, _MS_NODEV, _MNT_DETACH = 2, 4, 2
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -44,25 +44,32 @@ def take_rights(user: pwd.struct_passwd) -> None:
         sys.exit("cannot use files with the rights of %s: run this as root" % user.pw_name)
 
 
-def fill(user: pwd.struct_passwd, store: str, name: str) -> str:
-    """Mount the file system over the user's directory of this name, and make the directory above it the current one.
+def fill(user: pwd.struct_passwd, store: str, name: str) -> int:
+    """Mount the file system over the user's directory of this name.
 
     The user can replace each part of a path at any time. So the directory is entered first, then looked at, and the file system is mounted
     where the process is.
 
-    :return: the name to unmount; nobody can move the directory any more
+    :return: a descriptor of the file system's directory, which leads there whatever becomes of the path
     :raises NotFilledError: when that is no directory of his in the store
     """
     if not NAME.match(name):
         raise NotFilledError("%s is no directory of a job's images" % name)
-    store = os.path.realpath(store)
+    store, node = os.path.realpath(store), os.uname()[1]
     if not any(_enter(user, os.path.join(parent, name)) for parent in (store, os.path.join(store, user.pw_name))):
-        raise NotFilledError("%s has no directory %s in %s on %s" % (user.pw_name, name, store, os.uname()[1]))
+        raise NotFilledError("%s has no directory %s in %s on %s" % (user.pw_name, name, store, node))
     options = "size=%s,mode=700,uid=%d,gid=%d" % (SIZE, user.pw_uid, user.pw_gid)
     if _LIBC.mount(SOURCE.encode(), b".", b"tmpfs", _MS_NOSUID | _MS_NODEV, options.encode()):
-        raise NotFilledError("cannot mount a file system over %s on %s: %s" % (name, os.uname()[1], os.strerror(ctypes.get_errno())))
-    mounted = os.path.basename(os.getcwd())
-    os.chdir("..")
+        raise NotFilledError("cannot mount a file system over %s on %s: %s" % (name, node, os.strerror(ctypes.get_errno())))
+    below = os.stat(".").st_dev  # what is mounted on it is seen from the directory above only
+    try:
+        mounted = os.open(os.path.join("..", os.path.basename(os.getcwd())), os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+        if os.fstat(mounted).st_dev == below:
+            raise OSError(0, "it was moved away")
+    except OSError as error:
+        raise NotFilledError("a file system was mounted over %s in %s on %s, and %s closed the way to it (%s); unmount it"
+                             % (name, store, node, user.pw_name, error.strerror))
+    os.chdir("/")
     return mounted
 
 
@@ -75,14 +82,14 @@ def _enter(user: pwd.struct_passwd, path: str) -> bool:
         return False
 
 
-def unmount(name: str) -> None:
-    """Unmount what is mounted over a directory in the current one.
+def unmount(mounted: int) -> None:
+    """Unmount a file system (from fill).
 
     :raises OSError: when it cannot
     """
-    if _LIBC.umount2(name.encode(), _MNT_DETACH | _UMOUNT_NOFOLLOW):
+    if _LIBC.umount2(b"/proc/self/fd/%d" % mounted, _MNT_DETACH):
         number = ctypes.get_errno()
-        raise OSError(number, "cannot unmount: %s" % os.strerror(number), os.path.join(os.getcwd(), name))
+        raise OSError(number, "cannot unmount: %s" % os.strerror(number), os.readlink("/proc/self/fd/%d" % mounted))
 
 
 def read_request(path: str) -> str:
@@ -125,7 +132,7 @@ def main(user_name: str, request: str, store: str, seconds: str) -> None:
     name = wait(lambda: read_request(request), deadline)
     if name is None:
         return
-    mounted = fault = ""
+    mounted, fault = None, ""
     try:
         mounted = fill(user, store, name)
     except NotFilledError as error:
@@ -134,7 +141,7 @@ def main(user_name: str, request: str, store: str, seconds: str) -> None:
         answer(request + ".full", fault)
         wait(lambda: not os.path.lexists(request), deadline)
     finally:
-        if mounted:
+        if mounted is not None:
             unmount(mounted)
     for path in (request, request + ".full"):
         try:

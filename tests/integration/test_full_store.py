@@ -21,11 +21,14 @@ def node1(cluster):
     assert node.run("grep ckpt-torque-validate /proc/mounts; pgrep -u alice").out == ""
 
 
-def asks(name, then="", seconds=60):
-    """Return a shell's text that has the node fill what the request names, and then does something; it prints what the node answers."""
+def asks(name, then="", seconds=60, before=""):
+    """Return a shell's text that has the node fill what the request names, and then does something; it prints what the node answers.
+
+    :param before: Python that the script runs first
+    """
     return ("{script} & runuser -u alice -- sh -c 'echo \"$0\" > {file}' {name}; until [ -s {file}.full ]; do sleep 0.1; done; "
             "cat {file}.full; {then} wait; ls {file}* 2> /dev/null; cat {store}/alice/{own}/image").format(
-                script="python3 -I -c %s alice %s %s %d" % (shlex.quote(SCRIPT.read_text()), REQUEST, STORE, seconds),
+                script="python3 -I -c %s alice %s %s %d" % (shlex.quote(before + SCRIPT.read_text()), REQUEST, STORE, seconds),
                 file=REQUEST, name=shlex.quote(name), then=then, store=STORE, own=NAME)
 
 
@@ -42,6 +45,40 @@ def test_user_has_no_hold_on_it(node1):
     """Nothing of it is a process of the user's, and she cannot end what is root's."""
     done = node1.ask(asks(NAME, "pgrep -u alice; runuser -u alice -- kill -KILL $! 2>&1; %s rm %s;" % (FULL, REQUEST)))
     assert re.fullmatch(r"kill: .*Operation not permitted\s+65536\n0\nimage", done), done
+
+
+@pytest.fixture
+def closed(node1):
+    """Open a directory of alice's again that was closed to everybody; yield it."""
+    directory = "%s/alice" % STORE
+    mode = node1.ask("stat -c %a " + directory)
+    yield directory
+    node1.ask("chmod %s %s" % (mode, directory))
+
+
+def test_user_who_forbids_herself_the_directory_above(node1, closed):
+    done = node1.ask(asks(NAME, "%s runuser -u alice -- chmod 000 %s; rm %s;" % (FULL, closed, REQUEST)))
+    assert done.split() == ["65536", "0", "image"]
+
+
+CLOSE = """\
+import os
+def close_and_open(path, flags, *mode, before=os.open):
+    if flags & os.O_PATH:
+        os.chmod("..", 0)
+    return before(path, flags, *mode)
+os.open = close_and_open
+"""
+
+
+def test_user_who_forbids_herself_the_directory_above_at_once(node1, closed):
+    """Before anything could be noted of what is mounted: the node says what to unmount."""
+    try:
+        assert node1.ask(asks(NAME, "umount %s/%s; rm %s;" % (closed, NAME, REQUEST), before=CLOSE)).splitlines() == [
+            "a file system was mounted over %s in %s on node1, and alice closed the way to it (Permission denied); unmount it" % (NAME, STORE),
+            "image"]
+    finally:
+        node1.run("umount %s/%s" % (closed, NAME))
 
 
 # She has a link to another directory where her images are, and her images again, each for a millisecond at most.
