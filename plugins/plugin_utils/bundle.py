@@ -31,15 +31,14 @@ def find_fault(directory: str, keyring: str) -> str:
     sums = os.path.join(directory, SUMS)
     if not os.path.isfile(sums):
         return "bundle_source %s is no bundle (%s is missing); name the directory that ckpt.torque.bundle has written" % (directory, sums)
-    fault = ""
     if keyring:
         told = _run(["gpgv", "--keyring", keyring, SUMS + ".sig", SUMS], directory)
-        fault = "is not signed with a key of bundle_keyring %s (%s)" % (keyring, told[-1]) if told else ""
-    if not fault:
-        told = ["%s is not in %s" % (name, SUMS) for name in _find_unlisted(directory, sums)]
-        told = told or _run(["sha256sum", "--quiet", "--strict", "--check", SUMS], directory)
-        fault = "is not what was written (%s)" % "; ".join(told[:3]) if told else ""
-    return "bundle_source %s %s; copy it again" % (directory, fault) if fault else ""
+        if told:
+            return ("bundle_source %s is not signed with a key of bundle_keyring %s (%s); copy it again, or name a keyring that has the key of "
+                    "whoever has signed it" % (directory, keyring, told[-1]))
+    told = ["%s is not in %s" % (name, SUMS) for name in _find_unlisted(directory, sums)]
+    told = told or _run(["sha256sum", "--quiet", "--strict", "--check", SUMS], directory)
+    return "bundle_source %s is not what was written (%s); copy it again" % (directory, "; ".join(told[:3])) if told else ""
 
 
 def _run(command: "list[str]", directory: str) -> "list[str]":
