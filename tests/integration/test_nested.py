@@ -23,6 +23,18 @@ def test_program_that_cannot_be_checkpointed_moves(job, node1, node2):
     assert moved.complaints() == ""
 
 
+def test_program_that_continues_by_another_command(job, node1, node2):
+    """It is asked for each checkpoint itself, and not a shell that started it: SIGUSR1 would end that, and the program's work were lost."""
+    moved = job(node1, script("--signal USR1 --restart '{command} again'").replace("SIGTERM", "SIGUSR1"))
+    for node in (node2, node1, node2):
+        moved.hold()
+        moved.move(node)
+        assert node.ask("ps -o args= -p " + program(node)) == "python3 program.py again"
+    assert moved.end() == 5
+    assert whole(moved.lines())
+    assert moved.complaints() == ""
+
+
 def test_checkpoint_of_a_job_that_continues(job, node1):
     running = job(node1, script())
     for _turn in range(2):

@@ -358,7 +358,7 @@ def _parse(argv: "list[str]") -> argparse.Namespace:
     parser.add_argument("--signal", metavar="NAME", help="send this signal, for instance TERM, to have it write its files and end")
     parser.add_argument("--checkpoint", metavar="COMMAND", help="run this shell command instead; $%s is the program's process id" % PROGRAM)
     parser.add_argument("--restart", metavar="COMMAND", help="continue by this shell command; {command} stands for the program with its "
-                        "arguments")
+                        "arguments. With variables, quotes and the like, begin what is to be asked for checkpoints with exec")
     parser.add_argument("--file", metavar="PATH", help="what it has written when it ends; otherwise it ended by itself")
     parser.add_argument("--before", metavar="COMMAND", help="keep the program, and run this shell command before a checkpoint")
     parser.add_argument("--after", metavar="COMMAND", help="run this shell command when it continues after that; $%s is continue, or "

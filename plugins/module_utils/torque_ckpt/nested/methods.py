@@ -1,6 +1,7 @@
 """What is done with a program for a checkpoint, and how it continues. Methods are data: the known ones, and those of the site."""
 import json
 import os
+import re
 import shlex
 import signal
 import stat
@@ -17,12 +18,17 @@ Method = namedtuple("Method", "signal checkpoint restart file before after secon
 
 signal      str: sent to the program to have it write its restart files and end, such as "TERM"; "" for none
 checkpoint  str: shell command that has the program write them and end; "" for none. CKPT_RUN_PID holds the program's pid
-restart     str: shell command that continues; {command} stands for the program with its arguments
+restart     str: shell command that continues; {command} stands for the program with its arguments. What the shell then runs is asked for
+            checkpoints only if the command begins with exec, or needs no shell
 file        str: what the program has written when it ends; if it is not newer than the request, the program ended by itself. "" for none
 before      str: shell command that prepares a program that is kept; "" for none. CKPT_RUN_PID holds the program's pid
 after       str: shell command for when it continues; "" for none. CKPT_RUN_EVENT holds "continue" or "restart"
 seconds     int: how long the program may take to end, or each of these two commands
 """
+
+_COMMAND = "{command}"
+_PLAIN = re.compile(r"[-\w@%+:,./][-\w@%+:,./=]*\Z", re.ASCII)
+"""A word that a shell would leave as it is, and that sets no variable as the first one."""
 
 _DEFAULTS = {"signal": "", "checkpoint": "", "restart": "{command}", "file": "", "before": "", "after": "", "seconds": 600}
 
@@ -112,9 +118,16 @@ def build_method(value: "dict[str, Any]") -> Method:
 
 
 def format_restart(method: Method, command: "list[str]") -> "list[str]":
-    """Return what continues a program, as arguments.
+    """Return what continues a program, as arguments. A shell is started only for what needs one: it would be asked instead of the program.
 
     :param command: the program with its arguments
     """
-    text = " ".join(map(shlex.quote, command))
-    return command if method.restart == "{command}" else ["/bin/sh", "-c", method.restart.replace("{command}", text)]
+    words = method.restart.split()
+    if words and all(word == _COMMAND or _PLAIN.match(word) for word in words) and (words[0] == _COMMAND or _is_program(words[0])):
+        return [part for word in words for part in (command if word == _COMMAND else [word])]
+    return ["/bin/sh", "-c", method.restart.replace(_COMMAND, " ".join(map(shlex.quote, command)))]
+
+
+def _is_program(name: str) -> bool:
+    """Whether the first word of a command names a program, and not something of the shell's own."""
+    return "=" not in name and ("/" in name or any(os.access(os.path.join(directory, name), os.X_OK) for directory in os.get_exec_path()))
