@@ -9,7 +9,7 @@ from collections import namedtuple
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
-Program = namedtuple("Program", "name packages version scripts files normalise settings refused moves title")
+Program = namedtuple("Program", "name packages version scripts files normalise settings refused moves nodes title")
 """One program.
 
 name       str: for APPS and the tests
@@ -20,6 +20,7 @@ files      str: files in the job's directory whose content is compared
 normalise  function that takes from what the job printed (str) what differs between two runs
 settings   str: what a user has to set, Markdown
 moves      int: how often it is moved
+nodes      int: how many nodes its job has; on more than one it needs TORQUE
 refused    str: part of the sentence with which its checkpoint is refused; "" if it moves
 title      str: what the table calls it
 """
@@ -41,9 +42,9 @@ def keep_text(text):
 
 
 def _program(name, title, packages, version, files="", normalise=keep_text, settings="", refused="", scripts=None,
-             moves=2):
+             moves=2, nodes=1):
     return Program(name, packages, version, [script + ".sh" for script in scripts or [name]], files, normalise, settings, refused,
-                   moves, title)
+                   moves, nodes, title)
 
 
 def read_job(program):
@@ -75,10 +76,17 @@ PROGRAMS = [
              scripts=["gromacs-input", "gromacs"]),
     _program("gromacs-restart", "GROMACS, by its own checkpoints", "gromacs", "gmx --version -quiet | grep 'GROMACS version'", "frames.txt",
              lambda text: "", settings="`ckpt-run --method gromacs`", scripts=["gromacs-input", "gromacs-restart"]),
+    _program("gromacs-nodes", "GROMACS, Open MPI, 4 ranks on two nodes, by its own checkpoints", "gromacs openmpi-bin",
+             "gmx --version -quiet | grep 'GROMACS version'", "frames.txt", lambda text: "",
+             settings="`ckpt-run`, see [parallel-jobs.md](../parallel-jobs.md#jobs-on-several-nodes)",
+             scripts=["gromacs-input", "on-node", "gromacs-nodes"], nodes=2),
     _program("mpich", "MPICH, 4 ranks", "mpich libmpich-dev gcc libc6-dev", "mpiexec.mpich --version | grep Version:", "result.*",
              scripts=["mpi-program", "mpich"], moves=5),
     _program("openmpi", "Open MPI, 4 ranks", "openmpi-bin libopenmpi-dev gcc libc6-dev", "mpirun.openmpi --version", "result.*",
              scripts=["mpi-program", "openmpi"], moves=5),
+    _program("openmpi-nodes", "Open MPI, 4 ranks on two nodes, by restart files", "openmpi-bin libopenmpi-dev gcc libc6-dev",
+             "mpirun.openmpi --version", "result.*",
+             settings="`ckpt-run`, see [parallel-jobs.md](../parallel-jobs.md#jobs-on-several-nodes)", scripts=["mpi-program", "on-node", "openmpi-nodes"], moves=5, nodes=2),
     _program("make", "make -j2 with gcc", "make gcc libc6-dev", "make --version", "program all.o", sort_lines),
     _program("pipelines", "pipelines of bash, awk, perl, sort", "bash gawk perl coreutils", "bash --version", "sorted.txt"),
     _program("random-writes", "random writes in place, on a shared file system and in the node's /tmp", "python3", PYTHON,

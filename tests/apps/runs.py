@@ -47,8 +47,14 @@ class TorqueRun:
         self.node = "node1"
 
     def start(self):
-        self.job.submit("cd $PBS_O_WORKDIR\n" + self.text, "-c", "enabled")
-        self.job.wait("R")
+        self.job.submit("cd $PBS_O_WORKDIR\n" + self.text, "-c", "enabled", "-l", "nodes=" + self.place("node1"))
+        self.job.wait("R", PATIENCE)
+
+    def place(self, first):
+        """Return the nodes of the job as qsub takes them, of which this is the first."""
+        if self.program.nodes == 1:
+            return first
+        return "+".join(name + ":ppn=2" for name in [first] + [name for name in ("node1", "node2") if name != first])
 
     def printed(self):
         facts = self.job.facts()
@@ -74,7 +80,7 @@ class TorqueRun:
 
     def release(self, node):
         self.job.PATIENCE = PATIENCE
-        self.job.release(node)
+        self.job.release(self.place(node))
         self.node = node
 
     def finish(self):

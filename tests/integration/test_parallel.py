@@ -8,7 +8,7 @@ from jobs import Jobs
 from module_trip import Trip
 
 SCRIPTS = TOP / "tests/apps/scripts"
-UNDER_CKPT_RUN = TOP / "tests/integration/helpers/mpich-restart.sh"
+UNDER_CKPT_RUN = (SCRIPTS / "on-node.sh", TOP / "tests/integration/helpers/mpich-restart.sh")
 STEPS = 700
 RANKS = "until [ -e ranks.sh ]; do sleep 0.1; done; sh ./ranks.sh > ranks.out"
 WAY = ("node2", "node1", "node2", "node1", "node2")
@@ -16,9 +16,9 @@ SET = ("run: set so that this job can be checkpointed: UV_USE_IO_URING=0 UCX_TLS
        "OMPI_MCA_pml=ob1 OMPI_MCA_btl=^tcp,openib,ofi,uct,usnic (a job script may set others)")
 
 
-def write_program(node, directory, start=SCRIPTS / "mpich.sh"):
+def write_program(node, directory, start=(SCRIPTS / "mpich.sh",)):
     """Have alice's directory contain the program of four MPICH ranks, which exchange and sum up, and print what they have."""
-    text = "STEPS=%d\n" % STEPS + (SCRIPTS / "mpi-program.sh").read_text() + start.read_text()
+    text = "STEPS=%d\n" % STEPS + "".join(path.read_text() for path in (SCRIPTS / "mpi-program.sh",) + start)
     node.ask("install -d -o alice {0} && cat > {0}/ranks.sh <<'END'\n{1}\nEND".format(directory, text))
 
 
@@ -114,9 +114,7 @@ def test_mpich_on_two_nodes_moves_by_its_restart_files(cluster, torque, mpich):
             assert ranks_by_node(job) == [2, 2]
             job.hold()
             assert ranks_by_node(job) == [0, 0]
-            job.send("+".join(node + ":ppn=2" for node in nodes))
-            facts = job.wait("R")
-            assert tuple(dict.fromkeys(place.split("/")[0] for place in facts["exec_host"].split("+"))) == nodes, facts
+            job.release("+".join(node + ":ppn=2" for node in nodes))
         assert job.wait("C", 180)["exit_status"] == "0"
         assert job.head.ask("cd %s && cat ranks.out && sha256sum result.*" % job.work) == mpich
         assert (job.text("out"), job.text("err")) == ("", "")

@@ -105,11 +105,11 @@ class Qjob:
         self.root("qalter -l nodes=%s %s" % (node, self.id))
         self.user("%s/qrls %s" % (BIN, self.id))
 
-    def release(self, node):
-        """Release the job to a node and see it start there."""
-        self.send(node)
+    def release(self, nodes):
+        """Release the job to a node, or several (as qsub takes them), and see it start there."""
+        self.send(nodes)
         facts = self.wait("R")
-        assert facts["exec_host"].startswith(node + "/"), facts
+        assert list(dict.fromkeys(re.findall(r"([^+/]+)/", facts["exec_host"]))) == re.findall(r"(?:^|\+)([^:+]+)", nodes), facts
 
     def checkpoint(self, seconds=None):
         """Have an image made while the job keeps running; return its name."""
