@@ -10,8 +10,9 @@ description:
   - Run as root on the host of C(pbs_server). The nodes must be offline; see M(ckpt.torque.pbs_node).
   - Holds each job that can be checkpointed by an operator's hold (C(qhold -h o)), waits until its image is written and it is off the
     node, and takes exactly this hold off again (C(qrls -h o)), so that the scheduler starts the job on another node.
-  - Left alone and reported with the reason are jobs that were submitted without C(qsub -c enabled), that run on several nodes, that are
-    interactive, and those that are held already. A job whose checkpoint fails keeps running without a hold.
+  - Left alone and reported with the reason are jobs that were submitted without C(qsub -c enabled), that are interactive, and those that
+    are held already. A job whose checkpoint fails keeps running without a hold, for instance one on several nodes whose program
+    C(ckpt-run) has not started.
   - A job is noted in O(state_directory) before it is held. If a run is killed, the next one releases what it held, also with no O(nodes).
     On SIGTERM, SIGINT and SIGHUP a run releases what is held within 10 seconds, and names the rest.
   - Fails when O(wait_timeout) is over and jobs are left, and when a hold could not be taken off. Without O(wait) jobs that stay are no
@@ -93,9 +94,9 @@ RETURN = r"""
 jobs:
   description:
     - What happened to each job that was on the nodes, and to those that an earlier run held.
-    - C(action) is V(moved) (it runs on the node C(to)), V(queued) or V(held) (it is off the node), V(left) (it is off the node, without
-      this module), V(stays), or V(unreleased) (it may still have this module's hold). C(reason) is the reason of all but V(moved) and
-      V(left).
+    - C(action) is V(moved) (it runs on C(to), a node or several with plus signs between), V(queued) or V(held) (it is off the node),
+      V(left) (it is off the node, without this module), V(stays), or V(unreleased) (it may still have this module's hold). C(reason) is
+      the reason of all but V(moved) and V(left).
     - C(seconds) is the time from the request to hold the job, or for a job that was waited for from the start of the module, until the
       job was off the node; null when it is not, and for what an earlier run held.
   returned: when it was begun

@@ -34,8 +34,8 @@ def find_fault(directory: str, keyring: str) -> str:
     if keyring:
         told = _run(["gpgv", "--keyring", keyring, SUMS + ".sig", SUMS], directory)
         if told:
-            return ("bundle_source %s is not signed with a key of bundle_keyring %s (%s); copy it again, or name a keyring that has the key of "
-                    "whoever has signed it" % (directory, keyring, told[-1]))
+            return ("bundle_source %s is not signed with a key of bundle_keyring %s (%s); copy it again, or name a keyring that has the "
+                    "key of whoever has signed it" % (directory, keyring, told[-1]))
     told = ["%s is not in %s" % (name, SUMS) for name in _find_unlisted(directory, sums)]
     told = told or _run(["sha256sum", "--quiet", "--strict", "--check", SUMS], directory)
     return "bundle_source %s is not what was written (%s); copy it again" % (directory, "; ".join(told[:3])) if told else ""

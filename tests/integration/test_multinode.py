@@ -2,7 +2,7 @@
 import re
 
 import pytest
-from jobs import BIN, Jobs
+from jobs import BIN, Jobs, await_nodes
 
 pytestmark = pytest.mark.usefixtures("torque")
 
@@ -81,6 +81,45 @@ def test_program_on_two_nodes_moves(qsub, cluster):
         assert whole(lines) and job.text("hosts." + number).split() == [["node1", "node2"][(int(number) + turn) % 2] for turn in range(4)]
         assert [line for rank, line in printed if rank == number] == lines
     assert job.text("err").count(".") == 4 * 2
+
+
+def drain(cluster, node, **variables):
+    """Drain or release a node; return what the playbook prints."""
+    done = cluster.playbook("drain", drain_nodes=node, **variables)
+    assert done.code == 0, done.out
+    return done.out
+
+
+def test_drained_node(qsub, cluster):
+    """It is the job's second one, and there is no third: the job continues when the node is back."""
+    await_nodes(cluster.nodes["head"])
+    job = qsub(SCRIPT, "-c", "enabled", "-l", "nodes=2")
+    job.wait("R")
+    first, second = re.findall(r"([^+/]+)/", job.facts()["exec_host"])
+    start_on(job, first, second)
+    told = drain(cluster, second, drain_start_timeout=5)
+    assert re.search(r"%s \(alice\): off %s after \d+\.\d seconds, queued: it had not started after 5 seconds"
+                     % (re.escape(job.id), second), told), told
+    assert [node.run("pgrep -u alice").out for node in (job.nodes["node1"], job.nodes["node2"])] == ["", ""]
+    drain(cluster, second, drain_state="released")
+    job.root("qrun -H node1+node2 " + job.id)
+    start_on(job, "node1", "node2")
+    job.sign("stop")
+    assert job.wait("C")["exit_status"] == "5"
+    for number in "01":
+        assert whole(job.text("numbers." + number).splitlines())
+
+
+def test_drained_node_of_a_job_without_ckpt_run(qsub, cluster):
+    await_nodes(cluster.nodes["head"])
+    job = qsub("touch %s; sleep 600" % "$PBS_O_WORKDIR/up", "-c", "enabled", "-l", "nodes=2")
+    job.reach("up")
+    nodes = re.findall(r"([^+/]+)/", job.facts()["exec_host"])
+    told = drain(cluster, nodes[1])
+    assert re.search(r"%s \(alice\): stays on %s: process \d+ \(\S+\) belongs to a job on 2 nodes \(%s\); CRIU cannot checkpoint that; "
+                     "the job keeps running" % (re.escape(job.id), nodes[1], ", ".join(nodes)), told), told
+    drain(cluster, nodes[1], drain_state="released")
+    assert job.facts()["job_state"] == "R"
 
 
 def test_program_that_leaves_processes_behind(qsub, cluster):

@@ -13,7 +13,7 @@ import time
 
 from ..torque_ckpt.system.waiting import wait_until
 from ..torque_ckpt.torque.names import get_job_number
-from .commands import CommandError, JobError, get_first_node
+from .commands import CommandError, JobError
 from .nodes import SIGNALS, Interrupted, NodeError
 
 MYPY = False  # true for the type checker alone
@@ -55,11 +55,9 @@ def is_pinned(request: str, node: str) -> bool:
 
 def find_obstacle(job: "dict[str, str]") -> str:
     """Return why a job, by its attributes, cannot be moved; empty when it can."""
-    state, hosts = job.get("job_state", ""), list_nodes(job.get("exec_host", ""))
+    state = job.get("job_state", "")
     if state != "R":
         return "it is ending" if state == "E" else "it is in state %s" % state
-    if len(hosts) > 1:
-        return "it runs on %d nodes (%s)" % (len(hosts), ", ".join(hosts))
     if job.get("interactive", "False") not in ("False", "0", ""):
         return "it is interactive"
     if not is_checkpointable(job.get("Checkpoint", "")):
@@ -89,7 +87,7 @@ def build_outcome(job_id: str, node: str, job: "dict[str, str]", action: str, re
     """Return what became of a job (its attributes) on a node.
 
     :param action: moved, queued or held (it is off the node), left (by itself), stays, or unreleased (it may still have our hold)
-    :param to: the node on which it continues, if moved
+    :param to: the node on which it continues, if moved, or several with plus signs between
     :param seconds: from the request until it was off the node
     """
     return {"job": job_id, "owner": job.get("Job_Owner", "").partition("@")[0], "node": node, "action": action, "reason": reason,
@@ -234,7 +232,9 @@ class Migration:
         self._holding.append(move)
 
     def _begin(self, job_id: str, node: str) -> None:
-        """Hold a job if it can be moved."""
+        """Hold a job if it can be moved. One on several of the nodes is named for each."""
+        if job_id in self.outcomes or any(move.job_id == job_id for move in self._holding + self._starting):
+            return
         try:
             job = self.commands.read_job(job_id)
         except CommandError as error:
@@ -278,7 +278,7 @@ class Migration:
         job = self._read(move)
         if job is not None:
             state, holds = job.get("job_state", "C"), get_holds(job)
-            if state != "E" and (state != "R" or get_first_node(job.get("exec_host", "")) != move.node):
+            if state != "E" and (state != "R" or move.node not in list_nodes(job.get("exec_host", ""))):
                 self._handle_departure(move, job, state)
                 return
             if state == "R" and not (HOLD in holds if move.ours else holds):
@@ -361,7 +361,7 @@ class Migration:
         job = self._read(move)
         state = "" if job is None else job.get("job_state", "C")
         if job is not None and state and state in "REC":
-            self._note_start(move, get_first_node(job.get("exec_host", "")), state)
+            self._note_start(move, list_nodes(job.get("exec_host", "")), state)
             return
         move.settled = None
         comment = "" if job is None else get_comment(job)
@@ -371,16 +371,16 @@ class Migration:
             waited = "it had not started after %d seconds" % self.params["start_timeout"]
             self._end(move, "queued", waited + (" (%s)" % comment if comment and comment != get_comment(move.job) else ""))
 
-    def _note_start(self, move: Move, to: str, state: str) -> None:
+    def _note_start(self, move: Move, to: "list[str]", state: str) -> None:
         """Note where a job runs, once it has for a while, or ran."""
         if move.settled is None:
             move.settled = self.clock() + SETTLE
-        if state == "C" and to in ("", move.node):
+        if state == "C" and (not to or move.node in to):
             self._end(move, "left")
-        elif to == move.node:
+        elif move.node in to:
             self._end(move, "stays", "it was started there again")
         elif state == "C" or self.clock() >= move.settled:
-            self._end(move, "moved", to=to)
+            self._end(move, "moved", to="+".join(to))
 
     def _read(self, move: Move) -> "dict[str, str] | None":
         """Return a job's attributes, None when the server does not answer now."""
@@ -418,7 +418,7 @@ def predict_outcomes(commands: "Commands", nodes: "dict[str, Node]", held: "dict
     for name, node_state in nodes.items():
         for job_id in node_state.jobs:
             job = commands.read_job(job_id)
-            if job_id in held or job.get("job_state", "C") in "CH":
+            if job_id in held or job.get("job_state", "C") in "CH" or any(outcome["job"] == job_id for outcome in outcomes):
                 continue
             obstacle, request = find_obstacle(job), job.get("Resource_List.nodes", "")
             if obstacle:

@@ -80,7 +80,6 @@ def test_is_pinned(request_text, pinned):
     ({}, ""), ({"interactive": "False"}, ""),
     ({"Checkpoint": "u"}, "it was submitted without qsub -c enabled"),
     ({"interactive": "True"}, "it is interactive"),
-    ({"exec_host": "n1/0+n2/0", "Checkpoint": "u"}, "it runs on 2 nodes (n1, n2)"),
     ({"job_state": "S"}, "it is in state S"), ({"job_state": "E"}, "it is ending")])
 def test_find_obstacle(shown, obstacle):
     assert migration.find_obstacle(Job(**shown).shown) == obstacle
@@ -129,6 +128,20 @@ def test_two_nodes(drain):
                                                "2.h (alice): moved from n2 to n3, off n2 after 2.0 seconds"]
 
 
+@pytest.mark.parametrize("off, node", [(("n1",), "n1"), (("n2",), "n2"), (("n1", "n2"), "n1")])
+def test_job_on_several_nodes(drain, off, node):
+    """It is held once, whichever of its nodes it must leave."""
+    torque = Torque({"1.h": Job(exec_host="n1/0+n2/0", to="n3/0+n4")}, nodes=("n1", "n2", "n3", "n4"))
+    assert drain(torque, off)[0] == "1.h (alice): moved from %s to n3+n4, off %s after 2.0 seconds" % (node, node)
+    assert torque.done == ["qhold 1.h", "qrls 1.h"]
+
+
+def test_job_that_stays_on_several_nodes(drain):
+    torque = Torque({"1.h": Job(exec_host="n1/0+n2/0", interactive="True")})
+    assert drain(torque, ("n1", "n2")) == ["1.h (alice): stays on n1: it is interactive", "n1: offline (ckpt-torque: x), still on it: 1.h",
+                                           "n2: offline (ckpt-torque: x), still on it: 1.h"]
+
+
 def test_job_that_comes_up_while_others_move(drain):
     """The scheduler started it just before the node was offline."""
     late = Job(job_state="Q", **{"Hold_Types": "n"})
@@ -152,7 +165,9 @@ def test_job_that_comes_up_while_others_move(drain):
                        "before: none"),
     (Job(dump=None), "1.h (alice): stays on n1: its checkpoint had not ended after 30 seconds; if it still succeeds, the job continues "
                      "elsewhere"),
-    (Job(exec_host="n1/0+n2/0"), "1.h (alice): stays on n1: it runs on 2 nodes (n1, n2)"),
+    (Job(exec_host="n2/0+n1/0", to="n3/0+n1"), "1.h (alice): stays on n1: it was started there again"),
+    (Job(exec_host="n1/0+n2/0", refusal="process 7 (bash) belongs to a job on 2 nodes (n1, n2)"),
+     "1.h (alice): stays on n1: process 7 (bash) belongs to a job on 2 nodes (n1, n2)"),
 ])
 def test_job_that_does_not_move(drain, job, line):
     torque = Torque({"1.h": job})
