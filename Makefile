@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm ring maui apps zdtm torque-matrix torque-releases scale cores bench docs docs-site galaxy \
+.PHONY: help demo demo-down test env roles faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm ring maui apps zdtm torque-matrix torque-releases scale cores bench docs docs-site galaxy \
   collection tools guest-tools page-tools runtime testing clean
 
 help: ## say what can be made
@@ -43,6 +43,13 @@ test: page-tools testing collection ## everything; says at the end what was prov
 	@$(VENV)/bin/python tests/run.py
 
 lint sanity integration molecule: tools testing collection ## this part of make test
+	@$(VENV)/bin/python tests/run.py $@
+
+roles: tools testing collection ## the molecule scenario of each role by itself (ROLES="criu torque_mom": these; TORQUE's need its source)
+	@ROLES="$(ROLES)" $(VENV)/bin/python tests/run.py $@
+
+env: ## what a shell needs for molecule itself: eval "$(make -s env)", then for instance molecule test -s criu
+	@$(MAKE) -s tools testing collection >&2
 	@$(VENV)/bin/python tests/run.py $@
 
 ifeq ($(origin T),command line)

@@ -114,7 +114,7 @@ def is_done(text, version, mark):
 
 def try_release(version):
     """Return (built, started), a text each; FAILED and why where it is not as it must be."""
-    row = [matrix.NOT_RUN, matrix.NOT_RUN]
+    row, release = [matrix.NOT_RUN, matrix.NOT_RUN], None
     try:
         release = Release(version)
         release.clear()
@@ -122,6 +122,10 @@ def try_release(version):
         row[1] = release.start()
     except (matrix.Failed, AssertionError, subprocess.SubprocessError, OSError) as error:
         row[row.index(matrix.NOT_RUN)] = matrix.FAILED + " ".join(str(error).split())
+        for node in release.cluster.nodes.values() if release else []:
+            (LOGS / ("release-%s.%s.journal" % (version, node.name))).write_text(node.run("journalctl -n 300 --no-pager").out)
+            if not matrix.KEEP:  # hosts with a failed unit are not taken for the next release
+                node.run("systemctl stop 'pbs_*' trqauthd; systemctl reset-failed")
     return row
 
 

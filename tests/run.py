@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -176,6 +177,18 @@ def molecule():
     yield Together([[["molecule", "test", "-s", scenario]] for scenario in ("default", "options")])
 
 
+def roles():
+    """Each role by itself (ROLES: these), on hosts that have nothing but what it needs: a minute each once TORQUE is built."""
+    emulated = ["blcr"]  # make guests
+    names = os.environ.get("ROLES", "").split() or [
+        path.name for path in sorted((TOP / "roles").iterdir()) if (TOP / "molecule" / path.name).is_dir() and path.name not in emulated]
+    for name in names:
+        if name.startswith("torque_") and not torque_source():
+            yield ["echo", "SKIPPED scenario %s: there is no TORQUE source; name a tarball in TORQUE_SOURCE" % name]
+        else:
+            yield ["molecule", "test", "-s", name]
+
+
 def page():
     """The page of a report in Chromium; its screenshots are kept in .cache/test/page."""
     yield [PYTHON] + PYTEST + ["-q", "tests/page"]
@@ -183,7 +196,7 @@ def page():
 
 PARTS = [[lint, sanity], [page], [unit], [integration], [molecule]]
 """Parts in one list run at the same time: each of them keeps no more than one CPU busy."""
-FURTHER = [[guests], [faults], [storm], [ring], [maui], [apps], [zdtm], [nfs], [selinux], [blcr]]
+FURTHER = [[roles], [guests], [faults], [storm], [ring], [maui], [apps], [zdtm], [nfs], [selinux], [blcr]]
 """Run only when named."""
 
 
@@ -321,7 +334,17 @@ def levels():
             yield "%s %s: NOT proven: no round trip was run" % (level, meaning)
 
 
+def show_environment():
+    """Print what a shell needs so that molecule finds collection, tools and sources."""
+    for name, value in sorted(environment().items()):
+        if name == "PATH" or re.match("ANSIBLE_|CKPT_TORQUE_|CRIU_|TORQUE_", name):
+            print("export %s=%s" % (name, shlex.quote(value)))
+
+
 def main(names):
+    if names == ["env"]:
+        show_environment()
+        return 0
     known = [part.__name__ for group in PARTS + FURTHER for part in group]
     unknown = sorted(set(names) - set(known))
     if unknown:

@@ -8,7 +8,7 @@
 
 Their disk is made once from Debian packages, as the image of the test hosts is (hosts.py has the settings they share), and kept under a
 name made from the recipe. They reach each other by name over a network of their own, eth1, and the world over eth0.
-Settings, by environment: CKPT_TORQUE_GUESTS (HOST:GROUP,GROUP for each guest of the group; default: node1, which is all in one),
+Settings, by environment: CKPT_TORQUE_MEMBERS (HOST:GROUP,GROUP for each guest of the group; default: node1, which is all in one),
 CKPT_TORQUE_GUEST_SUITE (Debian suite, default trixie), CKPT_TORQUE_GUEST_PACKAGES (further packages), CKPT_TORQUE_GUEST_KERNEL (a kernel
 tree that was compiled, with virtio and ext4 in it; it is booted instead of Debian's, and is at /usr/src/linux in the guest),
 CKPT_TORQUE_GUEST_SELINUX (yes: they have SELinux with Debian's policy, permissive, with which systemd does not boot where it is enforced).
@@ -29,8 +29,7 @@ import time
 import hosts
 from hosts import CACHE, Failure, output, say
 
-MEMBERS = {entry.split(":")[0]: entry.split(":")[1].split(",") for entry in (
-    os.environ.get("CKPT_TORQUE_GUESTS") or "node1:torque_server,torque_client,torque_mom,checkpoint_store").split()}
+MEMBERS = hosts.read_members("node1:torque_server,torque_client,torque_mom,checkpoint_store")
 NETWORK = "192.168.76.%d"
 SUITE = os.environ.get("CKPT_TORQUE_GUEST_SUITE", "trixie")
 KERNEL = os.environ.get("CKPT_TORQUE_GUEST_KERNEL", "")

@@ -13,7 +13,7 @@ The image is built once from Debian packages, through this machine's own apt
 configuration, and kept under a tag made from its recipe. Settings, by
 environment: CKPT_TORQUE_CACHE (default ~/.cache/ckpt-torque), CKPT_TORQUE_SUITE
 (Debian suite of the hosts, default trixie), CKPT_TORQUE_NODES (how many nodes,
-default 2), CKPT_TORQUE_MIRROR (default: the
+default 2), CKPT_TORQUE_MEMBERS (HOST:GROUP,GROUP for each host instead), CKPT_TORQUE_MIRROR (default: the
 one apt uses here), TORQUE_VERSION (default 6.1.3), TORQUE_SOURCE (a tarball, or none;
 default: CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz, then upstream's),
 CRIU_SOURCE (a tarball; default: that of Debian's source package).
@@ -36,9 +36,16 @@ import time
 import urllib.error
 import urllib.request
 
-NODES = int(os.environ.get("CKPT_TORQUE_NODES") or 2)
-HOSTS = {"head": ["torque_server", "torque_client", "checkpoint_store"],
-         **{"node%d" % number: ["torque_mom"] for number in range(1, NODES + 1)}}
+
+
+def read_members(default):
+    """Return the hosts and their groups in the inventory (dict of list), which CKPT_TORQUE_MEMBERS names as the default does."""
+    entries = (os.environ.get("CKPT_TORQUE_MEMBERS") or default).split()
+    return {host: [name for name in groups.split(",") if name] for host, _, groups in (entry.partition(":") for entry in entries)}
+
+
+HOSTS = read_members(" ".join(["head:torque_server,torque_client,checkpoint_store"] + [
+    "node%d:torque_mom" % number for number in range(1, int(os.environ.get("CKPT_TORQUE_NODES") or 2) + 1)]))
 TORQUE = os.environ.get("TORQUE_VERSION") or "6.1.3"
 UPSTREAM = "https://github.com/adaptivecomputing/torque/archive/refs/heads/%s.tar.gz" % TORQUE
 SUITE = os.environ.get("CKPT_TORQUE_SUITE", "trixie")
@@ -431,7 +438,7 @@ def main(arguments):
     if arguments[:1] == ["podman"]:
         command = podman_command() + arguments[1:]
         os.execvp(command[0], command)
-    elif arguments[:1] == ["up"] and len(arguments) == 2 and re.fullmatch("[a-z][a-z0-9]*", arguments[1]):
+    elif arguments[:1] == ["up"] and len(arguments) == 2 and re.fullmatch("[a-z][a-z0-9_]*", arguments[1]):
         up(arguments[1])
     elif arguments[:1] == ["down"] and len(arguments) == 2:
         groups = [entry.name for entry in (CACHE / "hosts").glob("*") if not (entry / "lan").exists()]  # those are guests (guests.py)

@@ -92,8 +92,8 @@ def test_altered_bundle_is_refused(cluster, bundle, tmp_path):
         % copy)
     (copy / "packages/debian12-x86_64.tar").unlink()
     (copy / "SHA256SUMS").write_text((copy / "SHA256SUMS").read_text().replace("packages", "package"))
-    assert re.fullmatch(r"bundle_source %s is not signed with a key of bundle_keyring %s \(gpgv: BAD signature from [^()]*\); copy it again, or "
-                        r"name a keyring that has the key of whoever has signed it; nothing was changed\."
+    assert re.fullmatch(r"bundle_source %s is not signed with a key of bundle_keyring %s \(gpgv: BAD signature from [^()]*\); copy it "
+                        r"again, or name a keyring that has the key of whoever has signed it; nothing was changed\."
                         % (re.escape(str(copy)), re.escape(str(keyring))), refusal(cluster, copy, keyring))
     (copy / "SHA256SUMS").unlink()
     assert refusal(cluster, copy) == (

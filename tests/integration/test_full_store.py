@@ -75,8 +75,8 @@ def test_user_who_forbids_herself_the_directory_above_at_once(node1, closed):
     """Before anything could be noted of what is mounted: the node says what to unmount."""
     try:
         assert node1.ask(asks(NAME, "umount %s/%s; rm %s;" % (closed, NAME, REQUEST), before=CLOSE)).splitlines() == [
-            "a file system was mounted over %s in %s on node1, and alice closed the way to it (Permission denied); unmount it" % (NAME, STORE),
-            "image"]
+            "a file system was mounted over %s in %s on node1, and alice closed the way to it (Permission denied); unmount it"
+            % (NAME, STORE), "image"]
     finally:
         node1.run("umount %s/%s" % (closed, NAME))
 

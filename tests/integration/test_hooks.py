@@ -559,8 +559,8 @@ def test_depth(job, node1, node2):
     assert moved.generations() == {moved.name(): 6}
 
 
-NO_OUTPUT = ("exec > /dev/null 2>&1; n=0; while [ ! -e stop ]; do if [ -e pause ]; then mkdir -p paused; else n=$((n+1)); echo $n >> out; fi; "
-             "sleep 0.02; done; exit 5")
+NO_OUTPUT = ("exec > /dev/null 2>&1; n=0; while [ ! -e stop ]; do if [ -e pause ]; then mkdir -p paused; else n=$((n+1)); echo $n >> out; "
+             "fi; sleep 0.02; done; exit 5")
 """Keeps no file open that grows, while it pauses."""
 
 

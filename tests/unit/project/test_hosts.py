@@ -60,6 +60,11 @@ def test_addresses_of_the_hosts(monkeypatch, count):
     assert {len(several) for several in places} == {250 // max(10, len(places))}
 
 
+def test_hosts_of_a_scenario(monkeypatch):
+    monkeypatch.setenv("CKPT_TORQUE_MEMBERS", "head:torque_server,torque_client node1:torque_mom ")
+    assert load_script().HOSTS == {"head": ["torque_server", "torque_client"], "node1": ["torque_mom"]}
+
+
 def test_only_the_hosts_of_a_group_are_removed(script, monkeypatch):
     names = "ckpt-a-head\nckpt-a-node1\nckpt-a-node16\nckpt-a-b-node1\nckpt-ab-node1\nckpt-a-node1x\n"
     monkeypatch.setattr(script, "podman", lambda *_: names)

@@ -49,9 +49,9 @@ def test_defaults():
 @pytest.mark.parametrize("restart, wanted", [
     ("{command}", ["sim", "a b"]), ("{command} -cpi run=1", ["sim", "a b", "-cpi", "run=1"]), ("ls {command}", ["ls", "sim", "a b"]),
     ("/opt/sim --resume", ["/opt/sim", "--resume"])] + [(text, ["/bin/sh", "-c", wanted]) for text, wanted in [
-        ("exec {command} $AGAIN", "exec sim 'a b' $AGAIN"), ("exec {command} again", "exec sim 'a b' again"), ("cd x && {command}", "cd x && sim 'a b'"),
-        ("A=/b {command}", "A=/b sim 'a b'"), ("{command} *.cpt", "sim 'a b' *.cpt"), ("unknown-program", "unknown-program"),
-        ("{command} 'a'", "sim 'a b' 'a'"), ("{command}\nx;", "sim 'a b'\nx;"), (" ", " ")]])
+        ("exec {command} $AGAIN", "exec sim 'a b' $AGAIN"), ("exec {command} again", "exec sim 'a b' again"),
+        ("cd x && {command}", "cd x && sim 'a b'"), ("A=/b {command}", "A=/b sim 'a b'"), ("{command} *.cpt", "sim 'a b' *.cpt"),
+        ("unknown-program", "unknown-program"), ("{command} 'a'", "sim 'a b' 'a'"), ("{command}\nx;", "sim 'a b'\nx;"), (" ", " ")]])
 def test_restart_command(restart, wanted):
     """A shell only where one is needed: it would have the signal."""
     assert methods.format_restart(methods.build_method({"signal": "TERM", "restart": restart}), ["sim", "a b"]) == wanted
