@@ -47,6 +47,7 @@ def _describe_server(server: "Mapping[str, Any]", host: str, scheduler: str) -> 
         "torque_server_scheduler": scheduler,
         "torque_server_managers": [name for name in attributes.get("managers", []) if name != root],
         "torque_server_operators": [name for name in attributes.get("operators", []) if name != root],
+        "torque_server_submit_hosts": [],  # users submit already
         "torque_server_attributes": kept,
         "torque_server_queues": {name: {"checkpoint_dir": STORE} if _needs_store(queue) else {}
                                  for name, queue in server["queues"].items()},

@@ -35,6 +35,13 @@ options:
       - Resources are written C(resources_default.walltime) or as a dictionary in C(resources_default).
     type: dict
     default: {}
+  server_members:
+    description:
+      - What lists of the server contain at least, by attribute; what else they contain stays.
+      - An attribute that O(server) names too is as that says.
+    type: dict
+    default: {}
+    version_added: 0.3.0
   queues:
     description:
       - Attributes of queues by queue name, as in O(server). A queue that is not there is created.
@@ -138,6 +145,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "server": {"type": "dict", "default": {}},
+            "server_members": {"type": "dict", "default": {}},
             "queues": {"type": "dict", "default": {}},
             "nodes": {"type": "dict", "default": {}},
             "purge": {"type": "list", "elements": "str", "choices": ["queues", "nodes"], "default": []},
@@ -154,9 +162,13 @@ def main() -> None:
                 raise QmgrError("purge of %s with no %s named would delete every one; name those that stay; nothing was changed"
                                 % (plural, plural))
         goal = qmgr.wanted(params["server"], params["queues"], params["nodes"])
+        members = qmgr.wanted_members(params["server_members"])
+        if members:
+            goal["server"].setdefault("", {})
         purge = [kind for kind in qmgr.KINDS if PLURAL[kind] in params["purge"]]
         server = Server(find_command("qmgr", params["qmgr_path"], module.get_bin_path), params["timeout"])
         state = server.read([kind for kind in qmgr.KINDS if goal[kind]])
+        qmgr.add_members(goal, state, members)
         changes = qmgr.plan(state, goal, purge)
         commands = [line for change in changes for line in change.lines()]
         facts = {"commands": commands, "executed": []}

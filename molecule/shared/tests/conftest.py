@@ -42,6 +42,7 @@ DEFAULTS = {
     "torque_server_scheduler": "pbs_sched",
     "torque_server_managers": [],
     "torque_server_operators": [],
+    "torque_server_submit_hosts": [],
     "torque_server_attributes": {"auto_node_np": True},
     "torque_server_queues": {"batch": {"checkpoint_dir": "/shared/ckpt"}},
     "torque_server_nodes": ["node1", "node2"],

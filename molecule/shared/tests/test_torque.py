@@ -109,6 +109,7 @@ def test_server_has_what_was_asked_for(host, settings, groups, torque):
         assert "set queue %s checkpoint_dir = %s\n" % (name, attributes["checkpoint_dir"]) in text
     for name, value in settings["torque_server_attributes"].items():
         assert "set server %s = %s\n" % (name, value) in text
+    assert re.findall(r"^set server submit_hosts \+?= (.*)$", text, re.MULTILINE) == settings["torque_server_submit_hosts"]
     for role in ("managers", "operators"):
         names = re.findall(r"^set server %s \+?= (.*)$" % role, text, re.MULTILINE)
         assert sorted(names) == sorted(["root@head"] + settings["torque_server_" + role])

@@ -118,6 +118,26 @@ def wanted(server: dict, queues: dict, nodes: dict) -> dict:
     return state
 
 
+def wanted_members(given: dict) -> "dict[str, list[str]]":
+    """Return what lists of the server are to contain at least, by attribute.
+
+    :raises QmgrError: for what is no list, and as wanted does
+    """
+    for attribute in given:
+        if attribute not in LISTS["server"]:
+            raise QmgrError("server: %s is no list, to which members could be added; set it as a whole; nothing was changed" % attribute)
+    return {attribute: list(_value("server", "server", attribute, names) or []) for attribute, names in given.items()}
+
+
+def add_members(goal: dict, state: dict, members: "dict[str, list[str]]") -> None:
+    """Have the goal (from wanted) give lists of the server these members beside those that they have; what it says already stays."""
+    for attribute, names in members.items():
+        present = [item.strip() for item in state["server"].get("", {}).get(attribute, "").split(",") if item.strip()]
+        missing = [name for name in names if name not in present]
+        if missing and attribute not in goal["server"][""]:
+            goal["server"][""][attribute] = present + missing
+
+
 def _attributes(kind: str, name: str, given: dict) -> dict:
     """Return an object's attributes, {"a": {"b": 1}} as {"a.b": "1"}."""
     flat = {}

@@ -31,7 +31,8 @@ def test_server():
     attributes.update(default_queue="long", scheduling="True")
     assert result["all"] == {
         "torque_version": "6.1.3", "torque_server_scheduler": "none", "torque_server_managers": ["eve@head"], "torque_server_operators": [],
-        "torque_server_attributes": attributes, "torque_server_queues": {"long": {"checkpoint_dir": STORE}, "old": {}, "route": {}}}
+        "torque_server_submit_hosts": [], "torque_server_attributes": attributes,
+        "torque_server_queues": {"long": {"checkpoint_dir": STORE}, "old": {}, "route": {}}}
     assert result["hosts"] == {}
     assert result["remarks"][:3] == [
         "the server has no keep_completed; it will be set: level L3 of ckpt.torque.validate and torque-ckpt look at jobs that have ended",

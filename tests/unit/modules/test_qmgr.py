@@ -65,6 +65,22 @@ def test_check_mode_reads_only(play, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("members, server, commands", [
+    ({"managers": ["root@head"]}, {}, []),
+    ({"managers": ["bob@head", "root@head"]}, {}, ['set server managers = "alice@head,root@head,bob@head"']),
+    ({"submit_hosts": ["login1", "login2"]}, {}, ['set server submit_hosts = "login1,login2"']),
+    ({"managers": ["bob@head"]}, {"managers": ["alice@head", "root@head"]}, []), ({"submit_hosts": []}, {}, [])])
+def test_members_are_added(play, version, members, server, commands):
+    answer = play(version, ["list"], check=True, server=server, server_members=members, queues=QUEUES, nodes=NODES)
+    assert answer["commands"] == commands
+
+
+def test_members_of_what_is_no_list(play):
+    assert play("6.1.3", [], server_members={"scheduling": ["True"]})["msg"] == (
+        "server: scheduling is no list, to which members could be added; set it as a whole; nothing was changed")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_purge(play, version):
     answer = play(version, ["drift"], check=True, queues={"batch": {}, "rt": {}}, purge=["queues"])
     assert answer["commands"] == ["delete queue fast"]
