@@ -1,6 +1,6 @@
 """Programs that write restart files of their own, started by ckpt-run: what CRIU cannot write moves, and nothing of their work is lost."""
 import pytest
-from cluster import begin, long_dump
+from cluster import begin, configured, long_dump
 from jobs import Jobs
 from restartable import script, whole
 
@@ -67,6 +67,30 @@ def test_obstacle_outside_ckpt_run_is_named_before_the_program_ends(job, node1):
     assert (done.code, done.err[:len(sentence)]) == (77, sentence)
     assert program(node1) == first
     assert sentence in node1.run("torque-ckpt check " + running.id).out
+
+
+def test_program_whose_restart_files_would_stay_on_the_node(job, node1, node2):
+    """Unless the directory travels."""
+    moved = job(node1, "mkdir -p /tmp/scratch && cd /tmp/scratch || exit 1\n" + script())
+    first = program(node1)
+    try:
+        done = moved.checkpoint(15)
+        assert (done.code, done.err) == (
+            77, "process %s (python3) works in /tmp/scratch, which only this node has: its restart files would stay here; the job keeps "
+                "running; have it work in a shared directory, or have the administrator name that directory in "
+                "checkpoint_hooks_node_local_trees\n" % first)
+        assert program(node1) == first
+        with configured(node1, node_local_trees=["/tmp/scratch"]):
+            moved.hold()
+        before = moved.counter()
+        moved.move(node2)
+        node2.ask("touch /tmp/scratch/stop")
+        assert moved.end() == 5
+        lines = moved.lines()
+        assert whole(lines) and len(lines) > before
+    finally:
+        for node in (node1, node2):
+            node.run("rm -rf /tmp/scratch")
 
 
 def test_check_counts_nothing_of_the_program(job, node1):

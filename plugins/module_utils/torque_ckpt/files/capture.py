@@ -9,7 +9,7 @@ import os
 import resource
 import stat
 
-from ..errors import HookError, CANNOT_WRITE, quote_name
+from ..errors import HookError, CANNOT_WRITE, REFUSED, quote_name
 from ..system import mounts, processes, strict_json
 from ..units import format_bytes
 from . import scratch, sparse
@@ -17,7 +17,7 @@ from .open_files import WRITE_LEASE, format_state
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any
+    from typing import Any, Iterable
     from .open_files import File, OpenFiles
 
 _LEFT_MOST = 1000
@@ -68,6 +68,24 @@ class NodeLocal:
 
 def _count_allocated(status: os.stat_result) -> int:
     return min(status.st_size, status.st_blocks * 512)
+
+
+def check_work_directories(settings: dict, root: int, pids: "Iterable[int]") -> None:
+    """Check that processes that are about to write restart files and to end do not work where those would stay on this node.
+
+    :param root: pid of the job's root process
+    :raises HookError: REFUSED if one does
+    """
+    node_local = NodeLocal(settings, root)
+    for process in filter(None, map(processes.read_process, sorted(pids))):
+        try:
+            path = os.readlink("/proc/%d/cwd" % process.pid)
+        except OSError:
+            continue  # it has just ended
+        if node_local.find_directory(os.path.join(path, "file")):
+            raise HookError(REFUSED, "process %d (%s) works in %s, which only this node has: its restart files would stay here; the job "
+                            "keeps running; have it work in a shared directory, or have the administrator name that directory in "
+                            "checkpoint_hooks_node_local_trees" % (process.pid, quote_name(process.name), quote_name(path)))
 
 
 class Load:

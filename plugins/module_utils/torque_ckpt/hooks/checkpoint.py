@@ -154,7 +154,9 @@ def _prepare_programs(job: preflight.Job, root: processes.Process, answer: "Call
         hook = processes.get_mark()
 
         def check_others() -> None:
-            _check_obstacles(job, open_files.find_open_files(root.pid, [], request.list_programs(runners)))
+            programs = request.list_programs(runners)
+            _check_obstacles(job, open_files.find_open_files(root.pid, [], programs))
+            capture.check_work_directories(job.settings, root.pid, programs)
 
         def prepare_programs() -> None:
             os.close(_open_life(job)[0])  # a life that is not to continue must not touch the files of the other

@@ -233,6 +233,16 @@ def signal_processes(processes: "Iterable[Process]", number: int) -> None:
         send_signal(get_mark(process), number)
 
 
+def catches(process: Process, number: int) -> bool:
+    """Whether a process has a handler for a signal: it may do something before it ends."""
+    try:
+        with open("/proc/%d/status" % process.pid, "rb") as stream:
+            masks = [int(line.split()[1], 16) for line in stream if line.startswith(b"SigCgt:")]
+    except OSError:
+        return False
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 def list_owned(root: Process) -> "list[Process]":
     """Return those processes of the tree under root that run as its user, parents first."""
     return [process for process in list_family(root) if process.uid == root.uid]

@@ -183,7 +183,7 @@ def refusal(running, *hook, **options):
 
 
 def test_checkpoint_command_that_fails_leaves_the_program_running(run):
-    running = run("--checkpoint", "exit 5", *PROGRAM)
+    running = run("--checkpoint", "exit 5", *PROGRAM, text=COUNTS.replace("sleep 0.02", "sleep 0.06"))
     running.await_lines(5)
     assert refusal(running) == ("ckpt-run (process %d): the checkpoint command of sh ended with status 5; the job keeps running; look "
                                 "into its output" % running.process.pid)
@@ -204,7 +204,7 @@ LATE = COUNTS.replace("trap 'echo", "trap 'trap \"\" TERM; sleep 1.5; echo")
 
 
 @pytest.mark.parametrize("options, text", [(["--file", "state"], LATE), ([], LATE.replace("exit 3", "exit 143")),
-                                           ([], LATE.replace("exit 3", "trap - TERM; kill -TERM $$"))])
+                                           ([], LATE.replace("exit 3", "trap - TERM; kill -TERM $$")), ([], LATE)])
 def test_program_that_ends_late_is_continued(run, other_hook, options, text):
     """Nobody waits for it any more, and its work is not lost."""
     running = run("--signal", "TERM", "--seconds", "1", *options, *PROGRAM, text=text)
@@ -215,8 +215,8 @@ def test_program_that_ends_late_is_continued(run, other_hook, options, text):
     assert running.lines() == [str(number) for number in range(1, 151)]
 
 
-def test_program_that_ends_late_in_its_own_way_has_ended(run):
-    running = run("--signal", "TERM", "--seconds", "1", *PROGRAM, text=LATE)
+def test_program_that_ends_long_after_that_has_ended_by_itself(run):
+    running = run("--signal", "TERM", "--seconds", "1", *PROGRAM, text=LATE.replace("sleep 1.5", "sleep 4"))
     running.await_lines(5)
     assert "did not end within 1 seconds" in refusal(running)
     assert running.finish() == 3
@@ -249,6 +249,174 @@ def test_file_of_an_earlier_checkpoint_does_not_count(run, tmp_path):
     running.await_lines(2)
     assert "has not written state" in refusal(running)
     assert running.finish() == 4
+
+
+SAVES = """\
+import os, signal, sys, time
+def save(*_arguments):
+    signal.signal(NUMBER, signal.SIG_IGN)
+    time.sleep(SECONDS)
+    open("state", "w").write(str(counter))
+    os._exit(0)
+signal.signal(NUMBER, save)
+counter = int(open("state").read()) if os.path.exists("state") else 0
+while counter < 150:
+    counter += 1
+    os.write(1, b"%d\\n" % counter)
+    time.sleep(0.02)
+os._exit(7)
+"""
+"""Counts as COUNTS does; takes SECONDS to write how far it has come, and ignores NUMBER meanwhile."""
+
+
+def saves(number, seconds):
+    return "cat > saves.py <<'X'\n%sX\n%s saves.py\nexit $?" % (
+        SAVES.replace("NUMBER", "signal.SIG" + number).replace("SECONDS", str(seconds)), sys.executable)
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+@pytest.mark.parametrize("number, seconds", [("USR1", 0.5), ("TERM", 7)])
+def test_script_that_starts_the_real_program(run, other_hook, shell, number, seconds):
+    """The signal ends the script; the program gets it, too, and the time that the method allows."""
+    running = run("--signal", number, "--", shell, "program.sh", text=saves(number, seconds))
+    running.await_lines(5)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    assert running.programs() == []
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def refusal_of(running, hook):
+    """As refusal(), of a hook (Popen) that ends then."""
+    sentence = refusal(running, [hook.pid, processes.read_process(hook.pid).start])
+    gone(hook)
+    return sentence
+
+
+def test_script_that_starts_a_program_that_does_not_end(run, other_hook):
+    """It keeps running, and its work is not lost when it ends."""
+    running = run("--signal", "USR1", "--seconds", "1", *PROGRAM, text=saves("USR1", 3))
+    running.await_lines(5)
+    assert "sh, asked by the method rerun, did not end within 1 seconds" in refusal_of(running, other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+READS = """\
+read first && read second || { echo nothing to read; exit 1; }
+trap 'exit 0' TERM
+echo $first $second
+[ ! -e over ] || exit 7
+sleep 600 & wait $!
+"""
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_standard_input_is_read_from_its_start_again(tmp_path, installed, own):
+    """If it is a file, and not that from which the shell reads its commands."""
+    (tmp_path / "reads.sh").write_text(READS)
+    (tmp_path / "input").write_text("1\n2\n3\n")
+    (tmp_path / "methods.json").write_text('{"methods": {}}')
+    os.chmod(str(tmp_path / "methods.json"), 0o644)
+    command = [sys.executable, "-IS", "-c", CODE % (installed, str(tmp_path / "hooks.json")), "--", "sh", "reads.sh"]
+    with open(str(tmp_path / "input")) as stream, open(str(tmp_path / "out"), "w") as out:
+        process = subprocess.Popen(command if own else ["sh", "-c", '"$@"; exit $?', "sh"] + command, stdin=stream, stdout=out,
+                                   stderr=subprocess.STDOUT, cwd=str(tmp_path))
+    try:
+        assert wait_until(lambda: (tmp_path / "out").read_text() == "1 2\n", LIMIT), (tmp_path / "out").read_text()
+        (tmp_path / "over").touch()
+        hook = subprocess.Popen(["/bin/sleep", "600"])
+        request.ask_runners(request.find_runners(processes.list_tree(process.pid)),
+                            [hook.pid, processes.read_process(hook.pid).start], LIMIT)
+        gone(hook)
+        assert process.wait(LIMIT) == (7 if own else 1)
+        assert (tmp_path / "out").read_text() == "1 2\n" + ("1 2\n" if own else "nothing to read\n")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_file_whose_time_is_that_of_a_server_whose_clock_is_late(run, other_hook):
+    running = run("--signal", "TERM", "--file", "state", *PROGRAM,
+                  text=COUNTS.replace("> state;", "> state; touch -d \"1 hour ago\" state;"))
+    running.await_lines(5)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_file_that_was_written_for_the_request_before(run, other_hook):
+    """It was late, and the next one finds the program still ending."""
+    text = COUNTS.replace("'echo $n > state; exit 3'",
+                          "'trap \"\" TERM; echo $n > state; touch -d \"1 hour ago\" state; sleep 3; exit 3'")
+    running = run("--signal", "TERM", "--seconds", "2", "--file", "state", *PROGRAM, text=text)
+    running.await_lines(5)
+    assert "did not end within 2 seconds" in refusal(running)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_signal_that_comes_before_the_program_handles_it(run, other_hook):
+    """It has ended the program; that starts again, as it was started."""
+    running = run("--signal", "USR1", "--file", "state", *PROGRAM,
+                  text="echo starts; [ -e again ] || { touch again; sleep 600; }; " + COUNTS)
+    running.await_lines(1)
+    assert refusal_of(running, other_hook) == (
+        "ckpt-run (process %d): sh ended by signal 10 and has not written state; the job keeps running; look into its output"
+        % running.process.pid)
+    assert running.finish() == 7
+    assert running.lines() == ["starts", "starts"] + [str(number) for number in range(1, 151)]
+
+
+@pytest.mark.parametrize("options", [[], ["--file", "state"]])
+def test_checkpoint_command_that_fails_though_the_program_ends(run, other_hook, options):
+    """As one that loses its connection to the program: the checkpoint has failed, and the program continues."""
+    running = run("--checkpoint", "kill -TERM $CKPT_RUN_PID; exit 5", *options, *PROGRAM,
+                  text=COUNTS.replace("trap 'echo", "trap 'trap \"\" TERM; sleep 0.5; echo"))
+    running.await_lines(5)
+    assert "the checkpoint command of sh ended with status 5" in refusal_of(running, other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+@pytest.mark.parametrize("status, sentence", [(0, ""), (5, "the checkpoint command of sh ended with status 5")])
+def test_checkpoint_command_that_ends_after_the_program(run, other_hook, tmp_path, status, sentence):
+    running = run("--checkpoint", "kill -TERM $CKPT_RUN_PID; sleep 2; cp state kept; exit %d" % status, *PROGRAM)
+    running.await_lines(5)
+    mark = [other_hook.pid, processes.read_process(other_hook.pid).start]
+    if sentence:
+        assert sentence in refusal(running, mark)
+    else:
+        running.ask(mark)
+    assert (tmp_path / "kept").exists()
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_checkpoint_command_that_does_not_end(run, other_hook):
+    running = run("--checkpoint", "kill -TERM $CKPT_RUN_PID; exec sleep 600", "--seconds", "2", *PROGRAM)
+    running.await_lines(5)
+    assert "the checkpoint command of sh did not end within 2 seconds" in refusal_of(running, other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGALRM, signal.SIGWINCH])
+def test_signal_that_asks_nobody_to_end(run, other_hook, number):
+    """While the program has ended."""
+    running = run(*PROGRAM)
+    running.await_lines(5)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    running.process.send_signal(number)
+    time.sleep(0.5)
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
 
 
 def test_what_the_program_has_left_ends_for_a_checkpoint(run, other_hook):
