@@ -21,7 +21,8 @@ if MYPY:
 
 PLAYBOOKS: "dict[str, dict]" = {
     "torque_enabled": {"type": "bool"}, "torque_version": {}, "torque_home": {"type": "path"}, "torque_source": {},
-    "torque_source_checksum": {}, "torque_site_nodes": {}, "torque_restart_serial": {"type": "raw"}, "checkpoint_engine": {},
+    "torque_source_checksum": {}, "torque_site_nodes": {}, "torque_restart_serial": {"type": "raw", "batches": True},
+    "checkpoint_engine": {},
     "validate_user": {}, "validate_level": {"choices": list(LEVELS)}, "validate_path": {"type": "list"},
     "validate_ring": {"type": "int", "least": 2}, "validate_sample": {"type": "int", "least": 2},
     "validate_cases": {"type": "list", "elements": "str", "choices": [name for name, case in cases.CASES.items() if not case.crashes]},
@@ -32,14 +33,14 @@ PLAYBOOKS: "dict[str, dict]" = {
     "drain_nodes": {"type": "raw"}, "drain_state": {"choices": ["drained", "released"]}, "drain_reason": {}, "drain_wait": {"type": "bool"},
     "drain_wait_timeout": {"type": "int"}, "drain_hold_timeout": {"type": "int"}, "drain_start_timeout": {"type": "int"},
     "drain_jobs_at_once": {"type": "int"}, "update_nodes": {"type": "raw"}, "update_jobs": {"choices": ["migrate", "wait", "leave"]},
-    "update_wait_timeout": {"type": "int", "least": 0}, "update_serial": {"type": "raw"},
+    "update_wait_timeout": {"type": "int", "least": 0}, "update_serial": {"type": "raw", "batches": True},
     "update_max_fail_percentage": {"type": "int", "least": 0}, "adopt_directory": {"type": "path"},
     "rollback_nodes": {"type": "raw"}, "remove_images": {"choices": ["refuse", "keep"]},
     "adopt_torque_directory": {"type": "path"}, "bundle_source": {"type": "path"}, "bundle_keyring": {"type": "path"},
     "bundle_directory": {"type": "path"}, "bundle_packages": {"type": "list", "elements": "str"},
     "bundle_python_packages": {"type": "list", "elements": "str"}, "bundle_signing_key": {},
 }
-"""The playbooks' own variables, as argument_specs has those of roles; least is the smallest number."""
+"""The playbooks' own variables, as argument_specs has those of roles; least is the smallest number, batches says that it is for serial."""
 
 
 class ActionModule(ActionBase):
@@ -124,4 +125,5 @@ class ActionModule(ActionBase):
             else:
                 wanted = {key: entry for key, entry in option.items() if key in ("type", "elements", "choices", "options")}
                 errors = ArgumentSpecValidator({name: wanted}).validate({name: value}).error_messages
-                yield from errors or filter(None, [inventory.find_range_fault(name, value, option)])
+                yield from errors or filter(None, [inventory.find_range_fault(name, value, option),
+                                                   inventory.find_batch_fault(name, value, option)])

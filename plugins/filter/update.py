@@ -13,18 +13,24 @@ if MYPY:
     from typing import Callable, Mapping
 
 
-def update_faults(nodes: object, members: "list[str]", server: str, jobs: str, variable: str = "update_nodes") -> "list[str]":
+def update_faults(nodes: object, members: "list[str]", server: str, jobs: str, hosts: "list[str]",
+                  variable: str = "update_nodes") -> "list[str]":
     """Return what is wrong with the settings of update.yml or rollback.yml, one sentence each.
 
     :param nodes: update_nodes or rollback_nodes, which must not be empty
     :param members: the hosts of the group torque_mom
     :param server: the host on which nodes are drained, empty if there is none
     :param jobs: update_jobs
+    :param hosts: the hosts of the play
     :param variable: the name of that with the nodes
     """
     unknown = [name for name in drain_names(nodes) if name not in members]
     faults = ["%s has %s, but the group torque_mom does not; correct the name, or add the node to the inventory"
               % (variable, ", ".join(unknown))] if unknown else []
+    left_out = [name for name in drain_names(nodes) if name in members and name not in hosts]
+    if left_out:
+        faults.append("--limit leaves out %s, which %s names; run without --limit: no other node is touched"
+                      % (", ".join(left_out), variable))
     if variable == "rollback_nodes" and not drain_names(nodes):
         faults.append("rollback_nodes names no node; name those to roll back, such as -e rollback_nodes=node1,node2")
     if not server and jobs != "leave":

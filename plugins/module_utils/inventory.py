@@ -86,6 +86,20 @@ def find_range_fault(name: str, value: "str | int", option: dict) -> str:
     return ""
 
 
+def find_batch_fault(name: str, value: object, option: dict) -> str:
+    """Return that Ansible would not make batches of this, but take all hosts at once; empty if it is right.
+
+    :param value: numbers of hosts or shares of them, one or a list
+    :param option: the variable's entry in PLAYBOOKS
+    """
+    sizes = value if isinstance(value, list) else [value]
+    if not option.get("batches") or sizes and all(
+            not isinstance(size, bool) and re.match(r"([1-9][0-9]*|([1-9]|[1-9][0-9]|100)%)\Z", str(size)) for size in sizes):
+        return ""
+    return ("%s is %s; set it to a whole number of 1 or more, a share such as 10%%, or a list of these: with 0, all nodes are taken at once"
+            % (name, json.dumps(value)))
+
+
 def are_keys(keys: object) -> bool:
     """Return whether this is what checkpoint_hooks_keys must be."""
     if not isinstance(keys, list) or not keys or not all(isinstance(key, dict) for key in keys):

@@ -107,6 +107,40 @@ def test_node_that_fails_stays_drained_and_the_next_run_continues(cluster, node1
     await_nodes(cluster.nodes["head"])
 
 
+def test_node_with_a_note_of_somebody_else_stops_no_other_of_its_batch(cluster, node1, node2):
+    """It cannot be drained; the one beside it is updated and taken into use again."""
+    drift(node1, node2)
+    cluster.nodes["head"].ask("%s/pbsnodes -N 'new fan' node2" % BIN)
+    done, _lines = update(cluster, update_serial=[2])
+    assert done.code != 0
+    assert "node2 was not updated and stays drained: node node2 carries the note 'new fan' of somebody else" in " ".join(done.out.split())
+    assert (is_good(node1, node2), note(cluster, "node1"), note(cluster, "node2")) == (False, "", "new fan")
+    assert "state = free" in cluster.nodes["head"].ask("%s/pbsnodes node1" % BIN)
+    cluster.nodes["head"].ask("%s/pbsnodes -N n node2" % BIN)
+    done, lines = update(cluster)
+    assert (done.code, lines) == (0, ["node1: ready", "node2: updated: " + DIFFERS]), done.out
+    assert is_good(node1, node2)
+
+
+def test_jobs_that_cannot_be_moved_stop_no_run(cluster, node1, node2):
+    """Somebody else's drain is at work: the nodes of the batch stay drained with the reason, and the next run continues."""
+    drift(node1, node2)
+    head = cluster.nodes["head"]
+    head.ask("systemd-run --unit=other-drain flock /var/lib/ckpt-torque/drain.lock sleep 600; sleep 1")
+    try:
+        done, _lines = update(cluster, update_serial=[2])
+        assert done.code != 0
+        for node in ("node1", "node2"):
+            assert re.search("%s was not updated and stays drained: .*another drain" % node, " ".join(done.out.split())), done.out
+            assert "another drain" in note(cluster, node)
+    finally:
+        head.ask("systemctl stop other-drain")
+    done, lines = update(cluster)
+    assert (done.code, lines) == (0, ["node1: updated: " + DIFFERS, "node2: updated: " + DIFFERS]), done.out
+    assert note(cluster, "node1") == note(cluster, "node2") == ""
+    await_nodes(head)
+
+
 def read_mom(node):
     """Return $loglevel of pbs_mom's configuration and the process id of pbs_mom."""
     return node.ask("sed -n 's/^.loglevel //p' /var/spool/torque/mom_priv/config; systemctl show -P MainPID pbs_mom").split()

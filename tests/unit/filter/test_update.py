@@ -33,7 +33,12 @@ node3
                          "set update_jobs to leave, and no node is drained"]),
 ])
 def test_faults(nodes, server, jobs, faults):
-    assert update.update_faults(nodes, ["node1", "node2"], server, jobs) == faults
+    assert update.update_faults(nodes, ["node1", "node2"], server, jobs, ["head", "node1", "node2"]) == faults
+
+
+def test_node_that_is_left_out():
+    assert update.update_faults("node1,node2", ["node1", "node2"], "head", "wait", ["head", "node2"], "rollback_nodes") == [
+        "--limit leaves out node1, which rollback_nodes names; run without --limit: no other node is touched"]
 
 
 @pytest.mark.parametrize("plans, nodes, due", [

@@ -1,5 +1,7 @@
 """What is wrong with an inventory, in sentences."""
 
+import json
+
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils import inventory
@@ -52,6 +54,16 @@ def test_types(value, option, fault):
 def test_number_that_is_too_small(value, fault):
     assert inventory.find_range_fault("v", value, {"type": "int", "least": 2}) == fault
     assert inventory.find_range_fault("v", value, {"type": "int"}) == ""
+
+
+@pytest.mark.parametrize("value, right", [
+    (1, True), ("10%", True), ("100%", True), ([1, "10%"], True), ("25", True), (0, False), ("0", False), (-1, False), ("0%", False),
+    ([1, 0], False), ([], False), (True, False), ("101%", False), ("ten", False)])
+def test_batches(value, right):
+    fault = inventory.find_batch_fault("v", value, {"type": "raw", "batches": True})
+    assert fault == ("" if right else "v is %s; set it to a whole number of 1 or more, a share such as 10%%, or a list of these: with 0, "
+                     "all nodes are taken at once" % json.dumps(value))
+    assert inventory.find_batch_fault("v", value, {"type": "raw"}) == ""
 
 
 def test_slips():
