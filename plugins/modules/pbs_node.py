@@ -44,7 +44,7 @@ options:
   detail:
     description:
       - What the note is to have after the reason, for instance what failed. It is cut to what TORQUE takes.
-      - A note is ours whatever its detail.
+      - A note is ours whatever its detail. Without this option the detail that it has stays.
     type: str
     version_added: 0.3.0
   wait:

@@ -107,16 +107,38 @@ def test_node_that_fails_stays_drained_and_the_next_run_continues(cluster, node1
     await_nodes(cluster.nodes["head"])
 
 
+def test_node_that_an_earlier_run_left_is_not_released_when_its_jobs_stay(cluster, start, node1, node2):
+    job = start()
+    drift(node1)
+    reason = "ckpt-torque: update: rolled back, which did not help"
+    head = cluster.nodes["head"]
+    head.ask("%s/pbsnodes -o -N '%s' node1" % (BIN, reason))
+    done, lines = update(cluster, update_jobs="wait", update_wait_timeout=2)
+    assert done.code != 0
+    assert lines[0] == "node1: not updated: node node1 still has jobs after 2 seconds: %s; end or hold them, or wait longer" % job.id
+    assert "offline" in head.ask("%s/pbsnodes node1" % BIN)
+    assert (is_good(node1, node2), note(cluster, "node1")) == (False, reason)
+    job.finish()
+    done, lines = update(cluster)
+    assert (done.code, lines[0]) == (0, "node1: updated: " + DIFFERS), done.out
+    assert (is_good(node1, node2), note(cluster, "node1")) == (True, "")
+    await_nodes(head)
+
+
 def test_node_with_a_note_of_somebody_else_stops_no_other_of_its_batch(cluster, node1, node2):
     """It cannot be drained; the one beside it is updated and taken into use again."""
     drift(node1, node2)
-    cluster.nodes["head"].ask("%s/pbsnodes -N 'new fan' node2" % BIN)
-    done, _lines = update(cluster, update_serial=[2])
-    assert done.code != 0
-    assert "node2 was not updated and stays drained: node node2 carries the note 'new fan' of somebody else" in " ".join(done.out.split())
-    assert (is_good(node1, node2), note(cluster, "node1"), note(cluster, "node2")) == (False, "", "new fan")
-    assert "state = free" in cluster.nodes["head"].ask("%s/pbsnodes node1" % BIN)
-    cluster.nodes["head"].ask("%s/pbsnodes -N n node2" % BIN)
+    head = cluster.nodes["head"]
+    head.ask("%s/pbsnodes -N 'new fan' node2" % BIN)
+    try:
+        done, _lines = update(cluster, update_serial=[2])
+        assert done.code != 0
+        assert "node2 was not updated and could not be drained: node node2 carries the note 'new fan' of somebody else" in " ".join(
+            done.out.replace("\\'", "'").split())
+        assert (is_good(node1, node2), note(cluster, "node1"), note(cluster, "node2")) == (False, "", "new fan")
+        assert "offline" not in head.ask("%s/pbsnodes node1" % BIN)
+    finally:
+        head.ask("%s/pbsnodes -N n node2" % BIN)
     done, lines = update(cluster)
     assert (done.code, lines) == (0, ["node1: ready", "node2: updated: " + DIFFERS]), done.out
     assert is_good(node1, node2)

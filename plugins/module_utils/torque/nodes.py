@@ -91,7 +91,8 @@ def choose_act(name: str, node: Node, mark: str, drained: bool, detail: str = ""
     if node.note and not ours:
         raise NodeError("node %s carries the note '%s' of somebody else, which draining would overwrite; clear it with "
                         "pbsnodes -N n %s when it is done with; nothing was changed" % (name, node.note, name))
-    return (None if node.offline and node.note == add_detail(mark, detail) else "mark"), None
+    is_marked = node.offline and (node.note == add_detail(mark, detail) or not detail)  # a detail stays until there is another one
+    return (None if is_marked else "mark"), None
 
 
 def predict_node(node: Node, act: "str | None", mark: str) -> Node:

@@ -60,7 +60,7 @@ THEIR, BARE = Node(["offline"], THEIRS, []), Node(["offline"], "", [])
 
 @pytest.mark.parametrize("node, drained, decision", [
     (FREE, True, ("mark", None)), (FREE, False, (None, None)),
-    (OURS, True, (None, None)), (OURS, False, ("clear", None)),
+    (OURS, True, (None, None)), (Node(["offline"], MARK + ": it failed", []), True, (None, None)), (OURS, False, ("clear", None)),
     (THEIR, True, (None, THEIRS)), (THEIR, False, (None, THEIRS)),
     (BARE, True, (None, "an offline mark without a note")), (BARE, False, (None, "an offline mark without a note")),
     (Node(["offline"], "ckpt-torque: other", []), False, (None, "ckpt-torque: other")),
