@@ -182,7 +182,7 @@ class Runner:
             if request is None:
                 return status
             written = self._has_written(request, status)
-            if not written and not self._is_by_signal(status):
+            if not written and not self._is_by_our_signal(request, status):
                 return status
             self._await_command(request)
             self._end_remainder()
@@ -243,9 +243,13 @@ class Runner:
         """Whether a program with this wait status was ended by the method's signal."""
         return bool(self._signal) and _get_signal(status) == self._signal
 
+    def _is_by_our_signal(self, request: _Request, status: int) -> bool:
+        """Whether it was that of this request, and not, say, the one by which qdel ends the job long after."""
+        return self._is_by_signal(status) and time.monotonic() <= request.until
+
     def _pass_on(self, status: int) -> None:
         """Send the method's signal to what handles it, if that has ended the program: a script that had started the real one, say."""
-        if self._request is not None and self._is_by_signal(status):
+        if self._request is not None and self._is_by_our_signal(self._request, status):
             family = processes.list_family(processes.read_self())[1:]
             self._handling = [processes.get_mark(process) for process in family if processes.catches(process, self._signal)]
             self._send(None, self._signal)
