@@ -37,11 +37,10 @@ import urllib.error
 import urllib.request
 
 
-
 def read_members(default):
     """Return the hosts and their groups in the inventory (dict of list), which CKPT_TORQUE_MEMBERS names as the default does."""
     entries = (os.environ.get("CKPT_TORQUE_MEMBERS") or default).split()
-    return {host: [name for name in groups.split(",") if name] for host, _, groups in (entry.partition(":") for entry in entries)}
+    return {entry.partition(":")[0]: [name for name in entry.partition(":")[2].split(",") if name] for entry in entries}
 
 
 HOSTS = read_members(" ".join(["head:torque_server,torque_client,checkpoint_store"] + [

@@ -325,7 +325,6 @@ class Runner:
             for request in _Request.read_all(self._method):
                 request.answer(ended=True)
 
-
     @staticmethod
     def _heed(info: "signal.struct_siginfo | None") -> None:
         """End by a signal that asks to end: there is no program to send it to."""
