@@ -204,12 +204,22 @@ LATE = COUNTS.replace("trap 'echo", "trap 'trap \"\" TERM; sleep 1.5; echo")
 
 
 @pytest.mark.parametrize("options, text", [(["--file", "state"], LATE), ([], LATE.replace("exit 3", "exit 143")),
-                                           ([], LATE.replace("exit 3", "trap - TERM; kill -TERM $$")), ([], LATE)])
+                                           ([], LATE.replace("exit 3", "trap - TERM; kill -TERM $$"))])
 def test_program_that_ends_late_is_continued(run, other_hook, options, text):
     """Nobody waits for it any more, and its work is not lost."""
     running = run("--signal", "TERM", "--seconds", "1", *options, *PROGRAM, text=text)
     running.await_lines(5)
     assert "did not end within 1 seconds" in refusal(running, [other_hook.pid, processes.read_process(other_hook.pid).start])
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
+def test_program_that_ends_late_but_soon_is_continued(run, other_hook):
+    """Within the method's time again."""
+    running = run("--signal", "TERM", "--seconds", "6", *PROGRAM, text=LATE.replace("sleep 1.5", "sleep 7"))
+    running.await_lines(5)
+    assert "did not end within 6 seconds" in refusal(running, [other_hook.pid, processes.read_process(other_hook.pid).start])
     gone(other_hook)
     assert running.finish() == 7
     assert running.lines() == [str(number) for number in range(1, 151)]
