@@ -116,11 +116,19 @@ class Trial:
         :param leader: name of the file into which its session's leader writes a pid
         """
         wait_until(lambda: read(self.work / leader))
-        wait_until(lambda: read(self.work / "pid") or not self.find_processes())
+        wait_until(lambda: read(self.work / "pid") or self._is_gone())
         if not read(self.work / "pid"):
             raise Ended(NO_START, self._last_words())
         time.sleep(0.1)  # to come into its own
         return int(read(self.work / "pid"))
+
+    def _is_gone(self):
+        """Whether the job has no process, at five looks: one that executes a program just then has no environment."""
+        for _look in range(5):
+            if self.find_processes():
+                return False
+            time.sleep(0.05)
+        return True
 
     def _last_words(self):
         text = read(self.work / "verdict") or read(self.work / "verdict.inprogress") or read(self.work / "err")
