@@ -33,16 +33,22 @@ STALLED = ("did nothing for %d seconds and was killed; another process of this n
 @pytest.mark.parametrize("signal", [0, 15])
 def test_checkpoint_in_which_a_user_takes_the_place_of_the_job(job, node1, signal, user, why, least):
     """CRIU takes whoever connects to its socket for the job; if it is the owner himself, only the time tells."""
-    running = job(node1)
-    with configured(node1, engine_options={"stall": STALL}), attacker(node1, attackers.HIJACK, user) as output:
-        started = time.monotonic()
-        done = running.checkpoint(signal)
-        seconds = time.monotonic() - started
-        assert output() == ["connected"]
-        assert (done.code, done.err) == (75, "/opt/criu/current/sbin/criu %s; the job keeps running; try again\n" % why)
-        assert least < seconds < 3 * least + 6
-        running.progress()
-        assert running.generations() == {}
+    for _attempt in range(5):
+        running = job(node1)
+        with configured(node1, engine_options={"stall": STALL}), attacker(node1, attackers.HIJACK, user) as output:
+            started = time.monotonic()
+            done = running.checkpoint(signal)
+            seconds = time.monotonic() - started
+            assert output() == ["connected"]
+            if (done.code, done.err) == (0, ""):
+                continue  # the job was the first to connect, and he does no harm
+            assert (done.code, done.err) == (75, "/opt/criu/current/sbin/criu %s; the job keeps running; try again\n" % why)
+            assert least < seconds < 3 * least + 6
+            running.progress()
+            assert running.generations() == {}
+            break
+    else:
+        raise AssertionError("the job was the first to connect, five times")
     assert running.checkpoint(0).code == 0
     running.progress()
 
