@@ -26,7 +26,7 @@ attributes:
 options:
   state:
     description:
-      - V(open) takes a snapshot of O(paths), unless one is open already.
+      - V(open) takes a snapshot of O(paths), unless one is open already; see also O(renew).
       - V(closed) makes the open snapshot the previous one, as the change proved good. If nothing differs from it, it is removed and the
         previous one stays. Without an open one nothing is done.
       - V(restored) puts back what the open snapshot has, and removes it. Without an open one nothing is done.
@@ -45,6 +45,10 @@ options:
     description: What change the snapshot is taken for. With O(state=open) only; see RV(change).
     type: str
     default: ''
+  renew:
+    description: With O(state=open), whether a snapshot that is open already is replaced, as its change was ended otherwise.
+    type: bool
+    default: false
   directory:
     description: The directory of the snapshots.
     type: path
@@ -90,6 +94,7 @@ def main() -> None:
             "state": {"type": "str", "required": True, "choices": ["open", "closed", "restored", "previous"]},
             "paths": {"type": "list", "elements": "path", "default": []},
             "change": {"type": "str", "default": ""},
+            "renew": {"type": "bool", "default": False},
             "directory": {"type": "path", "default": "/var/lib/ckpt-torque/snapshots"},
         },
         supports_check_mode=True,
@@ -111,7 +116,7 @@ def main() -> None:
     try:
         present = Snapshot.read(opened) if was_open else None
         result = {"changed": False, "was_open": was_open, "change": present.change if present else ""}
-        if state == "open" and not present:
+        if state == "open" and (not present or params["renew"]):
             result["changed"] = True
             if not module.check_mode:
                 Snapshot.take(params["paths"], params["change"]).write(opened)

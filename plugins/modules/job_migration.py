@@ -52,8 +52,12 @@ options:
     description: How long to wait until a released job runs on another node, in seconds. Then it is reported as queued.
     type: int
     default: 60
+  move:
+    description: Whether to move jobs. Otherwise none is held, and only what an earlier run held is released.
+    type: bool
+    default: true
   wait:
-    description: Whether to wait until the jobs that cannot be moved have left the nodes, too.
+    description: Whether to wait until the jobs that are not moved have left the nodes, too.
     type: bool
     default: false
   wait_timeout:
@@ -167,6 +171,7 @@ def main() -> None:
             "jobs_at_once": {"type": "int", "default": 4},
             "hold_timeout": {"type": "int", "default": 1800},
             "start_timeout": {"type": "int", "default": 60},
+            "move": {"type": "bool", "default": True},
             "wait": {"type": "bool", "default": False},
             "wait_timeout": {"type": "int", "default": 3600},
             "poll": {"type": "int", "default": 1},
@@ -185,12 +190,12 @@ def main() -> None:
     try:
         if module.check_mode:
             now = migration.read_nodes(pbsnodes)
-            outcomes = migration.predict_outcomes(commands, now, held.peek())
+            outcomes = migration.predict_outcomes(commands, now if params["move"] else {}, held.peek())
             module.exit_json(**migration.build_answer(now, outcomes, any(outcome["action"] != "stays" for outcome in outcomes), True))
         for number in nodes.SIGNALS:
             signal.signal(number, nodes.raise_interrupted)
         with held:
-            now = migration.empty_nodes(pbsnodes, jobs)
+            now = migration.empty_nodes(pbsnodes, jobs, params["move"])
             if params["wait"]:
                 now = migration.await_empty_nodes(pbsnodes, jobs, params["wait_timeout"], params["poll"])
     except (NodeError, CommandError, HeldJobsError) as error:

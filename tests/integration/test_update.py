@@ -245,6 +245,17 @@ def test_rollback_after_an_update_that_was_killed(cluster, node1):
     assert update(cluster)[0].code == 0
 
 
+def test_update_after_one_that_was_killed_and_whose_node_was_released_by_hand(cluster, node1):
+    """Weeks later what the node has now is put back when that update fails, not what it had before the killed one."""
+    interrupt(cluster, "Prove level L1 by a round trip", torque_mom_loglevel=4)
+    cluster.nodes["head"].ask("%s/pbsnodes -c -N n node1" % BIN)
+    assert read_mom(node1)[0] == "4"
+    assert update(cluster, **BROKEN)[0].code != 0
+    assert read_mom(node1)[0] == "4"
+    assert update(cluster)[0].code == 0
+    assert read_mom(node1)[0] == "3"
+
+
 @pytest.mark.parametrize("nodes, sentence", [
     ("node1,node9", "rollback_nodes has node9, but the group torque_mom does not; correct the name, or add the node to the inventory; "
                     "nothing was changed."),

@@ -430,15 +430,16 @@ def predict_outcomes(commands: "Commands", nodes: "dict[str, Node]", held: "dict
     return outcomes
 
 
-def empty_nodes(pbsnodes: "list[Pbsnodes]", migration: Migration) -> "dict[str, Node]":
+def empty_nodes(pbsnodes: "list[Pbsnodes]", migration: Migration, move: bool = True) -> "dict[str, Node]":
     """Move the jobs off nodes that are offline; return the nodes after it.
 
+    :param move: whether to hold jobs; otherwise those of an earlier run are released only
     :raises NodeError: when one is not offline, or on a signal
     """
     nodes = read_nodes(pbsnodes)
     check_offline(nodes)
     while True:  # a job that the scheduler started just before the node was offline may come up later
-        new = [(job_id, name) for name, node in nodes.items() for job_id in node.jobs if job_id not in migration.outcomes]
+        new = [(job_id, name) for name, node in nodes.items() for job_id in node.jobs if move and job_id not in migration.outcomes]
         if not new and not migration.list_leftovers():
             return nodes
         migration.move_jobs(new)

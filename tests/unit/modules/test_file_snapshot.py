@@ -84,6 +84,16 @@ def test_interrupted_change_keeps_what_was_before_it(host):
     assert host.text() == "first\n"
 
 
+def test_snapshot_of_a_change_that_ended_otherwise_is_replaced(host):
+    host("open")
+    host.write("second\n")
+    assert host("open", check=True, renew=True) == done(True, True, "update")
+    assert host("open", change="another", renew=True) == done(True, True, "update")
+    host.write("third\n")
+    assert host("restored") == done(True, True, "another", paths=[str(host.path)])
+    assert (host.kept(), host.text()) == ([], "second\n")
+
+
 def test_previous_and_back(host):
     host("open")
     host.write("second\n")

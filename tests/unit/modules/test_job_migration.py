@@ -78,6 +78,13 @@ def test_wait_that_is_over(play):
     assert answer["msg"] == "jobs are still on n1 (2.h) after 0 seconds; end them or wait longer; the nodes stay offline"
 
 
+def test_wait_that_moves_nothing(play):
+    answer = play({"1.h": {"dump": 0, "start": 0}}, move=False, wait=True, wait_timeout=0)
+    assert (answer["failed"], answer["changed"], answer["jobs"], answer["nodes"][0]["jobs"]) == (True, False, [], ["1.h"])
+    assert play.programs.read()["done"] == []
+    assert play(check=True, move=False)["changed"] is False
+
+
 def test_wait_for_nothing(play):
     answer = play({}, wait=True)
     assert (answer["changed"], answer["lines"], answer["msg"]) == (False, [OFFLINE + "no jobs"], "no job is left on n1")
