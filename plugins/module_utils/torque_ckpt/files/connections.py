@@ -2,6 +2,7 @@
 import contextlib
 import os
 import socket
+import struct
 import sys
 
 from ..errors import quote_text
@@ -9,7 +10,7 @@ from ..system import processes
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Iterator
+    from typing import Iterable, Iterator
 
 _CLOSED, _LISTENING = "07", "0A"
 _HALF_CLOSED = ("05", "08", "09", "0B")
@@ -137,13 +138,29 @@ def _list_sockets(pid: int) -> "Iterator[tuple[int, str]]":
             yield int(number), path[8:-1]
 
 
+def find_sharers(pids: "list[int]", inodes: "set[str]") -> "dict[str, processes.Process]":
+    """Return which of the sockets of a tree (pids, its root first) other processes of its owner have open as well, each with one of them.
+
+    What is on its way from one process to another in a message is not found.
+    """
+    root = processes.read_process(pids[0])
+    sharers: "dict[str, processes.Process]" = {}
+    for process in map(processes.read_process, set(processes.list_pids()).difference(pids)) if root and inodes else ():
+        if process and root and process.uid == root.uid:
+            sharers.update((inode, process) for _number, inode in _list_sockets(process.pid) if inode in inodes)
+    return sharers
+
+
 def has_inside_only(pids: "list[int]") -> bool:
     """Return whether a tree (pids, its root first) has TCP connections, and all of them are inside it. Nothing is opened but /proc."""
     owners: "dict[str, int]" = {}
     for pid in pids:
         for _number, inode in _list_sockets(pid):
             owners.setdefault(inode, pid)
-    return bool(owners) and Connections(pids[0], owners).are_inside()
+    if not owners:
+        return False
+    connections = Connections(pids[0], owners)
+    return connections.are_inside() and not find_sharers(pids, {connection.inode for _pid, connection in connections.opened})
 
 
 def list_peers(pid: int) -> "list[str]":
@@ -153,6 +170,38 @@ def list_peers(pid: int) -> "list[str]":
 
 
 _SO_PROTOCOL, _TCP_REPAIR = 38, 19
+_ABORT = struct.pack("ii", 1, 0)
+"""SO_LINGER: the last close ends a connection at once."""
+
+
+def _share_connections(members: "Iterable[processes.Process]") -> "Iterator[socket.socket]":
+    """Yield the TCP sockets of processes as our own, as far as that is possible; to be closed. As root."""
+    seen: "set[str]" = set()
+    for process in members:
+        for number, inode in _list_sockets(process.pid):
+            if inode in seen:
+                continue
+            seen.add(inode)
+            try:
+                shared = socket.socket(fileno=processes.share_descriptor(processes.get_mark(process), number))
+            except OSError:
+                continue  # it is gone, we have too many, or the kernel cannot
+            if shared.getsockopt(socket.SOL_SOCKET, _SO_PROTOCOL) == socket.IPPROTO_TCP:
+                yield shared
+            else:
+                shared.close()
+
+
+def end_repair(uid: int) -> None:
+    """Have no TCP socket of a user in repair mode, which is how an engine that was killed leaves those of the job. As root.
+
+    Nothing is sent or received in that mode, and it is a right that otherwise only CAP_NET_ADMIN gives.
+    """
+    owned = (process for process in map(processes.read_process, processes.list_pids()) if process and process.uid == uid)
+    for connection in _share_connections(owned):
+        with connection, contextlib.suppress(OSError):
+            if connection.getsockopt(socket.IPPROTO_TCP, _TCP_REPAIR):
+                connection.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, 0)
 
 
 @contextlib.contextmanager
@@ -162,21 +211,10 @@ def drop_silently(root: processes.Process) -> "Iterator[None]":
     Otherwise their ports stay in use for a minute (TIME_WAIT), in which the job could not be restored on this node. If it cannot be done,
     that is all.
     """
-    shared: "dict[str, socket.socket]" = {}
-    try:
-        for process in processes.list_family(root):
-            for number, inode in _list_sockets(process.pid):
-                if inode not in shared:
-                    shared[inode] = socket.socket(fileno=processes.share_descriptor(processes.get_mark(process), number))
-    except OSError:
-        pass  # too many, or the kernel cannot
+    shared = list(_share_connections(processes.list_family(root)))
     try:
         yield
     finally:
-        for connection in shared.values():
-            try:  # closed in this mode a connection sends nothing; nobody but us has it open now
-                if connection.getsockopt(socket.SOL_SOCKET, _SO_PROTOCOL) == socket.IPPROTO_TCP:
-                    connection.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, 1)
-            except OSError:
-                pass
-            connection.close()
+        for connection in shared:
+            with connection, contextlib.suppress(OSError):
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)

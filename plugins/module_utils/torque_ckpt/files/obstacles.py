@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from ..errors import quote_text
 from ..system import processes, sock_diag
 from ..units import format_bytes
-from .connections import Connections, format_address
+from .connections import Connections, find_sharers, format_address
 from .open_files import REMOVED, parse_flags, read_information
 
 MYPY = False  # true for the type checker alone
@@ -209,11 +209,15 @@ def _examine_removed_files(findings: _Findings, opened: "OpenFiles", limit: int)
 
 # -- sockets -------------------------------------------------------------------------------------------------------------
 
-def _examine_tcp(findings: _Findings, root: int, owners: "dict[str, int]", moves: bool) -> None:
-    """owners: the tree's sockets, each with a process that has it; moves: see find_obstacles()."""
-    connections = Connections(root, owners)
+def _examine_tcp(findings: _Findings, pids: "list[int]", owners: "dict[str, int]", moves: bool) -> None:
+    """pids: the tree's; owners: its sockets, each with a process that has it; moves: see find_obstacles()."""
+    connections = Connections(pids[0], owners)
+    sharers = find_sharers(pids, {connection.inode for _pid, connection in connections.opened}) if moves else {}
     for pid, connection in connections.opened:
-        if not (moves and connections.is_inside(connection)):
+        if connection.inode in sharers:
+            findings.add("tcp", pid, "shares a TCP connection with process %d (%s), which is not of the job: that %s"
+                         % (sharers[connection.inode].pid, quote_text(sharers[connection.inode].name), connections.describe(connection)))
+        elif not (moves and connections.is_inside(connection)):
             findings.add("tcp", pid, "has a TCP connection " + connections.describe(connection))
         elif connection.is_half_closed():
             findings.add("tcp", pid, "has a half-closed TCP connection " + connections.describe(connection))
@@ -259,7 +263,7 @@ def _examine_sockets(findings: _Findings, opened: "OpenFiles", moves: bool) -> N
         _examine_unix(findings, opened, owners)
     others = [(pid, number) for pid, number, inode in ends if inode not in opened.unix]
     if others and "tcp" in findings.kinds:
-        _examine_tcp(findings, opened.pids[0], owners, moves)
+        _examine_tcp(findings, opened.pids, owners, moves)
     if "socket" in findings.kinds:
         for pid, number in others:
             _examine_protocol(findings, pid, number)

@@ -333,6 +333,12 @@ def _list_capabilities(job: preflight.Job, target: Target) -> "tuple[int, ...]":
     return job.engine.dump_capabilities + (job.engine.connection_capabilities if target.connected else ())
 
 
+def _guard_connections(stack: contextlib.ExitStack, job: preflight.Job, target: Target) -> None:
+    """As root: have the job's TCP connections work at the end of the stack, also if the engine was killed."""
+    if target.connected:
+        stack.callback(connections.end_repair, job.user.uid)
+
+
 def _checkpoint_for_hold(job: preflight.Job, target: Target, staging: "PrivateDirectory", answer: "Callable[[Any], Any]") -> dict:
     """As root: have an image written of a job that is to be held; the job is stopped then. Returns the manifest.
 
@@ -342,6 +348,7 @@ def _checkpoint_for_hold(job: preflight.Job, target: Target, staging: "PrivateDi
     commands = unheard_hold.find_commands()
     try:
         with contextlib.ExitStack() as stack:
+            _guard_connections(stack, job, target)
             suspended = stack.enter_context(suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]))
 
             def make_image() -> dict:
@@ -359,6 +366,7 @@ def _checkpoint_for_hold(job: preflight.Job, target: Target, staging: "PrivateDi
 def _checkpoint_and_continue(job: preflight.Job, target: Target, staging: "PrivateDirectory", answer: "Callable[[Any], Any]") -> dict:
     """As root: have an image written of a job that continues. Returns the manifest."""
     with contextlib.ExitStack() as stack:
+        _guard_connections(stack, job, target)
         if job.engine.stops:
             privilege.become_subreaper()
             stack.enter_context(suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]))

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 
@@ -279,6 +280,89 @@ def test_one_connection_to_somebody_else_is_named_alone(keep):
             assert [obstacle.resource for obstacle in look(pid, moves=True)] == [
                 "has a TCP connection from 127.0.0.1:%d to 127.0.0.1:%d, which is a process of uid %d that is not of the job"
                 % (there.getpeername()[1], port, os.getuid())]
+
+
+def test_connection_that_a_process_outside_shares_is_not_moved(keep, tmp_path):
+    """Its socket would be in repair mode during the dump, which is a right."""
+    def work():
+        ends = connect("127.0.0.1")
+        pid = os.fork()
+        if pid == 0:
+            if os.fork():
+                os._exit(0)  # its child is not of the tree any more
+            (tmp_path / "outside.draft").write_text(str(os.getpid()))
+            os.rename(str(tmp_path / "outside.draft"), str(tmp_path / "outside"))
+            time.sleep(60)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        while not (tmp_path / "outside").exists():
+            time.sleep(0.01)
+        return ends
+    pid = keep(work)
+    outside = int((tmp_path / "outside").read_text())
+    try:
+        assert not connections.has_inside_only([pid])
+        found = look(pid, moves=True)
+        name = processes.read_process(outside).name
+        assert len(found) == 2 and all(obstacle.kind == "tcp" and obstacle.resource.startswith(
+            "shares a TCP connection with process %d (%s), which is not of the job: that from 127.0.0.1:" % (outside, name))
+            for obstacle in found)
+    finally:
+        os.kill(outside, signal.SIGKILL)
+    wait_for_end(outside)
+    assert connections.has_inside_only([pid])
+
+
+def wait_for_end(pid):
+    while os.path.exists("/proc/%d/fd/0" % pid):
+        time.sleep(0.01)
+
+
+TCP_REPAIR = 19
+
+
+@pytest.mark.root
+def test_sockets_in_repair_mode_are_repaired(somebody):
+    """An engine that was killed leaves them so; nothing goes through them, and the mode is a right."""
+    client, server, listener = connect("127.0.0.1")
+    with client, server, listener:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        pid = os.fork()
+        if pid == 0:
+            os.setuid(somebody.uid)
+            time.sleep(60)
+            os._exit(0)
+        try:
+            while processes.read_process(pid).uid != somebody.uid:
+                time.sleep(0.01)
+            client.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+            connections.end_repair(somebody.uid + 1)
+            assert client.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR) == 1
+            connections.end_repair(somebody.uid)
+            assert client.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR) == 0
+            assert server.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
+            client.send(b"x")
+            assert server.recv(1) == b"x"
+        finally:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+@pytest.mark.root
+def test_connections_of_a_tree_that_ends_vanish_and_nobody_gets_a_right(keep):
+    """A process outside that has one of its sockets has no more of it than before."""
+    client, server, listener = connect("127.0.0.1")
+    address = listener.getsockname()
+    pid = keep(lambda: (client, server, listener))
+    server.close()
+    listener.close()
+    with client:
+        with connections.drop_silently(processes.read_process(pid)):
+            os.kill(pid, signal.SIGKILL)
+        wait_for_end(pid)
+        assert client.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR) == 0
+    with socket.socket() as again:
+        again.bind(address)
 
 
 def test_connection_by_another_address_is_not_moved(keep):
