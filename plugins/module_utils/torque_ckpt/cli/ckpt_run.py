@@ -67,19 +67,8 @@ class _Request:
             yield request
 
     def is_open(self) -> bool:
-        """Whether the hook that asked is still at work. The hook is root's: where /proc hides it, its pid has to do."""
-        if self.boot != processes.read_boot_id() or time.monotonic() > self.latest:
-            return False
-        process = processes.read_process(self.hook[0])
-        if process is not None:
-            return process.start == self.hook[1] and process.state not in "ZX"
-        try:
-            os.kill(self.hook[0], 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
-        return True
+        """Whether the hook that asked is still at work."""
+        return self.boot == processes.read_boot_id() and time.monotonic() <= self.latest and processes.is_alive(self.hook)
 
     def is_restored(self) -> bool:
         """Whether we were restored from an image since: then we have started later than we had, or on another node."""

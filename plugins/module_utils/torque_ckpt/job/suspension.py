@@ -116,7 +116,7 @@ def resume_abandoned_job(records: "Records", root: int, handled: "list[int] | No
     """
     note = records.read(HOLDING)
     process = processes.read_process(root)
-    if not note or note["hook"] == handled or processes.find_marked(note["hook"]) or process is None:
+    if not note or note["hook"] == handled or processes.is_alive(note["hook"]) or process is None:
         return handled
     processes.resume_tree(process, note["suspended"])
     return note["hook"]

@@ -347,9 +347,7 @@ def prune_job_directory(path: str, descriptor: int, settings: dict, dry_run: boo
     examined = examine_job_directory(path, descriptor, settings)
     job_id, entries = examined["job"], examined["images"]
     images = generations.list_images(descriptor, job_id)
-    # As many as the job itself asked for with qsub -c depth=N.
-    wanted = images[0].manifest.get("depth") if images else None
-    keep = wanted if isinstance(wanted, int) and wanted > 0 else settings["depth"]
+    keep = generations.get_depth(images[0].manifest if images else {}, settings["depth"])
     life = incarnation.read_incarnation(descriptor, job_id)
     doomed = {"leftover": [entry["name"] for entry in entries if entry["state"] == LEFTOVER],
               "image": generations.list_superfluous(descriptor, job_id, keep, life)}

@@ -177,8 +177,14 @@ def is_left_over(job_directory: int, name: str, patience: float, now: "Callable[
     if maker is None:
         return False
     if maker.group(1) == os.uname().nodename:
-        return processes.find_marked([int(maker.group(2)), int(maker.group(3))]) is None
+        return not processes.is_alive([int(maker.group(2)), int(maker.group(3))])
     return _get_age(job_directory, name, now) > patience
+
+
+def get_depth(manifest: dict, depth: int) -> int:
+    """Return how many of a job's images are kept: as many as the job asked for with qsub -c depth=N, by its newest manifest, else depth."""
+    wanted = manifest.get("depth")
+    return wanted if isinstance(wanted, int) and wanted > 0 else depth
 
 
 def sweep_leftovers(job_directory: int, patience: float) -> "list[str]":

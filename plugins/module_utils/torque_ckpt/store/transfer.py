@@ -304,16 +304,24 @@ def _list_leftovers(names: "list[str]") -> "list[str]":
     """Return those of the names that are hidden copies whose process on this node is gone."""
     hidden = [(name, generations.HIDDEN.fullmatch(name)) for name in names]
     return [name for name, maker in hidden if maker and maker.group(1) == os.uname().nodename
-            and processes.find_marked([int(maker.group(2)), int(maker.group(3))]) is None]
+            and not processes.is_alive([int(maker.group(2)), int(maker.group(3))])]
 
 
-def copy_to_server(server: "MountedServer | SftpServer", path: str, job: str, name: str, keep: int) -> int:
+def _read_depth(image: int, depth: int) -> int:
+    """Return how many images the job of an image (descriptor) keeps, depth if that cannot be read."""
+    try:
+        return generations.get_depth(manifest.read_unchecked(image), depth)
+    except (OSError, ValueError):
+        return depth
+
+
+def copy_to_server(server: "MountedServer | SftpServer", path: str, job: str, name: str, depth: int) -> int:
     """Copy an image of this node to the server, and keep no more than the newest of the job's images at the server.
 
     :param path: the image
     :param job: name of the job's directory at the server
     :param name: the image's name at the server
-    :param keep: how many of the job's images are kept at the server
+    :param depth: how many of the job's images are kept at the server, unless the job asked for a number of them
     :returns: bytes copied
     :raises HookError: CANNOT_WRITE; the node's image is as it was
     """
@@ -323,6 +331,7 @@ def copy_to_server(server: "MountedServer | SftpServer", path: str, job: str, na
         raise HookError(NO_INPUT, "image %s cannot be copied to %s: %s; nothing was done" % (path, server.label, error.strerror))
     try:
         size = sum(os.stat(entry, dir_fd=image).st_size for entry in _list_files(image, path))
+        keep = _read_depth(image, depth)
         with phases.measure("copy"):
             server.put_image(image, job, name)
     except (OSError, HookError) as error:

@@ -77,9 +77,20 @@ def find_marked(mark: "list[int]") -> "Process | None":
 
 
 def is_alive(mark: "list[int]") -> bool:
-    """Whether the process that get_mark() names runs, or may run again: one that has ended and was not waited for does not."""
-    process = find_marked(mark)
-    return process is not None and process.state not in "ZX"
+    """Whether the process that get_mark() names runs, or may run again: one that has ended and was not waited for does not.
+
+    Where /proc hides it from this user (hidepid), another user's with its pid is taken for it.
+    """
+    process = read_process(mark[0])
+    if process is not None:
+        return process.start == mark[1] and process.state not in "ZX"
+    try:
+        os.kill(mark[0], 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def list_children(pid: int) -> "list[int]":

@@ -29,7 +29,7 @@ class Pair:
         os.makedirs(self.server)
         self.remote = transfer.MountedServer(os.path.join(top, "server"))
 
-    def make(self, epoch, content=b"pages", directory=None, generation=1):
+    def make(self, epoch, content=b"pages", directory=None, generation=1, **more):
         """Lay an image into the node's store; return its path."""
         path = os.path.join(directory or self.node, "ckpt.12.head.%d" % epoch)
         os.mkdir(path, 0o700)
@@ -39,7 +39,7 @@ class Pair:
         call = contract.Call(1, "12.head", "alice", None, self.node, os.path.basename(path), 0, None)
         user = privilege.User("alice", 1500, 1500, "/")
         facts = {"engine": {"name": "criu", "version": "1"}, "root": 1, "pids": [1], "frozen_seconds": 0.1, "spool": [],
-                 "generation": generation}
+                 "generation": generation, **more}
         manifest.write_manifest(descriptor, call, user, facts, lambda body: dict(body, seal={"key": "k", "hmac": "0"}))
         os.close(descriptor)
         return path
@@ -106,6 +106,17 @@ def test_what_is_no_image_is_left_to_scp(in_child, open_directory, monkeypatch):
 
 
 # To the server
+
+def test_as_many_are_kept_as_the_job_asked_for(pair):
+    """By qsub -c depth=3, at the server and on the node."""
+    for epoch in range(1, 6):
+        pair.put(pair.make(epoch, generation=epoch, depth=3))
+    assert sorted(os.listdir(pair.server)) == ["ckpt.12.head.3", "ckpt.12.head.4", "ckpt.12.head.5"]
+    with open(pair.make(6, generation=6, depth=3) + "/" + schema.FILE, "w") as stream:
+        stream.write("{")
+    pair.put(os.path.join(pair.node, "ckpt.12.head.6"))
+    assert "ckpt.12.head.6" in os.listdir(pair.server)
+
 
 def test_image_goes_to_the_server(pair):
     path = pair.make(7)

@@ -72,6 +72,21 @@ def test_process_with_a_name_that_is_no_text(in_child):
     assert in_child(work).result == "a\ufffdb"
 
 
+HIDDEN = "mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid=%d --regid=%d --clear-groups %s -IS -c '%s' %d %d"
+IS_ALIVE = "import sys; sys.path.insert(0, \"%s\"); from torque_ckpt.system import processes; " \
+    "print(processes.read_process(int(sys.argv[1])), processes.is_alive([int(word) for word in sys.argv[1:]]))"
+
+
+@pytest.mark.root
+def test_process_that_proc_hides_may_be_alive(somebody, free_pid, installed):
+    """Where /proc is mounted with hidepid a user sees nobody else's: a job's leader must not take root's hook for dead."""
+    def ask(pid, start):
+        command = HIDDEN % (somebody.uid, somebody.gid, sys.executable, IS_ALIVE % installed, pid, start)
+        return subprocess.check_output(["unshare", "--mount", "sh", "-c", command], universal_newlines=True)
+    assert ask(*processes.get_mark()) == "None True\n"
+    assert ask(free_pid, 1) == "None False\n"
+
+
 def test_there_is_no_process(free_pid):
     assert processes.read_process(free_pid) is None
 
