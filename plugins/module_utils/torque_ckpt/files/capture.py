@@ -9,7 +9,7 @@ import os
 import resource
 import stat
 
-from ..errors import HookError, CANNOT_WRITE, REFUSED, quote_name
+from ..errors import HookError, CANNOT_WRITE, REFUSED, TEMPORARY, quote_name
 from ..system import mounts, processes, strict_json
 from ..units import format_bytes
 from . import scratch, sparse
@@ -125,19 +125,24 @@ class Load:
 
 # -- into the image -------------------------------------------------------------
 
-def _copy_file(image: int, source: int, name: str, size: int, path: str) -> None:
+def _copy_file(image: int, source: int, name: str, file: "File") -> None:
+    """Copy a file as it was when the tree was frozen, and close its descriptor (source)."""
+    path, size = quote_name(file.names[0]), file.status.st_size
     try:
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=image)
         try:
             done = sparse.copy_data(source, target, size)
+            times = {file.status.st_mtime_ns, os.fstat(source).st_mtime_ns}
         finally:
             os.close(target)
             os.close(source)
     except OSError as error:
-        raise HookError(CANNOT_WRITE, "cannot copy %s into the image: %s; the job keeps running" % (quote_name(path), error.strerror))
+        raise HookError(CANNOT_WRITE, "cannot copy %s into the image: %s; the job keeps running" % (path, error.strerror))
     if done != size:
         raise HookError(CANNOT_WRITE, "%s became shorter while it was copied into the image (%d bytes, had %d); the job keeps running"
-                        % (quote_name(path), done, size))
+                        % (path, done, size))
+    if not file.written and not file.logged and len(times) > 1:
+        raise HookError(TEMPORARY, "%s was changed while it was copied into the image; the job keeps running; try again" % path)
 
 
 def _open_files(files: "list[tuple[File, list[tuple[str, str]]]]", opened: "list[int]") -> None:
@@ -164,7 +169,7 @@ class Capture:
     def __init__(self, image: int, load: Load, limit: int, known: "set[str] | None" = None) -> None:
         self._image, self._load, self._limit, self._known = image, load, limit, known
         self._entries: "list[dict]" = []
-        self._copies: "list[tuple[int, int, str, int, str]]" = []
+        self._copies: "list[tuple[int, int, str, File]]" = []
         self._bound_reason = ""
 
     def while_frozen(self) -> None:
@@ -187,7 +192,7 @@ class Capture:
                 os.close(source)
                 continue
             entry["name"] = "node-local-%d" % number
-            copy = (self._image, source, entry["name"], file.status.st_size, entry["path"])
+            copy = (self._image, source, entry["name"], file)
             if file.written:
                 _copy_file(*copy)
             else:
@@ -199,7 +204,7 @@ class Capture:
     def after_thaw(self) -> "dict[str, Any]":
         """Copy the other files; return the fields for the manifest ("node_local", "bound", "bound_reason").
 
-        :raises HookError: CANNOT_WRITE
+        :raises HookError: CANNOT_WRITE; TEMPORARY if one was changed meanwhile, other than by appending
         """
         for copy in self._copies:
             _copy_file(*copy)

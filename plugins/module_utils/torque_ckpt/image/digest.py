@@ -3,6 +3,7 @@
 A file's hash is that of its chunks' hashes: SHA-256 over the SHA-256 of each
 4 MiB. (hashlib lets other threads run while it hashes.)
 """
+import errno
 import os
 
 MYPY = False  # true for the type checker alone
@@ -29,7 +30,10 @@ def _hash_leaf(source: int, number: int, target: "int | None") -> "tuple[bytes, 
     import hashlib
     digest, offset, end = hashlib.sha256(), number * CHUNK, (number + 1) * CHUNK
     while offset < end:
-        piece = os.pread(source, min(_PIECE, end - offset), offset)
+        try:
+            piece = os.pread(source, min(_PIECE, end - offset), offset)
+        except MemoryError:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         if not piece:
             break
         digest.update(piece)
@@ -45,7 +49,7 @@ def _hash_leaves(count: int, work: "Callable[[int], tuple[bytes, int]]") -> "lis
     """Return [work(0), ..., work(count - 1)], computed by a few threads."""
     import threading  # small images do not need it
     leaves = [(b"", 0)] * count
-    failures: "list[OSError]" = []
+    failures: "list[Exception]" = []
     todo = iter(range(count))
     lock = threading.Lock()
 
@@ -57,7 +61,7 @@ def _hash_leaves(count: int, work: "Callable[[int], tuple[bytes, int]]") -> "lis
                 return
             try:
                 leaves[number] = work(number)
-            except OSError as error:
+            except Exception as error:  # it would end this thread alone, and the hash would be wrong
                 failures.append(error)
     threads = [threading.Thread(target=take) for _number in range(min(_THREADS, count, len(os.sched_getaffinity(0))))]
     for thread in threads:

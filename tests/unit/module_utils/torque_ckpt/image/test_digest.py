@@ -63,6 +63,21 @@ def test_failure_of_the_copy(tmp_path, chunks):
     os.close(source)
 
 
+@pytest.mark.parametrize("chunks", [1, 9])
+@pytest.mark.parametrize("error, raised", [(MemoryError(), OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))), (ValueError("x"),) * 2])
+def test_failure_in_one_chunk_is_a_failure(tmp_path, monkeypatch, chunks, error, raised):
+    read = os.pread
+
+    def fail(source, size, offset):
+        if offset // digest.CHUNK == chunks - 1:
+            raise error
+        return read(source, size, offset)
+    monkeypatch.setattr(digest.os, "pread", fail)
+    with pytest.raises(type(raised)) as caught:
+        digest.hash_file(opened(tmp_path / "source", b"x" * chunks * digest.CHUNK))
+    assert str(caught.value) == str(raised)
+
+
 def test_large_files_take_little_memory(tmp_path, in_child):
     import resource
     with open(str(tmp_path / "large"), "wb") as stream:
