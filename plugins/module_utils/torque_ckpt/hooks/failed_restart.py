@@ -72,15 +72,20 @@ def _set_comment(commands: Commands, job_id: str, sentence: str) -> None:
 
 def _comment_held_job(commands: Commands, job_id: str, sentence: str, temporary: bool) -> None:
     """When the job is held: put the sentence into its comment, instead of pbs_mom's own; queue it again if temporary."""
-    status, attributes = 0, ""
-    while status == 0 and "job_state = C" not in attributes:
+    while True:
         time.sleep(0.5)
-        status, attributes, _error = commands.run("qstat", "-f", job_id)
+        try:
+            status, attributes, error = commands.run("qstat", "-f", job_id)
+        except HookError:
+            continue  # the server may come back
         if "job_state = H" in attributes:
             _set_comment(commands, job_id, sentence)
             if temporary:
                 commands.run("qrls", job_id)
+        if "job_state = H" in attributes or "job_state = C" in attributes or "Unknown Job Id" in error:
             return
+        if status != 0:
+            time.sleep(PAUSE)
 
 
 def _run_detached(work: "Callable[[], None]") -> None:
@@ -109,15 +114,26 @@ def hold_job(commands: Commands, records: "Records", call: contract.Call, error:
     """
     report.log_failure(error.code, error.sentence)
     error.reported = True
-    records.write(FAILED, {"hook": processes.get_mark(), "name": call.name})
     verdict = format_verdict(error.code, error.sentence)
-    _run_detached(lambda: _comment_held_job(commands, call.job_id, verdict, errors.is_temporary(error.code)))
-    while True:
-        status, output_text, error_text = commands.run("qhold", call.job_id)
-        if status != 0:
-            break
-        time.sleep(PATIENCE)  # should the checkpoint hook fail, try again
-    syslog.log_event("restart", job=call.job_id, outcome="not kept", said=(output_text + error_text).strip())
+    commented, refusals = False, 0
+    while refusals < 2:  # the server may have come back between the two questions
+        try:
+            records.write(FAILED, {"hook": processes.get_mark(), "name": call.name})
+            if not commented:
+                _run_detached(lambda: _comment_held_job(commands, call.job_id, verdict, errors.is_temporary(error.code)))
+                commented = True
+            status, output_text, error_text = commands.run("qhold", call.job_id)
+            said = (output_text + error_text).strip()
+        except (HookError, OSError) as failure:
+            status, said = 1, str(failure)
+        if status == 0:
+            time.sleep(PATIENCE)  # should the checkpoint hook fail, try again
+        elif unheard_hold.ask_server(commands) is None:
+            refusals += 1
+        else:
+            syslog.log_event("restart", job=call.job_id, outcome="waiting", said=said)
+            time.sleep(PAUSE)
+    syslog.log_event("restart", job=call.job_id, outcome="not kept", said=said)
     records.drop(FAILED)
 
 

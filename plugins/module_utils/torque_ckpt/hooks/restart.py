@@ -16,7 +16,8 @@ from ..job import cleanup, frozen, identity, lock, retries, site_programs, super
 from ..job.records import JOB, Records
 from ..store import choice, incarnation, location
 from ..system import environment, private_dir, privilege, processes
-from ..telemetry.report import Report, describe_image, report_restart_failure, report_restart_remarks, withdraw_restart_failure
+from ..telemetry.report import (Report, build_unexpected, describe_image, report_restart_failure, report_restart_remarks,
+                                withdraw_restart_failure)
 from ..torque import contract
 from . import failed_restart, preflight
 
@@ -206,7 +207,8 @@ def _restart_job(job: preflight.Job, started: float) -> None:
         withdraw_restart_failure()
         described, remarks = restored["manifest"], "; ".join(restored["remarks"])
         if remarks:
-            _comment_job(job.call.job_id, remarks)
+            with contextlib.suppress(OSError):  # the job runs, and the remarks are in the log as well
+                _comment_job(job.call.job_id, remarks)
         retries.reset_failures(job.records)
         job.report.log_success(outcome="restarted", engine=job.engine.name, origin=described["node"], image=described["name"],
                                bytes=described["bytes"], seconds=round(time.monotonic() - started, 3),
@@ -264,7 +266,7 @@ def main(argv: "list[str]", config_path: str) -> int:
         privilege.avoid_oom_kill()
         try:
             _restart_job(_prepare_job(call, config_path, argv[0], report), started)
-        except HookError as error:
-            raise _assess_failure(call, config_path, error, report)
+        except Exception as error:
+            raise _assess_failure(call, config_path, error if isinstance(error, HookError) else build_unexpected(error), report)
     report_restart_failure(report.code, report.sentence)
     return report.code

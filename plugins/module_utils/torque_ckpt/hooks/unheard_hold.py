@@ -20,7 +20,7 @@ class Unheard(HookError):
     """pbs_server does not answer, so the job must not end."""
 
 
-def _ask_server(commands: Commands) -> "str | None":
+def ask_server(commands: Commands) -> "str | None":
     """Return what pbs_server answered against a question, None when it answered it."""
     try:
         status, output, error = commands.run("qstat", "-B")
@@ -32,10 +32,10 @@ def _ask_server(commands: Commands) -> "str | None":
 def _wait_for_answer(commands: Commands, seconds: int) -> "str | None":
     """Ask until pbs_server answers, or so long; return what the last answer was, None for a good one."""
     deadline = time.monotonic() + seconds
-    fault = _ask_server(commands)
+    fault = ask_server(commands)
     while fault is not None and time.monotonic() < deadline:
         time.sleep(PAUSE)
-        fault = _ask_server(commands)
+        fault = ask_server(commands)
     return fault
 
 
@@ -46,7 +46,7 @@ def find_commands() -> "Commands | None":
     """
     directory = None if contract.REPEATED in os.environ else caller.find_commands()
     commands = Commands(directory, "the job keeps running") if directory else None
-    return commands if commands and _ask_server(commands) is None else None
+    return commands if commands and ask_server(commands) is None else None
 
 
 def check_server(commands: "Commands | None") -> None:

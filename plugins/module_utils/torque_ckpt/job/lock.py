@@ -87,9 +87,10 @@ def hold_lock(records: "Records", activity: str, timeout: float, consequence: st
     except OSError as error:
         raise HookError(SYSTEM, "cannot lock %s: %s; %s" % (path, error.strerror, consequence))
     try:
-        os.ftruncate(descriptor, 0)
-        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        os.write(descriptor, json.dumps({"what": activity, "pid": os.getpid(), "since": since}).encode())
+        with contextlib.suppress(OSError):  # it is for those who have to wait
+            os.ftruncate(descriptor, 0)
+            since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            os.write(descriptor, json.dumps({"what": activity, "pid": os.getpid(), "since": since}).encode())
         yield
     finally:
         records.drop(LOCK)

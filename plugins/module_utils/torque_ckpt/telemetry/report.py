@@ -53,12 +53,8 @@ class Report:
     def __exit__(self, kind: object, error: "BaseException | None", trace: object) -> bool:
         if error is None or not isinstance(error, Exception):
             return False
-        reported = False
-        if isinstance(error, HookError):
-            self.code, sentence, reported = error.code, error.sentence, error.reported
-        else:
-            self.code = SYSTEM
-            sentence = "unexpected %s: %s (line %d of %s)" % ((type(error).__name__, error) + _locate(error))
+        failure = error if isinstance(error, HookError) else build_unexpected(error)
+        self.code, sentence, reported = failure.code, failure.sentence, failure.reported
         # What a job or a program chose may be in it; it becomes the job's comment, which root looks at in a terminal.
         self.sentence = "".join(char if char.isprintable() else quote_name(char) for char in " ".join(sentence.split()))
         sys.stderr.write(self.sentence + "\n")
@@ -116,6 +112,11 @@ def withdraw_restart_failure() -> None:
     path = os.environ.get(contract.STATUS)
     if path and os.path.lexists(path):
         os.unlink(path)
+
+
+def build_unexpected(error: Exception) -> HookError:
+    """Return the HookError for one that nobody foresaw: it says where it was raised."""
+    return HookError(SYSTEM, "unexpected %s: %s (line %d of %s)" % ((type(error).__name__, error) + _locate(error)))
 
 
 def _locate(error: Exception) -> "tuple[int, str]":

@@ -1,6 +1,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from torque_ckpt.torque import contract
 from torque_ckpt.torque.commands import Commands
 
 RESTART = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt.hooks import restart, failed_restart; " \
-    "failed_restart.PAUSE = 0.05; sys.exit(restart.main(sys.argv, sys.argv.pop(1)))"
+    "failed_restart.PAUSE = 0.05; %s; sys.exit(restart.main(sys.argv, sys.argv.pop(1)))"
 
 
 @pytest.fixture
@@ -54,11 +55,11 @@ def mom(torque, site, installed):
     """A pbs_mom without the patch that has called the restart hook for the image ckpt.12.head.1."""
     started = []
 
-    def start():
+    def start(trouble="0"):
         variables = {"PATH": "/bin:/usr/bin"}
         if "LD_LIBRARY_PATH" in os.environ:
             variables["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        line = [sys.executable, "-IS", "-c", RESTART, installed, site.config] + site.arguments(name="ckpt.12.head.1")
+        line = [sys.executable, "-IS", "-c", RESTART % trouble, installed, site.config] + site.arguments(name="ckpt.12.head.1")
         process = subprocess.Popen([torque + "/sbin/pbs_mom", "-c", 'setsid "$@" & wait $!; echo "ended $?" >> %s/called' % torque, "mom"]
                                    + line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=variables)
         started.append(process)
@@ -144,10 +145,47 @@ def test_a_job_that_may_not_be_held_ends(site, torque, mom, free_pid, wait_until
     site.publish("ckpt.12.head.1", free_pid, [free_pid])
     damage(site)
     command(torque, "qhold", "echo Unauthorized Request >&2; exit 159")
-    command(torque, "qstat", "exit 153")
     mom()
-    wait_until(lambda: called(torque) == ["qhold 12.head", "ended %d" % errors.DATA])
+    wait_until(lambda: called(torque) == ["qhold 12.head", "qhold 12.head", "ended %d" % errors.DATA])
     assert os.listdir(site.run_directory + "/jobs") == []
+
+
+@pytest.mark.root
+def test_a_job_whose_restart_fails_for_a_reason_that_nobody_foresaw_is_held(hook, site, torque, mom, free_pid, wait_until):
+    site.publish("ckpt.12.head.1", free_pid, [free_pid])
+    mom("restart.digest.load_modules = lambda: {}['x']")
+    wait_until(lambda: called(torque) == ["qhold 12.head"])
+    assert checkpoint(hook, site) == (0, "", "")
+    wait_until(lambda: len(called(torque)) == 3)
+    assert re.fullmatch(r'qalter -W comment="Permanent failure of the restart: unexpected KeyError: \'x\' \(line 1 of <string>\)" 12.head',
+                        called(torque)[2]), called(torque)
+
+
+@pytest.mark.root
+def test_the_hook_waits_for_a_server_that_is_away(site, torque, mom, free_pid, wait_until):
+    """It may be restarted at that very moment; the job must not end for it."""
+    site.publish("ckpt.12.head.1", free_pid, [free_pid])
+    damage(site)
+    command(torque, "qhold", "echo Connection refused >&2; exit 111")
+    command(torque, "qstat", "exit 111")
+    mom()
+    wait_until(lambda: len(called(torque)) > 5)
+    assert set(called(torque)) == {"qhold 12.head"}
+    assert failed_restart.read_note(Records(site.run_directory, "12.head")) is not None
+    command(torque, "qhold")
+    command(torque, "qstat", "echo '    job_state = H'")
+    wait_until(lambda: any(line.startswith("qalter -W comment=") for line in called(torque)))
+
+
+@pytest.mark.root
+def test_the_note_is_written_when_there_is_room_again(site, torque, mom, free_pid, wait_until):
+    site.publish("ckpt.12.head.1", free_pid, [free_pid])
+    damage(site)
+    os.makedirs(site.run_directory + "/jobs/12.head.failed.new")
+    mom()
+    wait_until(lambda: os.path.exists(site.run_directory + "/jobs/12.head.failed.new") and called(torque) == [])
+    os.rmdir(site.run_directory + "/jobs/12.head.failed.new")
+    wait_until(lambda: called(torque) == ["qhold 12.head"])
 
 
 @pytest.mark.root
