@@ -462,6 +462,41 @@ def test_hold_that_fails_after_the_image_lets_connections_continue(job, node1):
              % running.name())
 
 
+@pytest.mark.parametrize("signal", [0, 15])
+def test_connections_work_when_the_engine_did_nothing_and_was_killed(job, node1, signal):
+    """It leaves them in repair mode, which is a right that only root gives, and in which a program can neither send nor receive."""
+    running = job(node1, CONNECTED)
+    running.progress()
+    node1.ask("cat > /tmp/idle <<'X'\n#!/bin/sh\n[ $CRTOOLS_SCRIPT_ACTION != post-dump ] || sleep 60\nX\n"
+              "cat > /tmp/criu <<'X'\n#!/bin/sh\nexec /opt/criu/current/sbin/criu \"$@\" --action-script /tmp/idle\nX\n"
+              "chmod 755 /tmp/idle /tmp/criu")
+    with configured(node1, engine_options={"path": "/tmp/criu", "stall": 3}):
+        done = running.checkpoint(signal)
+    assert done.code == 75 and "did nothing for 3 seconds and was killed" in done.err, done.err
+    running.progress()
+    running.hold()
+    running.move(node1)
+    assert running.end() == 5
+
+
+def test_hold_where_proc_hides_processes(job, node1, node2):
+    """The job's leader, which continues a job whose hook was killed, does not see root's hook there."""
+    running = job(node1)
+    running.progress()
+    node1.ask("cat > /tmp/criu <<'X'\n#!/bin/sh\n/opt/criu/current/sbin/criu \"$@\"; status=$?\nif [ $1 = dump ]; then\n"
+              "wc -c < {0}/out > {0}/before; sleep 5; wc -c < {0}/out > {0}/after\nfi\nexit $status\nX\nchmod 755 /tmp/criu"
+              .format(running.work))
+    node1.ask("mount -o remount,hidepid=2 /proc")
+    try:
+        with configured(node1, engine_options={"path": "/tmp/criu"}):
+            running.hold()
+    finally:
+        node1.ask("mount -o remount,hidepid=0 /proc")
+    assert node1.ask("cat %s/before" % running.work) == node1.ask("cat %s/after" % running.work)
+    running.move(node2)
+    running.end()
+
+
 OUTSIDER = ("import os, socket, time; there = socket.create_connection(('127.0.0.1', %s)); "
             "print(there.getsockname()[1], os.getpid(), flush=True); time.sleep(30)")
 FOREIGN = (r"process \d+ \(python3\) has a TCP connection from 127\.0\.0\.1:%s to 127\.0\.0\.1:%s, which is a process of uid %d that is "

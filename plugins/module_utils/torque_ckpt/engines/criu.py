@@ -2,6 +2,7 @@
 import mmap
 import os
 import re
+import signal
 import time
 
 from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, quote_name, quote_text
@@ -214,15 +215,19 @@ class Criu(Engine):
              connected: bool = False, leased: bool = False) -> None:
         """See Engine. CRIU has one directory; links in it lead to the files of memory, which it opens as they are.
 
-        With --leave-stopped CRIU leaves connections in repair mode, in which they could not go on.
+        With --leave-stopped CRIU leaves connections in repair mode, in which they could not go on. Killed, it leaves them so, too: the
+        tree is stopped before that.
         """
+        def stop_tree() -> None:
+            process = processes.read_process(root)
+            processes.signal_processes(processes.list_owned(process) if process else [], signal.SIGSTOP)
         options = ([] if removed is None else ["--ghost-limit", str(max(removed, _REMOVED))]) + (_CONNECTED if connected else []) + (
             _LEASED if leased else [])
         for left in reversed(range(_CONFINED_TRIES)):
             links = _create_links(directory, memory, root) if memory else []
             status, output = self._run_criu(["dump", "-t", str(root), "-D", directory, "--leave-stopped" if stop else "--leave-running"],
                                             action_script, meanwhile, "the job keeps running; try again",
-                                            options)
+                                            options, before_kill=stop_tree if connected else None)
             if status == 0:
                 for name in links:
                     os.unlink(os.path.join(directory, name))
@@ -238,12 +243,14 @@ class Criu(Engine):
                         "tries; the job keeps running; checkpoint the job when it has ended" % (_name_confined(root), _CONFINED_TRIES))
 
     def _run_criu(self, arguments: "list[str]", action_script: "str | None", meanwhile: "Optional[Callable[[], None]]",
-                  consequence: str, options: "Sequence[str]" = (), pause: int = 0) -> "tuple[int, str]":
+                  consequence: str, options: "Sequence[str]" = (), pause: int = 0,
+                  before_kill: "Optional[Callable[[], None]]" = None) -> "tuple[int, str]":
         """Run CRIU; return its status and output.
 
         :param consequence: what becomes of the job if CRIU hangs, the end of the sentence
         :param options: those of this call alone
         :param pause: how much longer than usual it may do nothing (seconds)
+        :param before_kill: called before it is killed, or None
         """
         strangers: "list[int]" = []
 
@@ -255,7 +262,8 @@ class Criu(Engine):
             return "was kept from the job by a process of uid %d" % uid
         try:
             return run([self.path] + arguments + (["--action-script", action_script] if action_script else []) + _COMMON + list(options)
-                       + self.options, self.timeout, meanwhile, stall=self.stall + pause, find_reason=find_interference)
+                       + self.options, self.timeout, meanwhile, stall=self.stall + pause, find_reason=find_interference,
+                       before_kill=before_kill)
         except HookError as error:
             if error.code != TEMPORARY:
                 raise

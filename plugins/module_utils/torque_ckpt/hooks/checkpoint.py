@@ -26,7 +26,7 @@ from . import demux, failed_restart, ongoing_restart, preflight, unheard_hold
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any, Callable, Iterator
+    from typing import Any, Callable, ContextManager, Iterator
     from ..system.private_dir import PrivateDirectory
 
 _CONSEQUENCE = "the job keeps running"
@@ -333,10 +333,12 @@ def _list_capabilities(job: preflight.Job, target: Target) -> "tuple[int, ...]":
     return job.engine.dump_capabilities + (job.engine.connection_capabilities if target.connected else ())
 
 
-def _guard_connections(stack: contextlib.ExitStack, job: preflight.Job, target: Target) -> None:
-    """As root: have the job's TCP connections work at the end of the stack, also if the engine was killed."""
-    if target.connected:
-        stack.callback(connections.end_repair, job.user.uid)
+def _guard_job(job: preflight.Job, target: Target) -> "ContextManager[list[int]]":
+    """As root: see suspension.guard_job. An engine that was killed leaves connections that do not work."""
+    def repair() -> None:
+        if target.connected:
+            connections.end_repair(job.user.uid)
+    return suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"], repair)
 
 
 def _checkpoint_for_hold(job: preflight.Job, target: Target, staging: "PrivateDirectory", answer: "Callable[[Any], Any]") -> dict:
@@ -348,11 +350,11 @@ def _checkpoint_for_hold(job: preflight.Job, target: Target, staging: "PrivateDi
     commands = unheard_hold.find_commands()
     try:
         with contextlib.ExitStack() as stack:
-            _guard_connections(stack, job, target)
-            suspended = stack.enter_context(suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]))
+            suspended = stack.enter_context(_guard_job(job, target))
 
             def make_image() -> dict:
-                with suspension.resume_on_failure(target.root, suspended):
+                # Where there are connections root resumes the job, when they are repaired.
+                with contextlib.ExitStack() if target.connected else suspension.resume_on_failure(target.root, suspended):
                     return _make_image(job, target, staging, channel)
             channel = stack.enter_context(frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE)) if target.connected else None
             described = privilege.as_user(job.user, make_image, _list_capabilities(job, target), answer)
@@ -366,10 +368,9 @@ def _checkpoint_for_hold(job: preflight.Job, target: Target, staging: "PrivateDi
 def _checkpoint_and_continue(job: preflight.Job, target: Target, staging: "PrivateDirectory", answer: "Callable[[Any], Any]") -> dict:
     """As root: have an image written of a job that continues. Returns the manifest."""
     with contextlib.ExitStack() as stack:
-        _guard_connections(stack, job, target)
-        if job.engine.stops:
+        if job.engine.stops or target.connected:
             privilege.become_subreaper()
-            stack.enter_context(suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"]))
+            stack.enter_context(_guard_job(job, target))
         channel = stack.enter_context(frozen.open_channel(job.hook, job.records, job.user, _CONSEQUENCE))
         return privilege.as_user(job.user, lambda: _make_image(job, target, staging, channel), _list_capabilities(job, target), answer)
 
@@ -404,7 +405,7 @@ def _write_image(job: preflight.Job, root: processes.Process, answer: "Callable[
         if holds:
             with connections.drop_silently(target.root) if target.connected else contextlib.ExitStack():
                 suspension.kill_tree(target.root, job.user)
-        if holds or job.engine.stops:
+        if holds or job.engine.stops or target.connected:
             suspension.remove_note(job.records)
 
 

@@ -15,7 +15,7 @@ from .records import HOLDING
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any, Iterator
+    from typing import Any, Callable, Iterator
     from .records import Records
 
 PAUSE = 2
@@ -58,7 +58,8 @@ def wait_for_engine(timeout: float) -> None:
 
 
 @contextlib.contextmanager
-def guard_job(records: "Records", root: processes.Process, engine: "Any", timeout: float) -> "Iterator[list[int]]":
+def guard_job(records: "Records", root: processes.Process, engine: "Any", timeout: float,
+              before_resume: "Callable[[], None]") -> "Iterator[list[int]]":
     """Give what the job's user had stopped (pids) to a body in which an engine stops the job; whatever fails there resumes it.
 
     To be used by a child subreaper. Root's record stays until remove_note(): that of an engine which was too slow stays for good if the
@@ -67,6 +68,7 @@ def guard_job(records: "Records", root: processes.Process, engine: "Any", timeou
     :param root: its root process
     :param engine: engines.base.Engine
     :param timeout: how long it may take (seconds)
+    :param before_resume: called after a failure, before the job is resumed
     """
     suspended, started = processes.list_stopped(root.pid), time.monotonic()  # by qsig -s suspend, say
     try:
@@ -74,6 +76,7 @@ def guard_job(records: "Records", root: processes.Process, engine: "Any", timeou
         yield suspended
     except BaseException:
         wait_for_engine(timeout)
+        before_resume()
         processes.resume_tree(root, suspended)
         if not (engine.stops_late and time.monotonic() - started > timeout):
             remove_note(records)

@@ -30,12 +30,14 @@ _AFTER_END = 16
 """How many more pieces (64 KiB) of output are read after the program has ended: a pipe holds one, but others may continue to write."""
 
 
-def wait_for_child(pid: int, reader: int, timeout: float, watch: "progress.Watch | None" = None) -> "tuple[int | None, bytes]":
+def wait_for_child(pid: int, reader: int, timeout: float, watch: "progress.Watch | None" = None,
+                   before_kill: "Optional[Callable[[], object]]" = None) -> "tuple[int | None, bytes]":
     """Wait for a child that leads a process group; kill its group when the time is over, or when watch finds a fault.
 
     :param pid: the child
     :param reader: descriptor of what it writes; closed here
     :param timeout: seconds
+    :param before_kill: called before that, or None
     :returns: (wait status, or None if it was killed, its output's last 64 kB)
     """
     output, deadline, ended, status = b"", time.monotonic() + timeout, 0, None
@@ -55,6 +57,8 @@ def wait_for_child(pid: int, reader: int, timeout: float, watch: "progress.Watch
                 continue
             ended, status = os.waitpid(pid, os.WNOHANG)
             if not ended and (time.monotonic() > deadline or watch and watch.find_fault()):
+                if before_kill:
+                    before_kill()
                 try:
                     os.killpg(pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -81,7 +85,7 @@ def _close_all_but(inherited: "list[int]") -> None:
 def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[], object]]" = None, inherited: "list[int] | None" = None,
         streams: "tuple[int, int] | None" = None, confine: "Optional[Callable[[], object]]" = None, stall: "float | None" = None,
         find_reason: "Optional[Callable[[], str | None]]" = None, cure: str = "run the engine's role on this node",
-        session: bool = False) -> "tuple[int, str]":
+        session: bool = False, before_kill: "Optional[Callable[[], object]]" = None) -> "tuple[int, str]":
     """Run a program; return (exit status, its output, last 64 kB).
 
     subprocess is not used: importing it takes as long as the whole dump of a small job.
@@ -96,6 +100,7 @@ def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[]
     :param find_reason: called now and then for a reason to kill it, which may be None; or None
     :param cure: what to do if it cannot be started, the end of the sentence, or empty
     :param session: whether it leads a session, too, not only a process group
+    :param before_kill: called before it is killed, or None
     :raises HookError: CONFIG if it cannot be started, ENGINE if it took too long, TEMPORARY if it was killed for another reason
     """
     reader, writer = _pipe()
@@ -127,7 +132,7 @@ def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[]
         failure = error
     # It may wait for another child (frozen.Worker), or longer for an NFS server that restarts: nobody else makes it wait so long.
     watch = progress.Watch(pid, stall, lambda: processes.list_tree(os.getpid())[1:], find_reason, store=True)
-    status, output = wait_for_child(pid, reader, timeout, watch)
+    status, output = wait_for_child(pid, reader, timeout, watch, before_kill)
     if status is None and watch.find_fault():
         raise HookError(TEMPORARY, "%s %s and was killed" % (arguments[0], watch.find_fault()))
     if status is None:
