@@ -51,8 +51,12 @@ def test_node_with_a_job_keeps_its_hooks(qsub, cluster):
 
 
 def test_what_is_removed(cluster):
+    foreign = "/var/lib/ckpt-torque/site.json"
+    cluster.nodes["node1"].ask("touch " + foreign)
     done = cluster.playbook("remove")
     assert done.code == 0, done.out
+    assert cluster.nodes["node1"].ask("find /var/lib/ckpt-torque -mindepth 1") == foreign
+    cluster.nodes["node1"].ask("rm %s && rmdir /var/lib/ckpt-torque" % foreign)
     for node in cluster.nodes.values():
         assert node.ask(LEFT) == ""
     assert cluster.nodes["head"].run("ls -A %s" % STORE).code != 0  # it was empty

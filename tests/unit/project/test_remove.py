@@ -1,0 +1,59 @@
+"""The role's removal of the hooks takes what is theirs, and leaves what others have in the same directories."""
+import yaml
+
+import playbooks
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import held_jobs
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.cli import node_down, orphans
+from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.telemetry import metrics
+
+ROLE = playbooks.TOP / "roles/checkpoint_hooks"
+TASKS = ("Remove the hooks, their configuration and what they keep", "Remove the directories that are empty")
+WRITTEN = {
+    "run": ["health.lock", "jobs/12.head.json"],
+    "state": [held_jobs.NAME, held_jobs.DRAFT, held_jobs.LOCK, metrics.STATE, metrics.STATE + ".lock", node_down.STATE, "node-down.lock",
+              orphans.STATE, "private/17.4/memory", "prune.lock", "snapshots/open/files"],
+    "scratch": ["private/17.4/memory"], "metrics": [metrics.FILE],
+    "etc": ["hooks.json", "methods.json", "nodes.json", "nodes/n1.json", "manifest.key"],
+}
+"""What hooks and playbooks write in each directory."""
+
+
+FOREIGN = {"run": ["site.pid"], "state": ["site.json"], "scratch": ["alice/results", "jobs/1", "snapshots/1"], "etc": ["site.conf"],
+           "metrics": ["node.prom"]}
+"""What others have beside it, also under names that the hooks use elsewhere."""
+
+
+def write(site, files):
+    for directory, names in files.items():
+        for name in names:
+            path = site / directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+
+def set_directories(site):
+    """Return the role's variables for directories beneath one (pathlib.Path)."""
+    return {"checkpoint_hooks_" + name: str(site / path) for name, path in (
+        ("run_directory", "run"), ("state_directory", "state"), ("private_directory", "scratch"), ("metrics_directory", "metrics"),
+        ("config_path", "etc/hooks.json"), ("key_path", "etc/manifest.key"), ("directory", "lib"), ("command_path", "bin/torque-ckpt"),
+        ("share_directory", "share"))}
+
+
+def find_rest(site):
+    """Return the files and the empty directories beneath a directory (sorted list of str)."""
+    return sorted(str(path.relative_to(site)) for path in site.rglob("*") if not path.is_dir() or not list(path.iterdir()))
+
+
+def test_only_files_of_the_hooks_are_removed(tmp_path):
+    """Their directories go as well, unless others have files there."""
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    write(own, WRITTEN)
+    write(shared, WRITTEN)
+    write(shared, FOREIGN)
+    tasks = [task for task in yaml.safe_load((ROLE / "tasks/remove.yml").read_text()) if task["name"] in TASKS]
+    assert len(tasks) == len(TASKS)
+    playbooks.answers(tmp_path, {site.name: set_directories(site) for site in (own, shared)},
+                      [{"ansible.builtin.include_vars": str(ROLE / "vars/main.yml")}, *tasks,
+                       {"ansible.builtin.set_fact": {"answer": ""}}], {"__checkpoint_hooks_unit_files": {"files": []}})
+    assert find_rest(own) == ["metrics"]  # node_exporter's
+    assert find_rest(shared) == sorted("%s/%s" % (directory, name) for directory, names in FOREIGN.items() for name in names)
