@@ -12,8 +12,8 @@ if MYPY:
     from ansible.template import Templar
 
 SUMS = "SHA256SUMS"
-USED = ("artifacts", "packages", "sources")
-"""The directories of which a rollout uses files."""
+USED = ("artifacts", "controller", "packages", "sources")
+"""The directories of which a rollout, or the set-up of its controller, uses files."""
 
 
 def find(templar: "Templar", task_vars: "dict | None") -> str:
@@ -53,11 +53,18 @@ def _run(command: "list[str]", directory: str) -> "list[str]":
 
 
 def _find_unlisted(directory: str, sums: str) -> "Iterator[str]":
-    """Yield the files that a rollout might use and nobody has listed. A package of TORQUE is not used, and may be created here."""
+    """Yield the files and links that might be used and nobody has listed. A package of TORQUE is not used, and may be created here."""
     with open(sums, encoding="utf-8", errors="replace") as stream:
         listed = {line.rstrip("\n").partition("  ")[2] for line in stream}
     for place in USED:
-        path = os.path.join(directory, place)
-        for name in sorted(os.listdir(path)) if os.path.isdir(path) else []:
-            if "%s/%s" % (place, name) not in listed and not name.endswith((".deb", ".rpm")):
-                yield "%s/%s" % (place, name)
+        for path in sorted(_find_entries(os.path.join(directory, place))):
+            name = os.path.relpath(path, directory)
+            if name not in listed and (place == "controller" or not name.endswith((".deb", ".rpm"))):
+                yield name
+
+
+def _find_entries(top: str) -> "Iterator[str]":
+    """Yield the paths of all that is not a directory beneath one; links to directories are not followed."""
+    for path, directories, files in os.walk(top):
+        yield from (os.path.join(path, name) for name in files)
+        yield from (os.path.join(path, name) for name in directories if os.path.islink(os.path.join(path, name)))

@@ -59,7 +59,7 @@ def site(bundle, tmp_path_factory):
         node.ask("ip route del default; ! ls /opt/criu /opt/torque 2> /dev/null")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", "%s:%s" % (controller / "venv/bin", os.environ["PATH"]))
-        patch.setenv("ANSIBLE_COLLECTIONS_PATH", str(path / "controller/collections"))
+        patch.setenv("ANSIBLE_COLLECTIONS_PATH", str(shutil.copytree(path / "controller/collections", controller / "collections")))
         patch.setenv("CKPT_TORQUE_CACHE", str(controller / "cache"))
         yield cluster
     assert not list((controller / "cache").iterdir())
