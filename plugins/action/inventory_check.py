@@ -65,6 +65,7 @@ class ActionModule(ActionBase):
             keys = self._value(values, "checkpoint_hooks_keys")
             if arguments["keys_needed"] and self._needs_keys(host, groups) and not inventory.are_keys(keys):
                 own.append((host, inventory.KEYS))
+        own += self._find_store_faults(variables, groups, task_vars["hostvars"], options)
         faults += inventory.join_hosts(own)
         keyring = self._templar.template(task_vars.get("bundle_keyring") or "")
         sources = {self._value(values, "bundle_source") or "" for values in variables.values()} | {bundle.find(self._templar, task_vars)}
@@ -112,6 +113,30 @@ class ActionModule(ActionBase):
         except AnsibleError:
             return None
         return None if isinstance(value, str) and "{{" in value else value  # so it is on ansible-core before 2.19
+
+    def _find_store_faults(self, variables: "dict[str, Mapping]", groups: "dict[str, list[str]]", hostvars: "Mapping",
+                           options: "dict[str, dict]") -> "Iterator[tuple[str, str]]":
+        """Yield (host, sentence) for each compute node with a store that the server does not know."""
+        for server in groups.get("torque_server", [])[:1]:
+            variable = "checkpoint_hooks_stores" if "checkpoint_hooks_stores" in hostvars[server] else "checkpoint_store_additional_stores"
+            known = self._list_stores(hostvars[server], options, variable)
+            for host in groups.get("torque_mom", []) if known else []:
+                for store in self._list_stores(variables[host], options)[:1] if host in variables else []:
+                    fault = inventory.find_store_fault(server, known, store, variable)
+                    if fault:
+                        yield host, fault
+
+    def _list_stores(self, values: "Mapping", options: "dict[str, dict]", variable: str = "") -> "list[dict]":
+        """Return a host's stores ("path", "id", "shared"), its own and those of a variable; none if a value is unknown or wrong."""
+        path, store_id, shared = (self._value(values, name) if name in values else options[name]["default"]
+                                  for name in ("checkpoint_store_path", "checkpoint_store_id", "checkpoint_store_shared_enabled"))
+        others = self._value(values, variable) if variable in values else []
+        own = [] if variable == "checkpoint_hooks_stores" else [{"path": path, "id": store_id, "shared": shared}]
+        try:
+            return [{"path": os.path.normpath(store["path"]), "id": str(store["id"]), "shared": boolean(store.get("shared", True))}
+                    for store in own + list(others)]
+        except (AttributeError, KeyError, TypeError):
+            return []
 
     def _find_value_faults(self, values: "Mapping", options: "dict[str, dict]") -> "Iterator[str]":
         """Yield a sentence for each variable of a host whose value is of another type than the role's, or too small."""

@@ -100,6 +100,25 @@ def find_batch_fault(name: str, value: object, option: dict) -> str:
             % (name, json.dumps(value)))
 
 
+def find_store_fault(server: str, known: "list[dict]", store: dict, variable: str) -> str:
+    """Return that the server would overlook the images of a compute node's store, empty if it knows the store or each node has its own.
+
+    :param server: name of the server
+    :param known: its stores ("path", "id", "shared"); of several with one path the first counts, as in the hooks' configuration
+    :param store: the node's store
+    :param variable: the server's variable to which a store is added
+    """
+    ids = {entry["path"]: entry["id"] for entry in reversed(known) if entry["shared"]}
+    path, name = store["path"], store["id"]
+    if not store["shared"] or ids.get(path) == name:
+        return ""
+    if path in ids:
+        return "the server %s knows the store %s as %s, not as %s; give each store a path and an id of its own" % (
+            server, path, ids[path], name)
+    return ("the server %s does not know the store %s (%s), so that ckpt.torque.remove, node-down and torque-ckpt there would overlook its "
+            "images; mount it there, and add {path: %s, id: %s} to %s in group torque_server" % (server, path, name, path, name, variable))
+
+
 def are_keys(keys: object) -> bool:
     """Return whether this is what checkpoint_hooks_keys must be."""
     if not isinstance(keys, list) or not keys or not all(isinstance(key, dict) for key in keys):

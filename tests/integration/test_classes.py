@@ -99,6 +99,8 @@ def test_nodes_with_a_store_of_their_own(cluster, classes, tmp_path):
         "is in none of this node's stores (%s); set the job's checkpoint directory beneath one" % FAST_STORE), seen
     assert hidden.startswith("node1: pbs_mom finds no image %s/" % FAST_STORE), hidden
     validate_without_node2(cluster, classes, tmp_path)
+    stores = json.loads(cluster.nodes["head"].ask("cat /etc/ckpt-torque/hooks.json"))["stores"]
+    assert stores == [{"path": STORE, "id": "default"}, {"path": FAST_STORE, "id": "fast"}]
     if cluster.torque:
         head, command = cluster.nodes["head"], "/opt/torque/current/bin/"
         job_id = head.ask("cd /tmp && runuser -u alice -- sh -c 'echo sleep 60 | %sqsub -q fast -c enabled -o /dev/null -e /dev/null'"
@@ -119,6 +121,15 @@ def test_node_in_neither_class(cluster, tmp_path):
     path = tmp_path / "inventory.json"
     path.write_text(json.dumps(inventory))
     done = cluster.playbook("site", inventory=str(path))
+    assert done.code != 0 and "node2: the server head does not know the store /shared/third/ckpt (third), so that " in done.out, done.out
+    assert "changed=1" not in done.out, done.out
+    inventory["all"]["children"]["torque_server"]["hosts"]["head"] = {
+        "checkpoint_store_additional_stores": [{"path": here["checkpoint_store_path"], "id": here["checkpoint_store_id"]}]}
+    path.write_text(json.dumps(inventory))
+    try:
+        done = cluster.playbook("site", inventory=str(path))
+    finally:
+        assert cluster.playbook("site").code == 0
     assert done.code != 0
     assert ('"msg": "node2: store /shared/third/ckpt is not a directory on this node; mount it or create it (role checkpoint_store)."'
             in done.out), done.out

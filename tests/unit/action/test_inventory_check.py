@@ -73,6 +73,38 @@ def test_keys_are_asked_for_first(play, keys):
     assert play("validate", {"torque_mom": HOSTS, "torque_server": SERVER}, keys)[0] == 4  # proves what is installed: it needs none
 
 
+FAST = {"checkpoint_store_path": "/fast/ckpt", "checkpoint_store_id": "fast"}
+UNKNOWN = ("node2: the server head does not know the store /fast/ckpt (fast), so that ckpt.torque.remove, node-down and torque-ckpt there "
+           "would overlook its images; mount it there, and add {path: /fast/ckpt, id: fast} to %s in group torque_server; nothing was "
+           "changed.")
+
+
+@pytest.mark.parametrize("node, server, sentence", [
+    (FAST, {}, UNKNOWN % "checkpoint_store_additional_stores"),
+    (FAST, {"checkpoint_store_additional_stores": [{"path": "/fast/ckpt", "id": "fast", "shared": "no"}]},
+     UNKNOWN % "checkpoint_store_additional_stores"),
+    (FAST, {"checkpoint_hooks_stores": [{"path": "/shared/ckpt", "id": "default"}]}, UNKNOWN % "checkpoint_hooks_stores"),
+    ({"checkpoint_store_id": "fast"}, {"checkpoint_store_additional_stores": [{"path": "/shared/ckpt", "id": "fast"}]},
+     "node2: the server head knows the store /shared/ckpt as default, not as fast; give each store a path and an id of its own; nothing "
+     "was changed."),
+])
+def test_store_that_the_server_does_not_know(play, node, server, sentence):
+    groups = {"torque_mom": dict(HOSTS, node2=node), "torque_server": {"head": server}}
+    status, output = play("site", groups, {"checkpoint_hooks_keys": KEYS})
+    assert status == 2 and json.dumps(sentence)[1:-1] in output, output
+
+
+def test_stores_that_the_server_need_not_know(play):
+    """Those of a node's own, and those that only a later task makes known. The first host is tried."""
+    nodes = {"node1": dict(FAST, checkpoint_store_shared_enabled=False), "node2": dict(FAST, checkpoint_store_path="/fast/ckpt/"),
+             "node3": {"checkpoint_store_path": "{{ __later }}"}}
+    server = {"checkpoint_store_additional_stores": [{"path": "/fast/ckpt", "id": "fast"}]}
+    status, output = play("site", {"torque_mom": nodes, "torque_server": {"head": server}}, {"checkpoint_hooks_keys": KEYS})
+    assert status == 4 and "failed=1" not in output, output
+    status, output = play("site", {"torque_mom": nodes}, {"checkpoint_hooks_keys": KEYS, "torque_enabled": False})
+    assert status == 4 and "failed=1" not in output, output
+
+
 DRAIN = {"torque_mom": HOSTS, "torque_server": SERVER}
 
 
