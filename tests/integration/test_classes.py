@@ -54,7 +54,9 @@ def classes(cluster, tmp_path):
         cluster.nodes[name].ask("mkdir -p /shared/.disks/fast /fast && mount --bind /shared/.disks/fast /fast")
     yield [str(EXAMPLES / "two-classes/inventory.yml"), cluster.write_inventory(tmp_path / "hosts.json")]
     if cluster.torque:
-        cluster.nodes["head"].ask("/opt/torque/current/bin/qmgr -c 'delete queue fast'")  # qmgr cannot take back a node's property
+        # qmgr cannot take back a node's property, and the role leaves alone what it does not name.
+        cluster.nodes["head"].ask("cd /opt/torque/current/bin && ./qmgr -c 'delete queue fast' && "
+                                  "./qmgr -c 'unset queue batch resources_default.nodes'")
     done = cluster.playbook("site")
     assert done.code == 0, done.out
     for name in ("head", "node2"):
@@ -82,6 +84,18 @@ def validate_without_node2(cluster, classes, tmp_path):
                                      % (FAST_STORE, FAST_STORE)) == ""
 
 
+def run_where_the_store_is(head, command, queue, nodes, node, store):
+    job_id = head.ask("cd /tmp && runuser -u alice -- sh -c 'echo sleep 60 | %sqsub -q %s -c enabled -o /dev/null -e /dev/null'"
+                      % (command, queue))
+    try:
+        attributes = head.ask("for i in $(seq 600); do {0}qstat -f {1} | grep exec_host && break; sleep 0.2; done; "
+                              "{0}qstat -f {1}".format(command, job_id))
+        assert "Resource_List.nodes = %s\n" % nodes in attributes
+        assert "exec_host = %s/0" % node in attributes and "checkpoint_dir = %s" % store in attributes
+    finally:
+        head.ask("{0}qdel {1}; {0}qdel -p {1} > /dev/null 2>&1 || true".format(command, job_id))
+
+
 def test_nodes_with_a_store_of_their_own(cluster, classes, tmp_path):
     """Jobs move among nodes with their store, others refuse them, and a queue keeps them where their store is."""
     done = cluster.playbook("site", inventory=classes)
@@ -103,14 +117,8 @@ def test_nodes_with_a_store_of_their_own(cluster, classes, tmp_path):
     assert stores == [{"path": STORE, "id": "default"}, {"path": FAST_STORE, "id": "fast"}]
     if cluster.torque:
         head, command = cluster.nodes["head"], "/opt/torque/current/bin/"
-        job_id = head.ask("cd /tmp && runuser -u alice -- sh -c 'echo sleep 60 | %sqsub -q fast -c enabled -o /dev/null -e /dev/null'"
-                          % command)
-        try:
-            attributes = head.ask("for i in $(seq 600); do {0}qstat -f {1} | grep exec_host && break; sleep 0.2; done; "
-                                  "{0}qstat -f {1}".format(command, job_id))
-            assert "exec_host = node2/0" in attributes and "checkpoint_dir = %s" % FAST_STORE in attributes
-        finally:
-            head.ask("{0}qdel {1}; {0}qdel -p {1} > /dev/null 2>&1 || true".format(command, job_id))
+        run_where_the_store_is(head, command, "batch", "1:shared", "node1", STORE)
+        run_where_the_store_is(head, command, "fast", "1:fast", "node2", FAST_STORE)
 
 
 def test_node_in_neither_class(cluster, tmp_path):

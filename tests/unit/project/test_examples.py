@@ -84,6 +84,15 @@ def test_vault(tmp_path):
     passes(check(tmp_path, site / "inventory.yml", **password))
 
 
+def test_queues_of_two_classes_send_jobs_to_their_class():
+    """Each by default asks for a property that the nodes of one class have, and no others; all nodes have one."""
+    variables = yaml.safe_load((EXAMPLES / "two-classes/group_vars/torque_server.yml").read_text())
+    properties = {name: node["properties"] for name, node in variables["torque_server_node_attributes"].items()}
+    assert properties == {"node1": ["shared"], "node2": ["fast"]}
+    queues = {queue["checkpoint_dir"]: queue["resources_default.nodes"] for queue in variables["torque_server_queues"].values()}
+    assert queues == {"/shared/ckpt": "1:shared", "/fast/ckpt": "1:fast"}
+
+
 def test_shared_nfs_is_the_site_of_the_scenario():
     """What `make nfs` sets up: the same groups, and the same variables of the layout; it has keys, accounts and addresses of its own."""
     scenario = yaml.safe_load((TOP / "molecule/store_nfs/molecule.yml").read_text())
