@@ -122,3 +122,9 @@ def test_every_program_has_commands():
 def test_variables_that_are_given(page):
     """Also where the command is written in part."""
     assert set(re.findall(r"-e \"?(\w+)=", page.read_text())) - {"ansible_user"} <= VARIABLES
+
+
+def test_qalter_keeps_the_processors_of_a_job():
+    """A node without ppn takes all but one away."""
+    values = [value for page in PAGES for value in re.findall(r"qalter -l nodes=([^\s`]*)", page.read_text())]
+    assert values and [value for value in values if ":ppn=" not in value] == []
