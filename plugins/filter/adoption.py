@@ -15,7 +15,9 @@ NEEDED = {"keep_completed": "level L3 of ckpt.torque.validate and torque-ckpt lo
 HOOKS = ("checkpoint_run_exe", "checkpoint_script", "restart_script", "remote_checkpoint_dirs")
 """Directives of pbs_mom that name who writes images, and where: the role's own replace them."""
 NUMBERS = {"loglevel": "torque_mom_loglevel", "checkpoint_interval": "torque_mom_checkpoint_interval"}
-STORE = "{{ checkpoint_store_path | default('/shared/ckpt') }}"
+STORE = ("{{ checkpoint_store_path | default('/shared/ckpt') }}"
+         "{{ '/$USER' if checkpoint_store_user_directories_enabled | default(false) | bool }}")
+"""Where the jobs of a queue have their images, as in the role torque_server."""
 USECP = "{{ (torque_mom_remote_checkpoint_dirs | map('regex_replace', '^(.*)$', '*:\\1 \\1') | list + %s) | unique }}"
 
 

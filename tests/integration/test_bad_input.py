@@ -25,6 +25,9 @@ ILL_SET = ("head: torque_server_scheduler (pbs_sched) must be pbs_sched, maui or
      "nodes NODE1 and node1 are the same host; use one name, the one the server knows it by"),
     ({"torque_server_queues": {}}, ILL_SET),
     ({"torque_build_scheduler_enabled": False}, ILL_SET),
+    ({"torque_server_queues": queues(), "checkpoint_store_user_directories_enabled": True},
+     "head: the checkpoint_dir of batch (torque_server_queues) is the store itself, but with checkpoint_store_user_directories_enabled "
+     "images lie in the directories of their users; set it to %s/$USER; nothing was changed." % STORE),
 ])
 def test_server_that_cannot_be(cluster, variables, sentence):
     refusal(cluster.role("head", "torque_server", **variables), sentence)

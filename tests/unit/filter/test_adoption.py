@@ -25,6 +25,11 @@ def test_attributes_are_those_that_the_role_sets():
     assert set(ROLE_ATTRIBUTES) == always and set(NEEDED) <= always
 
 
+def test_store_is_that_of_the_role():
+    role = yaml.safe_load((TOP / "roles/torque_server/defaults/main.yml").read_text())
+    assert role["torque_server_queues"]["batch"]["checkpoint_dir"] == STORE
+
+
 def test_server():
     result = adoption(SERVER, {}, "head", "none")
     attributes = {name: None for name in ROLE_ATTRIBUTES if name != "keep_completed"}
