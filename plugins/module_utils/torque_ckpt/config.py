@@ -59,7 +59,8 @@ SETTINGS = (
     Setting("torque_directory", "/opt/torque/current/bin", "TORQUE's commands, which torque-ckpt runs.", check=check_path),
     Setting("orphan_grace_days", 7, "How long the images of a job that the server does not know are kept.", least=0, unit="days"),
     Setting("node_down_action", NONE, "What torque-ckpt node-down does with the jobs of a node that is down.", choices=NODE_DOWN_ACTIONS),
-    Setting("node_down_seconds", 900, "How long a node must have been down before.", least=0, unit="seconds"),
+    Setting("node_down_seconds", 900, "How long a node must have been down without a report before. Longer than two reports are apart "
+            "(45 seconds).", least=0, unit="seconds"),
     Setting("node_down_share", 25, "Nothing is done while more of the nodes are down. One may always be down, if another is up.",
             least=0, unit="percent"),
     Setting("node_local_directories", ["/tmp", "/var/tmp", "/dev/shm", "$TMPDIR"], "Open files beneath these travel with the image. A name "

@@ -1,14 +1,16 @@
 """Jobs whose node is down: reported, or queued again so that they continue from their images on other nodes.
 
 pbs_server leaves a job in state R for as long as its node stays away. A job counts here when its first node, the one that
-holds its image's processes, has been down for node_down_seconds, as seen by this program each time it runs, and when the image
-that the server names is whole and sealed. Without an answer of the server nothing is done, and nothing while more than
-node_down_share percent of the nodes are down: then it is the network that failed, and the jobs run.
+holds its image's processes, has been down without a report for node_down_seconds, as seen by this program each time it runs, and
+when the image that the server names is whole and sealed. A node that is down and reports has failed its health check; its jobs run.
+Without an answer of the server nothing is done, and nothing while more than node_down_share percent of the nodes are down: then it
+is the network that failed, and the jobs run.
 """
 import json
 import os
 import re
 import time
+from collections import namedtuple
 from xml.etree import ElementTree
 
 from .. import config
@@ -20,7 +22,7 @@ from ..torque.commands import Commands
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any, Callable
+    from typing import Any, Callable, Container
     from .stores import Stores
 
 STATE = "node_down.json"
@@ -29,6 +31,28 @@ GAP = 300
 """After so many seconds without a run nobody knows whether a node was down all the time; the count begins anew."""
 
 NOTHING = "nothing was done"
+
+
+class Node(namedtuple("Node", "states jobs rectime")):
+    """A node as pbs_server shows it.
+
+    states   set of str, such as {"down", "job-exclusive"}
+    jobs     ids of the jobs on it (set of str)
+    rectime  str: when pbs_server received its last report, by pbs_server's clock; empty when there was none since pbs_server started
+    """
+
+
+class Count(namedtuple("Count", "since seen rectime")):
+    """What the state file holds of a node that is down.
+
+    since    since when it has been down without a report (seconds since the epoch)
+    seen     when that was last checked
+    rectime  see Node
+    """
+
+    def has_ended(self, node: Node) -> bool:
+        """Whether the node has reported since. Its rectime is only compared with an earlier one: pbs_server's clock may not be ours."""
+        return node.rectime not in ("", self.rectime)
 
 
 class Server(Commands):
@@ -40,8 +64,8 @@ class Server(Commands):
     def __init__(self, commands: str) -> None:
         super().__init__(commands, NOTHING)
 
-    def list_nodes(self) -> "dict[str, tuple[set[str], set[str]]]":
-        """Return {name: (states, ids of the jobs on it)}.
+    def list_nodes(self) -> "dict[str, Node]":
+        """Return {name: Node}.
 
         :raises HookError: NO_SERVER when it does not answer
         """
@@ -49,7 +73,8 @@ class Server(Commands):
         try:
             if status != 0:
                 raise ValueError(error)
-            return {node.findtext("name", ""): (set(node.findtext("state", "").split(",")), _parse_job_ids(node.findtext("jobs", "")))
+            return {node.findtext("name", ""): Node(set(node.findtext("state", "").split(",")), _parse_job_ids(node.findtext("jobs", "")),
+                                                    _parse_rectime(node.findtext("status", "")))
                     for node in ElementTree.fromstring(output).iter("Node")}
         except (ValueError, ElementTree.ParseError) as problem:
             raise self.make_error("pbsnodes -x", status, str(problem))
@@ -86,39 +111,45 @@ def _parse_job_ids(text: str) -> "set[str]":
     return {part.strip().rpartition("/")[2] for part in text.split(",") if part.strip()}
 
 
+def _parse_rectime(status: str) -> str:
+    """Return the rectime in a node's attribute status. pbs_server adds it to what the node has sent, so the last one counts."""
+    return ([""] + re.findall(r"(?:^|,)rectime=(\d+)", status))[-1]
+
+
 def runs_on(job: "dict[str, str]", node: str) -> bool:
     """Whether a job, given by its attributes, runs with this node as its first."""
     return job.get("job_state") == "R" and re.split(r"[/+]", job.get("exec_host", ""))[0] == node
 
 
-def check_down_share(nodes: "dict[str, tuple[set[str], set[str]]]", share: int) -> None:
+def check_down_share(nodes: "dict[str, Node]", down: "Container[str]", share: int) -> None:
     """Check that no more nodes are down than the setting allows; one may always be, if it is not the last.
 
     Nodes that the administrator has set offline do not count.
 
     :param nodes: from Server.list_nodes
+    :param down: names of those that are down
     :param share: percent
     :raises HookError: TEMPORARY
     """
-    counted = [states for states, _job_ids in nodes.values() if "offline" not in states]
-    down = sum("down" in states for states in counted)
-    if down and (down == len(counted) or down > max(1, len(counted) * share // 100)):
+    counted = [name for name, node in nodes.items() if "offline" not in node.states]
+    missing = sum(name in down for name in counted)
+    if missing and (missing == len(counted) or missing > max(1, len(counted) * share // 100)):
         raise HookError(TEMPORARY, "%d of %d nodes are down, more than node_down_share (%d percent) allows: check the network of the "
-                        "nodes and of pbs_server; %s" % (down, len(counted), share, NOTHING))
+                        "nodes and of pbs_server; %s" % (missing, len(counted), share, NOTHING))
 
 
-def _read_state(settings: dict) -> "tuple[dict[str, tuple[float, float]], list[str]]":
-    """Return what find_down_since() returned of each node, and the actions that were reported."""
+def _read_state(settings: dict) -> "tuple[dict[str, Count], list[str]]":
+    """Return the Count of each node that was down, and the actions that were reported."""
     try:
         with open(os.path.join(settings["state_directory"], STATE)) as stream:
             state = json.load(stream)
-        down = {str(name): (float(since), float(seen)) for name, (since, seen) in state["nodes"].items()}
-        return down, list(map(str, state["told"]))
+        counts = {str(name): Count(float(since), float(seen), str(rectime)) for name, (since, seen, rectime) in state["nodes"].items()}
+        return counts, list(map(str, state["told"]))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}, []  # then the count begins anew
 
 
-def _write_state(settings: dict, nodes: "dict[str, tuple[float, float]]", reported: "list[str]") -> None:
+def _write_state(settings: dict, nodes: "dict[str, Count]", reported: "list[str]") -> None:
     try:
         directory = rootfiles.open_directory(settings["state_directory"])
         try:
@@ -130,15 +161,15 @@ def _write_state(settings: dict, nodes: "dict[str, tuple[float, float]]", report
         raise HookError(SYSTEM, "cannot write %s: %s; %s" % (STATE, error.strerror, NOTHING))
 
 
-def find_down_since(remembered: "tuple[float, float] | None", now: float) -> "tuple[float, float]":
-    """Return since when a node that is down now has been down, and now, for the state file.
+def count_on(remembered: "Count | None", node: Node, now: float) -> Count:
+    """Return the Count of a node that is down now.
 
     :param remembered: what the state file holds of the node, or None
     :param now: time in seconds since the epoch
     """
-    if remembered is None or not remembered[0] <= remembered[1] <= now <= remembered[1] + GAP:
-        return now, now
-    return remembered[0], now
+    if remembered is None or remembered.has_ended(node) or not remembered.since <= remembered.seen <= now <= remembered.seen + GAP:
+        return Count(now, now, node.rectime)
+    return Count(remembered.since, now, node.rectime)
 
 
 def _find_image(stores: "Stores", job_id: str, job: "dict[str, str]") -> "str | None":
@@ -164,13 +195,14 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
     server = Server(settings["torque_directory"])
     nodes, moment = server.list_nodes(), now()
     remembered, reported = _read_state(settings)
-    down = {name: find_down_since(remembered.get(name), moment) for name, (states, _job_ids) in nodes.items() if "down" in states}
+    counts = {name: count_on(remembered.get(name), node, moment) for name, node in nodes.items() if "down" in node.states}
     if not dry_run:
-        _write_state(settings, down, reported)
-    check_down_share(nodes, settings["node_down_share"])
+        _write_state(settings, counts, reported)
+    down = {name: count.since for name, count in counts.items() if name not in remembered or not remembered[name].has_ended(nodes[name])}
+    check_down_share(nodes, down, settings["node_down_share"])
     actions = []
-    for name, (since, _seen) in sorted(down.items()):
-        for job_id in sorted(nodes[name][1]):
+    for name, since in sorted(down.items()):
+        for job_id in sorted(nodes[name].jobs):
             job = server.read_job(job_id) if is_job_id(job_id) else {}
             if runs_on(job, name):
                 fact: "dict[str, Any]" = {"job": job_id, "node": name, "seconds": int(moment - since),
@@ -179,7 +211,7 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
                 actions.append("%s %s %s" % (name, job_id, fact["action"].partition(" until ")[0]))
                 report(fact, actions[-1] not in reported)
     if not dry_run:
-        _write_state(settings, down, actions)
+        _write_state(settings, counts, actions)
 
 
 def _handle_job(server: Server, settings: dict, fact: dict, dry_run: bool, since: float) -> str:

@@ -858,9 +858,12 @@ def test_check_of_a_job_that_no_hook_has_started(fleet, start_job):
 # -- nodes that are down -----------------------------------------------------------------------------------------------
 
 class Batch:
-    """TORQUE's commands, for nodes with states and jobs that run there; what qrerun is asked is in the file asked."""
+    """TORQUE's commands, for nodes with states and jobs that run there; what qrerun is asked is in the file asked.
 
-    def __init__(self, fleet, nodes, jobs, rerun):
+    :param statuses: what pbsnodes shows as the status of a node, by its name; default: as REPORTED
+    """
+
+    def __init__(self, fleet, nodes, jobs, rerun, **statuses):
         self.directory = os.path.join(fleet.top, "bin")
         for node, job in jobs.items():
             with open(os.path.join(self.directory, job + ".R"), "w") as stream:
@@ -869,8 +872,9 @@ class Batch:
                              % (job, node, job))
             with open(os.path.join(self.directory, job + ".Q"), "w") as stream:
                 stream.write("Job Id: %s\n    job_state = Q\n    exec_host = %s/0\n" % (job, node))
-        listed = "".join("<Node><name>%s</name><state>%s</state>%s</Node>" % (
-            name, state, "<jobs>0/%s, 1/99.head</jobs>" % jobs[name] if name in jobs else "") for name, state in nodes.items())
+        listed = "".join("<Node><name>%s</name><state>%s</state>%s%s</Node>" % (
+            name, state, "<jobs>0/%s, 1/99.head</jobs>" % jobs[name] if name in jobs else "", statuses.get(name, REPORTED))
+            for name, state in nodes.items())
         known = "BIN=%s; " % self.directory
         fleet.program("echo '<Data>%s</Data>'\n" % listed, "bin/pbsnodes")
         fleet.program(known + "if [ -e $BIN/$2.R ]; then cat $BIN/$2.R; elif [ -e $BIN/$2.Q ]; then cat $BIN/$2.Q; else "
@@ -881,6 +885,9 @@ class Batch:
         path = os.path.join(self.directory, "asked")
         return open(path).read().splitlines() if os.path.exists(path) else []
 
+
+REPORTED = "<status>opsys=linux,state=free,rectime=1000,jobs=12.head</status>"
+"""The status of a node whose last report arrived when the state file says so, see remember()."""
 
 UP = {"node2": "free", "node3": "job-exclusive", "node4": "free"}
 
@@ -894,11 +901,11 @@ def down(fleet):
     return fleet
 
 
-def remember(fleet, first, last):
+def remember(fleet, first, last, rectime="1000", nodes=("node1",)):
     now = time.time()
     os.makedirs(fleet.settings["state_directory"], exist_ok=True)
     with open(os.path.join(fleet.settings["state_directory"], "node_down.json"), "w") as stream:
-        json.dump({"nodes": {"node1": [now - first, now - last]}, "told": []}, stream)
+        json.dump({"nodes": {node: [now - first, now - last, rectime] for node in nodes}, "told": []}, stream)
 
 
 def actions(fleet, *arguments, code=0):
@@ -951,6 +958,30 @@ def test_node_that_was_up_between(down):
     batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
     ((_job, _node, action),) = actions(down)
     assert action.startswith("waits until ") and batch.asked() == []
+
+
+@pytest.mark.parametrize("status", ["<status>message=ERROR no store,rectime=1000,state=down,rectime=1045,jobs=12.head</status>",
+                                    "<status>rectime=1045,state=down</status>"])
+def test_node_that_is_down_and_reports(down, status):
+    """As one that fails its health check: its jobs run."""
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN, node1=status)
+    assert actions(down) == [] and batch.asked() == []
+    ((_job, _node, action),) = actions(down)
+    assert action.startswith("waits until ") and batch.asked() == [], "no report since, but the count began anew with the last one"
+
+
+@pytest.mark.parametrize("before", ["", "1000"])
+def test_node_that_has_not_reported_since_the_server_started(down, before):
+    remember(down, 7200, 60, before)
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN, node1="")
+    assert actions(down) == [("12.head", "node1", "queued again")] and batch.asked() == ["-f 12.head"]
+
+
+def test_nodes_that_are_down_and_report_are_not_the_networks_fault(down):
+    remember(down, 7200, 60, nodes=("node1", "node2", "node3"))
+    failing = "<status>message=ERROR no store,state=down,rectime=1045</status>"
+    Batch(down, dict(UP, node1="down", node2="down", node3="down"), {"node1": "12.head"}, RERUN, node2=failing, node3=failing)
+    assert actions(down) == [("12.head", "node1", "queued again")]
 
 
 @pytest.mark.parametrize("harm", ["no image", "a file of it is missing", "sealed with another key", "of another user"])
