@@ -4,7 +4,7 @@ pbs_server leaves a job in state R for as long as its node stays away. A job cou
 holds its image's processes, has been down without a report for node_down_seconds, as seen by this program each time it runs, and
 when the image that the server names is whole and sealed. A node that is down and reports has failed its health check; its jobs run.
 Without an answer of the server nothing is done, and nothing while more than node_down_share percent of the nodes are down: then it
-is the network that failed, and the jobs run.
+is the network that failed, the jobs run, and the count begins anew.
 """
 import json
 import os
@@ -196,10 +196,15 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
     nodes, moment = server.list_nodes(), now()
     remembered, reported = _read_state(settings)
     counts = {name: count_on(remembered.get(name), node, moment) for name, node in nodes.items() if "down" in node.states}
-    if not dry_run:
-        _write_state(settings, counts, reported)
     down = {name: count.since for name, count in counts.items() if name not in remembered or not remembered[name].has_ended(nodes[name])}
-    check_down_share(nodes, down, settings["node_down_share"])
+    try:
+        check_down_share(nodes, down, settings["node_down_share"])
+    except HookError:  # that time says nothing of a node: when the network is back, some nodes report later than others
+        counts = {name: count_on(None, nodes[name], moment) for name in counts}
+        raise
+    finally:
+        if not dry_run:
+            _write_state(settings, counts, reported)
     actions = []
     for name, since in sorted(down.items()):
         for job_id in sorted(nodes[name].jobs):

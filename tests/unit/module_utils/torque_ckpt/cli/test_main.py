@@ -1026,6 +1026,15 @@ def test_too_many_nodes_are_down(down, nodes, share, counts):
     assert batch.asked() == []
 
 
+def test_outage_of_the_network_does_not_count(down):
+    """A node that reports later than the others when the network is back."""
+    Batch(down, dict(UP, node1="down", node2="down"), {"node1": "12.head"}, RERUN)
+    assert down.call("node-down").returncode == errors.TEMPORARY
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    ((_job, _node, action),) = actions(down)
+    assert action.startswith("waits until ") and batch.asked() == []
+
+
 def test_one_node_of_two_may_be_down(down):
     Batch(down, {"node1": "down", "node2": "free"}, {"node1": "12.head"}, RERUN)
     assert actions(down) == [("12.head", "node1", "queued again")]
