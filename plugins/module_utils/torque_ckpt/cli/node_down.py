@@ -79,6 +79,14 @@ class Server(Commands):
         except (ValueError, ElementTree.ParseError) as problem:
             raise self.make_error("pbsnodes -x", status, str(problem))
 
+    def lacks_node(self, name: str, count: Count) -> bool:
+        """Whether a node is still down without a report.
+
+        :raises HookError: NO_SERVER when the server does not answer
+        """
+        node = self.list_nodes().get(name)
+        return node is not None and "down" in node.states and not count.has_ended(node)
+
     def read_job(self, job_id: str) -> "dict[str, str]":
         """Return the attributes of a job, empty when the server does not know it.
 
@@ -212,23 +220,27 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
             if runs_on(job, name):
                 fact: "dict[str, Any]" = {"job": job_id, "node": name, "seconds": int(moment - since),
                                           "image": _find_image(stores, job_id, job)}
-                fact["action"] = _handle_job(server, settings, fact, dry_run, since)
+                fact["action"] = _handle_job(server, settings, fact, dry_run, counts[name])
                 actions.append("%s %s %s" % (name, job_id, fact["action"].partition(" until ")[0]))
                 report(fact, actions[-1] not in reported)
     if not dry_run:
         _write_state(settings, counts, actions)
 
 
-def _handle_job(server: Server, settings: dict, fact: dict, dry_run: bool, since: float) -> str:
+def _handle_job(server: Server, settings: dict, fact: dict, dry_run: bool, count: Count) -> str:
     """Queue a job again if that is to be done; return the action of its fact."""
     if fact["image"] is None:
         return "left alone: the image that the server names is not whole here, or there is none"
     if fact["seconds"] < settings["node_down_seconds"]:
-        ripe = since + settings["node_down_seconds"]
+        ripe = count.since + settings["node_down_seconds"]
         return "waits until %s" % time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ripe))
     if settings["node_down_action"] != config.RESTART:
         return "reported"
     if dry_run:
         return "would be queued again"
+    if not server.lacks_node(fact["node"], count):  # the jobs before may have taken an hour
+        return "left alone: %s is not down any more" % fact["node"]
+    if not runs_on(server.read_job(fact["job"]), fact["node"]):
+        return "left alone: the job does not run on %s any more" % fact["node"]
     reason = server.requeue_job(fact["job"], fact["node"])
     return "not queued again: " + reason if reason else "queued again"

@@ -970,6 +970,27 @@ def test_node_that_is_down_and_reports(down, status):
     assert action.startswith("waits until ") and batch.asked() == [], "no report since, but the count began anew with the last one"
 
 
+@pytest.mark.parametrize("state, status", [
+    ("free", "<status>rectime=1045</status>"), ("down", "<status>rectime=1045</status>"), (None, "")])
+def test_node_that_reports_before_its_job_is_queued_again(down, state, status):
+    nodes, jobs = dict(UP, node1="down"), {"node1": "12.head"}
+    later = Batch(down, dict(UP, node1=state) if state else UP, jobs, RERUN, node1=status)
+    os.rename(os.path.join(later.directory, "pbsnodes"), os.path.join(later.directory, "pbsnodes-later"))
+    batch = Batch(down, nodes, jobs, RERUN)
+    with open(os.path.join(batch.directory, "pbsnodes"), "a") as stream:
+        stream.write("mv {0}/pbsnodes-later {0}/pbsnodes\n".format(batch.directory))
+    assert actions(down) == [("12.head", "node1", "left alone: node1 is not down any more")]
+    assert batch.asked() == []
+
+
+def test_job_that_was_queued_again_by_hand_meanwhile(down):
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    with open(os.path.join(batch.directory, "qstat"), "a") as stream:
+        stream.write("sed -i s/node1/node2/ %s/12.head.R\n" % batch.directory)
+    assert actions(down) == [("12.head", "node1", "left alone: the job does not run on node1 any more")]
+    assert batch.asked() == []
+
+
 @pytest.mark.parametrize("before", ["", "1000"])
 def test_node_that_has_not_reported_since_the_server_started(down, before):
     remember(down, 7200, 60, before)
