@@ -28,7 +28,7 @@ if MYPY:
 STATE = "node_down.json"
 
 GAP = 300
-"""After so many seconds without a run nobody knows whether a node was down all the time; the count begins anew."""
+"""So many seconds after the end of a run nobody knows whether a node was down all the time; the count begins anew."""
 
 NOTHING = "nothing was done"
 
@@ -180,14 +180,25 @@ def count_on(remembered: "Count | None", node: Node, now: float) -> Count:
     return Count(remembered.since, now, node.rectime)
 
 
-def _find_image(stores: "Stores", job_id: str, job: "dict[str, str]") -> "str | None":
-    """Return the path of the image that the server names for a job, None where there is none that is whole and sealed."""
-    name, owner = job.get("checkpoint_name", ""), job.get("Job_Owner", "").partition("@")[0]
-    directory = get_directory_name(job_id)
-    for image, _entry in stores.list_images(lambda path: os.path.basename(path) == directory, [directory], {name}):
-        if image["state"] == catalog.WHOLE and image["authentic"] and image["owner"] == owner:
-            return image["path"]
-    return None
+def _find_images(stores: "Stores", jobs: "dict[str, dict[str, str]]") -> "dict[str, str]":
+    """Return {job id: path of the image that the server names for it}, without the jobs that have none that is whole and sealed.
+
+    All of them at once, because each search goes through the directories of all users.
+
+    :param jobs: the attributes of each job
+    """
+    if not jobs:
+        return {}
+    job_ids = {get_directory_name(job_id): job_id for job_id in jobs}
+    names = {job.get("checkpoint_name", "") for job in jobs.values()}
+    paths: "dict[str, str]" = {}
+    for image, _entry in stores.list_images(lambda path: os.path.basename(path) in job_ids, job_ids, names):
+        job_id = job_ids[os.path.basename(os.path.dirname(image["path"]))]
+        job = jobs[job_id]
+        is_named = image["image"] == job.get("checkpoint_name") and image["owner"] == job.get("Job_Owner", "").partition("@")[0]
+        if is_named and image["state"] == catalog.WHOLE and image["authentic"]:
+            paths.setdefault(job_id, image["path"])
+    return paths
 
 
 def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, bool], None]",
@@ -196,7 +207,8 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
 
     :param dry_run: report what would be done, and write no state
     :param report: called with a fact (job, node, seconds, image, action) for each job, and with whether it is new; action is
-        one of "queued again", "would be queued again", "reported", "waits until ...", "left alone: ..." and "not queued again: ..."
+        one of "queued again", "would be queued again", "reported", "waits until ...", "left alone: ..." and "not queued again: ...";
+        image is None for a job that waits
     :raises HookError: NO_SERVER when the server does not answer, TEMPORARY when too many nodes are down; nothing was done then
     """
     settings = stores.settings
@@ -204,7 +216,7 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
     nodes, moment = server.list_nodes(), now()
     remembered, reported = _read_state(settings)
     counts = {name: count_on(remembered.get(name), node, moment) for name, node in nodes.items() if "down" in node.states}
-    down = {name: count.since for name, count in counts.items() if name not in remembered or not remembered[name].has_ended(nodes[name])}
+    down = {name for name in counts if name not in remembered or not remembered[name].has_ended(nodes[name])}
     try:
         check_down_share(nodes, down, settings["node_down_share"])
     except HookError:  # that time says nothing of a node: when the network is back, some nodes report later than others
@@ -213,27 +225,33 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
     finally:
         if not dry_run:
             _write_state(settings, counts, reported)
-    actions = []
-    for name, since in sorted(down.items()):
+    facts: "list[dict[str, Any]]" = []
+    ripe = {}
+    for name in sorted(down):
+        seconds = int(moment - counts[name].since)
         for job_id in sorted(nodes[name].jobs):
             job = server.read_job(job_id) if is_job_id(job_id) else {}
             if runs_on(job, name):
-                fact: "dict[str, Any]" = {"job": job_id, "node": name, "seconds": int(moment - since),
-                                          "image": _find_image(stores, job_id, job)}
-                fact["action"] = _handle_job(server, settings, fact, dry_run, counts[name])
-                actions.append("%s %s %s" % (name, job_id, fact["action"].partition(" until ")[0]))
-                report(fact, actions[-1] not in reported)
-    if not dry_run:
-        _write_state(settings, counts, actions)
+                facts.append({"job": job_id, "node": name, "seconds": seconds})
+                if seconds >= settings["node_down_seconds"]:
+                    ripe[job_id] = job
+    images, actions = _find_images(stores, ripe), []
+    for fact in facts:
+        fact["image"] = images.get(fact["job"])
+        fact["action"] = _handle_job(server, settings, fact, dry_run, counts[fact["node"]])
+        actions.append("%s %s %s" % (fact["node"], fact["job"], fact["action"].partition(" until ")[0]))
+        report(fact, actions[-1] not in reported)
+    if not dry_run:  # the run may have taken longer than GAP
+        _write_state(settings, {name: count._replace(seen=now()) for name, count in counts.items()}, actions)
 
 
 def _handle_job(server: Server, settings: dict, fact: dict, dry_run: bool, count: Count) -> str:
     """Queue a job again if that is to be done; return the action of its fact."""
-    if fact["image"] is None:
-        return "left alone: the image that the server names is not whole here, or there is none"
     if fact["seconds"] < settings["node_down_seconds"]:
         ripe = count.since + settings["node_down_seconds"]
         return "waits until %s" % time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ripe))
+    if fact["image"] is None:
+        return "left alone: the image that the server names is not whole here, or there is none"
     if settings["node_down_action"] != config.RESTART:
         return "reported"
     if dry_run:

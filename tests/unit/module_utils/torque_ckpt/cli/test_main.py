@@ -10,9 +10,10 @@ from fleet import KEYS
 from paths import MODULE_UTILS
 from waiting import LIMIT
 
-from torque_ckpt import errors
+from torque_ckpt import config, errors
 from torque_ckpt.job.records import Records
-from torque_ckpt.cli import parser
+from torque_ckpt.cli import node_down, parser
+from torque_ckpt.cli.stores import Stores
 from torque_ckpt.image import compatibility, schema, seal
 from torque_ckpt.store import location
 from torque_ckpt.system import privilege, strict_json
@@ -981,6 +982,45 @@ def test_node_that_reports_before_its_job_is_queued_again(down, state, status):
         stream.write("mv {0}/pbsnodes-later {0}/pbsnodes\n".format(batch.directory))
     assert actions(down) == [("12.head", "node1", "left alone: node1 is not down any more")]
     assert batch.asked() == []
+
+
+def test_run_that_takes_long_does_not_restart_the_count(down):
+    """What counts is the time between the end of a run and the next one."""
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, "sleep 0.1; date +%%s.%%N > %s/late; %s" % (down.top, RERUN))
+    assert actions(down) == [("12.head", "node1", "queued again")] and batch.asked() == ["-f 12.head"]
+    state = json.load(open(os.path.join(down.settings["state_directory"], "node_down.json")))
+    assert state["nodes"]["node1"][1] > float(open(os.path.join(down.top, "late")).read())
+
+
+class Searches(Stores):
+    """Stores, with the names of the directories that each search is for in the list searches."""
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.searches = []
+
+    def list_images(self, only=None, also=(), *others):
+        self.searches.append(sorted(also))
+        return super().list_images(only, also, *others)
+
+
+def test_images_are_searched_once_for_all_jobs_that_need_one(down):
+    down.configure(node_down_share=60)
+    down.image("13.head")
+    down.image("14.head")
+    remember(down, 7200, 60, nodes=("node1", "node5"))
+    jobs = {"node1": "12.head", "node2": "14.head", "node5": "13.head"}
+    Batch(down, dict(UP, node1="down", node2="down", node5="down"), jobs, RERUN)
+    stores, facts = Searches(config.load_settings(down.config)), []
+    node_down.handle_down_nodes(stores, False, lambda fact, is_new: facts.append(fact))
+    assert stores.searches == [["12.head.CK", "13.head.CK"]]
+    paths = {job: os.path.join(down.store, job + ".CK", "ckpt.%s.1001" % job) for job in ("12.head", "13.head")}
+    assert {fact["job"]: fact["image"] for fact in facts} == dict(paths, **{"14.head": None})
+    assert [fact["action"][:12] for fact in facts] == ["queued again", "waits until ", "queued again"], "in the order of the nodes"
+    remember(down, 800, 60)
+    stores.searches.clear()
+    node_down.handle_down_nodes(stores, False, lambda fact, is_new: None)
+    assert stores.searches == [], "no job has waited long enough"
 
 
 def test_job_that_was_queued_again_by_hand_meanwhile(down):
