@@ -14,6 +14,10 @@ if MYPY:
     from typing import IO, Collection, Iterator
 
 
+DRAFT = ".ckpt-torque-"
+"""How the name of a file begins while it is being written."""
+
+
 def find_difference(path: str, text: str, mode: int) -> "str | None":
     """Return the file's present text if it must be written, else None."""
     try:
@@ -46,7 +50,7 @@ def write_file(path: str, text: str, mode: int) -> None:
 @contextlib.contextmanager
 def replace_file(path: str) -> "Iterator[IO[bytes]]":
     """Give a stream whose file takes the place of path when the block ends; its mode is 0600 unless the block changes it."""
-    descriptor, draft = tempfile.mkstemp(prefix=".ckpt-torque-", dir=os.path.dirname(path))
+    descriptor, draft = tempfile.mkstemp(prefix=DRAFT, dir=os.path.dirname(path))
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
@@ -92,6 +96,12 @@ def list_strays(root: str, wanted: "set[str]") -> "list[str]":
             if path not in wanted and not (compiled and not os.path.islink(path) and is_owned_by_root(path, 0o644)):
                 strays.append(path)
     return sorted(strays)
+
+
+def list_foreign(root: str, wanted: "set[str]") -> "list[str]":
+    """Return what is in root and does not come from an installation that was cut off: neither wanted nor a draft of a file."""
+    return [path for path in list_strays(root, wanted)
+            if not (os.path.basename(path).startswith(DRAFT) and stat.S_ISREG(os.lstat(path).st_mode))]
 
 
 def list_wrong_directories(root: str) -> "list[str]":

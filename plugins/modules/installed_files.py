@@ -100,11 +100,11 @@ missing:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.install import Installation
+from ansible_collections.ckpt.torque.plugins.module_utils.install import Installation, list_foreign
 
 
-def refuse_harm(module: AnsibleModule, root: str, package: str) -> None:
-    """End with a sentence when the parameters would do harm."""
+def refuse_harm(module: AnsibleModule, root: str, package: str, wanted: "set[str]") -> None:
+    """End with a sentence when the parameters would do harm; wanted: the paths that will be there."""
     params = module.params
     lost = sorted([name for name in params["files"] if params["path"] is None and not os.path.isabs(name)]
                   + [name for name in params["secrets"] if not os.path.isabs(name)])
@@ -115,7 +115,7 @@ def refuse_harm(module: AnsibleModule, root: str, package: str) -> None:
     if not os.path.isabs(params["path"]) or root.count("/") < 2:
         module.fail_json(msg="path %s would be emptied of everything else; name a directory of its own, at least two levels deep; "
                          "nothing was changed" % params["path"])
-    if os.path.isdir(root) and os.listdir(root) and not os.path.lexists(package):
+    if not os.path.lexists(package) and list_foreign(root, wanted):
         module.fail_json(msg="path %s holds other files, which would be removed; name a directory of its own; nothing was changed" % root)
     if not os.path.isfile(params["python"]) or not os.access(params["python"], os.X_OK):
         module.fail_json(msg="%s cannot be executed on this node; install Python 3.6 or newer or set checkpoint_hooks_python; "
@@ -142,12 +142,12 @@ def main() -> None:
     whole = params["path"] is not None
     root = "/" + os.path.normpath(params["path"]).lstrip("/") if whole else "/"
     package = os.path.join(root, params["package"]) if whole else ""
-    refuse_harm(module, root, package)
     wanted = {os.path.join(package, name): (text, 0o644) for name, text in params["contents"].items()}
     for name, text in params["files"].items():
         wanted[os.path.join(root, name)] = (text, 0o755 if name in params["executables"] else 0o644)
     for name, text in params["secrets"].items():
         wanted[name] = (text, 0o600)
+    refuse_harm(module, root, package, set(wanted))
 
     installation = Installation(wanted, root if whole else None, package if whole else None)
     answer = {"changed": installation.changed, "written": installation.written, "removed": installation.removed,

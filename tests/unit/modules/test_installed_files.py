@@ -279,6 +279,34 @@ def test_directory_that_holds_something_else(hooks, tmp_path):
     assert everything(tmp_path) == before
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("left", [["README"], ["README", "run"], [".ckpt-torque-x1"], ["README", ".ckpt-torque-x1"]], ids=",".join)
+def test_first_installation_that_was_cut_off_is_continued(hooks, left):
+    """Files are written one by one, the package's last."""
+    hooks.root.mkdir(parents=True)
+    for name in left:
+        (hooks.root / name).write_text("half")
+    answer = hooks()
+    assert (answer.get("failed"), answer.get("msg")) == (None, None)
+    assert answer["removed"] == [str(hooks.root / name) for name in left if name.startswith(".")]
+    assert answer["written"] == paths(hooks)
+    assert sorted(os.listdir(hooks.root)) == ["README", "package", "run"]
+    assert hooks()["changed"] is False
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("kind", ["directory", "link"])
+def test_what_is_no_draft_in_spite_of_its_name(hooks, tmp_path, kind):
+    hooks.root.mkdir(parents=True)
+    draft = hooks.root / ".ckpt-torque-x1"
+    draft.mkdir() if kind == "directory" else draft.symlink_to(tmp_path)
+    before = everything(tmp_path)
+    answer = hooks()
+    assert (answer["failed"], answer["msg"]) == (
+        True, "path %s holds other files, which would be removed; name a directory of its own; nothing was changed" % hooks.root)
+    assert everything(tmp_path) == before
+
+
 def test_interpreter_that_is_a_directory(hooks, tmp_path):
     before = everything(tmp_path)
     assert hooks(python="/usr")["failed"] is True
