@@ -76,14 +76,15 @@ engines:
   description:
     - What the node has of each engine, by the engine's name.
     - Each has C(path), where it was looked for, and C(version), empty when it is not installed.
-    - CRIU also has C(program), the file that C(path) leads to, C(capabilities), what root's bounding set holds of those that CRIU needs,
-      and C(execmem), whether memory may be writable and executable at once, which SELinux can refuse. BLCR also has C(modules), those of
-      its kernel modules that are loaded.
+    - CRIU also has C(link), what C(path) itself is a link to, empty when it is none, C(program), the file that C(path) leads to in the end,
+      C(capabilities), what root's bounding set holds of those that CRIU needs, and C(execmem), whether memory may be writable and
+      executable at once, which SELinux can refuse. BLCR also has C(modules), those of its kernel modules that are loaded.
   returned: success
   type: dict
   sample:
     criu:
       path: /opt/criu/current/sbin/criu
+      link: ""
       program: /opt/criu/4.2.1-debian13-x86_64-0c1f5a7c2b9e/sbin/criu
       version: 4.2.1
       capabilities: {checkpoint_restore: true, setpcap: true, sys_ptrace: true}

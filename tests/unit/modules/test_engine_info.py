@@ -64,7 +64,7 @@ def test_this_node(module, tmp_path, check):
         "arch": MACHINE.machine,
         "libc": " ".join(platform.libc_ver()),
         "engines": {
-            "criu": {"path": str(tmp_path / "criu"), "program": "", "version": "", "execmem": True,
+            "criu": {"path": str(tmp_path / "criu"), "link": "", "program": "", "version": "", "execmem": True,
                      "capabilities": {"setpcap": bool(bounding & 1 << 8), "sys_ptrace": bool(bounding & 1 << 19),
                                       "checkpoint_restore": bool(bounding & 1 << 40)}},
             "blcr": {"path": str(tmp_path), "version": "", "modules": [name for name in ("blcr", "blcr_imports") if name in modules]}},
@@ -93,8 +93,10 @@ def test_criu_asked_for(module):
 @on_criu_kernel
 def test_program_is_what_links_lead_to(module, tmp_path, program):
     path = program(tmp_path / "criu", "#!/bin/sh\necho Version: 4.2.1\n")
-    (tmp_path / "current").symlink_to(path)
-    assert module("engine_info", {"engine_options": {"criu": {"path": str(tmp_path / "current")}}})["engines"]["criu"]["program"] == path
+    (tmp_path / "own").symlink_to(path)
+    (tmp_path / "current").symlink_to(tmp_path / "own")
+    answer = module("engine_info", {"engine_options": {"criu": {"path": str(tmp_path / "current")}}})["engines"]["criu"]
+    assert (answer["link"], answer["program"]) == (str(tmp_path / "own"), path)
 
 
 @off_blcr_kernel

@@ -182,14 +182,15 @@ class Criu(Engine):
 
     @classmethod
     def probe(cls, options: dict) -> "dict[str, Any]":
-        """See Engine; also path, where its links lead, the capabilities of root's bounding set that CRIU needs, and allows_execmem()."""
+        """See Engine; also path, what it is a link to, where all links lead, root's capabilities that CRIU needs, and allows_execmem()."""
         try:
             version = cls(**options).read_version()
         except HookError:
             version = ""
         bounding = _read_bounding_set()
         program = os.path.realpath(options["path"])
-        return {"path": options["path"], "program": program if os.path.exists(program) else "", "version": version,
+        link = os.readlink(options["path"]) if os.path.islink(options["path"]) else ""
+        return {"path": options["path"], "link": link, "program": program if os.path.exists(program) else "", "version": version,
                 "execmem": allows_execmem(),
                 "capabilities": {name: bool(bounding >> number & 1) for name, number in _CAPABILITIES.items()}}
 
