@@ -9,18 +9,20 @@ TOP = pathlib.Path(__file__).resolve().parents[3]
 ANSWERS = "{{ dict(ansible_play_hosts | zip(ansible_play_hosts | map('extract', hostvars, 'answer'))) | to_json }}"
 
 
-def answers(top, cases, tasks, variables):
+def answers(top, cases, tasks, variables, serial=0):
     """Return what the tasks have set as the fact "answer" of each case: {case: answer}.
 
     :param top: a directory for inventory and play (pathlib.Path)
     :param cases: {case (str): its variables (dict)}
     :param tasks: list of tasks (dict)
     :param variables: of the play (dict)
+    :param serial: how many cases at a time; 0: all
     """
     names = {"case%d" % number: case for number, case in enumerate(cases)}
     (top / "hosts.json").write_text(json.dumps({"all": {"hosts": {name: cases[case] for name, case in names.items()}}}))
     copy = {"ansible.builtin.copy": {"dest": str(top / "answers.json"), "mode": "0644", "content": ANSWERS}, "run_once": True}
-    (top / "play.yml").write_text(json.dumps([{"hosts": "all", "gather_facts": False, "vars": variables, "tasks": tasks + [copy]}]))
+    plays = [{"vars": variables, "serial": serial, "tasks": tasks}, {"tasks": [copy]}]
+    (top / "play.yml").write_text(json.dumps([dict(play, hosts="all", gather_facts=False) for play in plays]))
     done = subprocess.run([str(pathlib.Path(sys.executable).parent / "ansible-playbook"), "-i", str(top / "hosts.json"), "-c", "local",
                            str(top / "play.yml")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False,
                           stdin=subprocess.DEVNULL, env=dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"),
