@@ -27,6 +27,13 @@ attributes:
     description: The artifact is looked for on the controller.
     support: full
 options:
+  switch:
+    description:
+      - Whether the link is to lead to the artifact. With V(false) it is unpacked only, and the link shows that something is left to be done
+        until another call switches it.
+    type: bool
+    default: true
+    version_added: 0.3.0
   archive:
     description: The artifact on the host. Filled in by the controller.
     type: path
@@ -99,6 +106,7 @@ def main() -> None:
             "prefix": {"type": "path", "default": "/opt/torque"},
             "programs": {"type": "list", "elements": "str", "default": []},
             "cache": {"type": "path", "required": True},
+            "switch": {"type": "bool", "default": True},
             "archive": {"type": "path"},
             "checksum": {"type": "str"},
         },
@@ -107,10 +115,11 @@ def main() -> None:
     params, host = module.params, os.uname().nodename
     result = artifact.describe(params["version"], params["digest"], params["prefix"], params["programs"], module.get_bin_path)
     key, installed, current = result["key"], result["installed"], result["current"]
+    target = key if params["switch"] else current
     link = os.path.join(params["prefix"], artifact.LINK)
     if not os.path.isabs(params["prefix"]):
         module.fail_json(msg="%s: prefix %s is not an absolute path; name it in full; nothing was changed" % (host, params["prefix"]))
-    result["diff"] = {"before": "%s -> %s\n" % (link, current) if current else "", "after": "%s -> %s\n" % (link, key)}
+    result["diff"] = {"before": "%s -> %s\n" % (link, current) if current else "", "after": "%s -> %s\n" % (link, target) if target else ""}
     if os.path.lexists(link) and not os.path.islink(link):
         module.fail_json(msg="%s: %s is not a link; move it away, it would hide the %s that is installed; nothing was changed"
                          % (host, link, params["name"].upper()))
@@ -130,11 +139,11 @@ def main() -> None:
         try:
             if not installed:
                 artifact.check_archive(params["archive"], params["checksum"])
-            if not installed or current != key:
-                artifact.install(None if installed else params["archive"], key, params["prefix"], label)
+            if not installed or current != target:
+                artifact.install(None if installed else params["archive"], key, params["prefix"], label, params["switch"])
         except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
             module.fail_json(msg="%s: cannot install the artifact %s: %s; %s" % (host, key, error, artifact.advise(error)))
-    module.exit_json(changed=not installed or current != key, **result)
+    module.exit_json(changed=not installed or current != target, **result)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,8 @@ def unpack(archive: str, inside: str, target: str) -> None:
         tar.extractall(target, members.values(), numeric_owner=True)
 
 
-def install(archive: "str | None", key: str, prefix: str, label: "Callable[[str, str], None]") -> None:
+def install(archive: "str | None", key: str, prefix: str, label: "Callable[[str, str], None]",
+            switch: bool = True) -> None:
     """Unpack the archive (None when that was done) beside the other artifacts and point the link to it.
 
     Both appear when they are whole.
@@ -82,6 +83,7 @@ def install(archive: "str | None", key: str, prefix: str, label: "Callable[[str,
     :param key: the artifact's name
     :param prefix: the directory of artifacts
     :param label: called with the directory that was unpacked and the path it will have, to give it SELinux contexts
+    :param switch: whether the link is to lead to it
     """
     target, draft = os.path.join(prefix, key), os.path.join(prefix, ".%s.%s" % (key, os.uname().nodename))  # hosts may share it
     shutil.rmtree(draft, ignore_errors=True)  # left by a run that was killed
@@ -93,8 +95,9 @@ def install(archive: "str | None", key: str, prefix: str, label: "Callable[[str,
             if os.path.lexists(target):  # a part of one
                 os.rename(target, os.path.join(draft, "old"))
             os.rename(os.path.join(draft, "new"), target)
-        os.symlink(key, os.path.join(draft, "link"))
-        os.rename(os.path.join(draft, "link"), os.path.join(prefix, LINK))
+        if switch:
+            os.symlink(key, os.path.join(draft, "link"))
+            os.rename(os.path.join(draft, "link"), os.path.join(prefix, LINK))
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

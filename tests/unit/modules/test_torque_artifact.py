@@ -169,6 +169,26 @@ def test_first_run_installs_and_second_changes_nothing(host):
     assert snapshot(host.top) == before
 
 
+@pytest.mark.parametrize("before", ["", "6.1.2-x"])
+def test_artifact_is_unpacked_without_switching_to_it(host, before):
+    """So that the link leads to it when all is done that belongs to it."""
+    if before:
+        host.prefix.mkdir(parents=True)
+        host.link.symlink_to(before)
+    planned, first = host(switch=False, check=True), host(switch=False)
+    shown = "%s -> %s\n" % (host.link, before) if before else ""
+    assert planned == first
+    assert (first["changed"], first["installed"], first["current"], first["diff"]) == (
+        True, False, before, {"before": shown, "after": shown})
+    assert text_of(host.directory / "bin" / "qsub") == "qsub"
+    assert sorted(os.listdir(host.prefix)) == sorted([host.key] + (["current"] if before else []))
+    assert host(switch=False)["changed"] is False
+    last = host()
+    assert (last["changed"], last["installed"], last["current"]) == (True, True, before)
+    assert os.readlink(host.link) == host.key
+    assert host(switch=False)["changed"] is False
+
+
 @pytest.mark.root
 def test_owners_modes_and_links_are_the_archives(host):
     """pbs_iff is setuid root; without that no user can talk to the server. The names of the builder's users mean nothing."""
