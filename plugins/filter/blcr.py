@@ -6,16 +6,21 @@ from __future__ import annotations
 from ansible.module_utils.compat.version import LooseVersion
 
 
-def blcr_plan(node: dict) -> dict[str, list[str]]:
+def blcr_plan(node: dict, artifact: dict) -> dict[str, list[str]]:
     """Return what plan.yml reports of BLCR on a node: faults and warnings, as sentences.
 
     :param node: what blcr_info reports of it
+    :param artifact: what torque_artifact_info reports of the BLCR that is wanted there
     """
     faults = []
     if node["cannot_load"]:
         faults = [node["cannot_load"]]
     elif not node["findable"]:
         faults = ["kernel %s has no modules of BLCR" % node["kernel"]]
+    elif not artifact["installed"]:
+        faults = ["BLCR %s is not installed" % artifact["key"]]
+    elif artifact["current"] != artifact["key"]:
+        faults = ["BLCR %s is not the one in use" % artifact["key"]]
     elif node["outdated"]:
         faults = ["the loaded modules of BLCR differ from the installed ones"]
     newer = [kernel for kernel in node["kernels_without"] if LooseVersion(kernel) > LooseVersion(node["kernel"])]

@@ -23,6 +23,7 @@ def test_differences(libc, locale, prelinks, undo_prelink, sentences):
 
 
 MODULES = {"kernel": "3.10.0-957", "findable": True, "outdated": False, "kernels_without": [], "cannot_load": ""}
+WANTED = {"installed": True, "key": "0.8.6_b4-rhel7-x86_64-x", "current": "0.8.6_b4-rhel7-x86_64-x"}
 
 
 @pytest.mark.parametrize("changed, faults, warnings", [
@@ -35,4 +36,17 @@ MODULES = {"kernel": "3.10.0-957", "findable": True, "outdated": False, "kernels
      ["cannot after the next boot with kernel 3.10.0-1160 or 3.16, which has no modules of BLCR"]),
 ])
 def test_plan(changed, faults, warnings):
-    assert blcr.blcr_plan(dict(MODULES, **changed)) == {"faults": faults, "warnings": warnings}
+    assert blcr.blcr_plan(dict(MODULES, **changed), WANTED) == {"faults": faults, "warnings": warnings}
+
+
+@pytest.mark.parametrize("changed, artifact, faults", [
+    ({}, {"installed": False}, ["BLCR 0.8.6_b4-rhel7-x86_64-x is not installed"]),
+    ({}, {"installed": False, "current": "0.8.5-rhel7-x86_64-x"}, ["BLCR 0.8.6_b4-rhel7-x86_64-x is not installed"]),
+    ({}, {"current": "0.8.5-rhel7-x86_64-x"}, ["BLCR 0.8.6_b4-rhel7-x86_64-x is not the one in use"]),
+    # One is enough: the role does the rest, too.
+    ({"outdated": True}, {"current": ""}, ["BLCR 0.8.6_b4-rhel7-x86_64-x is not the one in use"]),
+    ({"findable": False}, {"installed": False, "current": ""}, ["kernel 3.10.0-957 has no modules of BLCR"]),
+    ({"cannot_load": "signed modules only"}, {"installed": False}, ["signed modules only"]),
+])
+def test_plan_of_a_node_with_another_blcr(changed, artifact, faults):
+    assert blcr.blcr_plan(dict(MODULES, **changed), dict(WANTED, **artifact)) == {"faults": faults, "warnings": []}

@@ -1,7 +1,9 @@
-"""An upgrade of BLCR that was cut off is continued: the link to the artifact is switched last, and until then all is installed anew."""
+"""An upgrade of BLCR: plan.yml reports that it is due, and one that was cut off is continued, as the link is switched last."""
 import playbooks
 import pytest
 import yaml
+
+from ansible_collections.ckpt.torque.plugins.module_utils.build import artifact
 
 ROLE = playbooks.TOP / "roles/blcr"
 NEW, OLD = "0.8.6_b4-el7-x86_64-new", "0.8.6_b4-el7-x86_64-old"
@@ -40,8 +42,8 @@ def answers(tmp_path_factory):
             plain["when"], dkms["Build the modules for this kernel with DKMS"]["when"]),
         "replaces": "{{ __blcr_replaces }}", "removes": dkms["Remove outdated builds of BLCR from DKMS"]["loop"]}
     defaults, internal = [yaml.safe_load((ROLE / kind / "main.yml").read_text()) for kind in ("defaults", "vars")]
-    cases = {case: dict(defaults, **dict(given, __blcr_node=node, __blcr_artifact=artifact))
-             for case, (given, node, artifact, *_done) in CASES.items()}
+    cases = {case: dict(defaults, **dict(given, __blcr_node=node, __blcr_artifact=wanted))
+             for case, (given, node, wanted, *_done) in CASES.items()}
     unchanged = {"changed": False}
     return playbooks.answers(tmp_path_factory.mktemp("upgrade"), cases, [{"ansible.builtin.set_fact": {"answer": fact}}],
                              dict(internal, __blcr_dkms_files=unchanged, __blcr_plain_ones=unchanged))
@@ -59,3 +61,19 @@ def test_link_is_switched_when_the_modules_are_loaded():
     last = ["Install BLCR's library and commands", "Install BLCR's modules", "Load BLCR's modules", "Switch to BLCR's artifact",
             "Prove the engine by a round trip"]
     assert tasks[-len(last):] == last
+
+
+def test_plan_compares_the_artifact(tmp_path):
+    """Other options make another artifact, which the node has or has not, in use or not."""
+    name = "0.8.6_b4-%s-BUILD" % artifact.read_platform()[0]
+    prefixes = {case: tmp_path / case for case in ("used", "unused", "none")}
+    for case in ("used", "unused"):
+        (prefixes[case] / name).mkdir(parents=True)
+        (prefixes[case] / name / "ckpt-torque.json").write_text("{}")
+        (prefixes[case] / "current").symlink_to(name if case == "used" else "0.8.5")
+    defaults, internal = [yaml.safe_load((ROLE / kind / "main.yml").read_text()) for kind in ("defaults", "vars")]
+    cases = {case: dict(defaults, blcr_prefix=str(prefix), blcr_cache=str(tmp_path)) for case, prefix in prefixes.items()}
+    tasks = list(read_tasks("plan").values())[1:] + [{"ansible.builtin.set_fact": {"answer": "{{ blcr_plan.faults }}"}}]
+    node = dict(READY, build="BUILD", kernel="3.10.0", kernels_without=[], cannot_load="")
+    assert playbooks.answers(tmp_path, cases, tasks, dict(internal, __blcr_node=node)) == {
+        "used": [], "unused": ["BLCR %s is not the one in use" % name], "none": ["BLCR %s is not installed" % name]}
