@@ -6,7 +6,7 @@ import os
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Iterable
+    from typing import Mapping
 
 ASKED = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", "ExecMainStartTimestampMonotonic", "MainPID")
 RUNNING = ("active", "reloading", "activating")
@@ -45,15 +45,17 @@ def find_newer(paths: "list[str]", moment: float) -> "list[str]":
     return newer
 
 
-def choose_action(state: "dict[str, str]", newer: "list[str]", reload_files: "Iterable[str]") -> str:
+def choose_action(state: "dict[str, str]", newer: "list[str]", read: float, reload_files: "Mapping[str, float]") -> str:
     """Return what the daemon needs: "start", "restart", "reload" or "" for nothing.
 
     :param state: of read_state
-    :param newer: what it reads at its start and was written since
-    :param reload_files: what it reads again on a reload
+    :param newer: what it reads at its start and was written since it read its files
+    :param read: when it read them (seconds since 1970)
+    :param reload_files: what it reads again on a reload, and when that was last written before the change for which a reload is enough.
+        A daemon that has not read that content is restarted: an earlier change may need more.
     """
     if state.get("ActiveState") not in RUNNING:
         return "start"
     if not newer:
         return ""
-    return "reload" if set(newer) <= set(reload_files) else "restart"
+    return "reload" if all(path in reload_files and reload_files[path] <= read for path in newer) else "restart"

@@ -32,10 +32,12 @@ options:
     elements: path
     default: []
   reload_files:
-    description: Those of O(files) after whose change a reload is enough this time.
-    type: list
-    elements: path
-    default: []
+    description:
+      - Those of O(files) after whose change a reload is enough this time, each with the time when its content before that change
+        was written, in seconds since 1970.
+      - A daemon that has not read that content is restarted all the same. An earlier change may need more than a reload.
+    type: dict
+    default: {}
   restart:
     description: Whether it is restarted or reloaded. Without, RV(restart_due) tells that it should be; one that does not run is started.
     type: bool
@@ -102,7 +104,7 @@ def main() -> None:
         argument_spec={
             "name": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "path", "default": []},
-            "reload_files": {"type": "list", "elements": "path", "default": []},
+            "reload_files": {"type": "dict", "default": {}},
             "restart": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
@@ -114,7 +116,7 @@ def main() -> None:
     if os.path.exists(reloaded):
         read = max(read, os.stat(reloaded).st_mtime)
     newer = daemon.find_newer(params["files"], read)
-    action = daemon.choose_action(state, newer, params["reload_files"])
+    action = daemon.choose_action(state, newer, read, params["reload_files"])
     due = action in ("restart", "reload") and not params["restart"]
     enabled = state.get("UnitFileState") in ("enabled", "enabled-runtime")
     if due:

@@ -166,9 +166,15 @@ restart_required:
   returned: success
   type: bool
 reload_sufficient:
-  description: Whether a SIGHUP will do. Neither is true when only comments, order of lines, owner or mode differ.
+  description:
+    - Whether a SIGHUP will do for a C(pbs_mom) that has read the former file. Neither is true when only comments, order of lines,
+      owner or mode differ.
   returned: success
   type: bool
+former_written:
+  description: When the former file was written, in seconds since 1970.
+  returned: when there was one
+  type: float
 backup_file:
   description: The former file.
   returned: when O(backup) and there was one that differed
@@ -247,7 +253,7 @@ def main() -> None:
         directives.update(params["directives"])
         after = mom_config.render(directives, params["resources"], version)
         faults = [fault.text for fault in mom_config.faults(after, version, read_status, [name.lower() for name in params["allowed"]])]
-        restart = mom_config.restart_needed(before, after, version)
+        restart = status is None or mom_config.restart_needed(before, after, version)
     except (mom_config.ConfigError, SourceError) as error:
         module.fail_json(msg="cannot write %s: %s; correct it; nothing was changed" % (path, error), faults=[str(error)])
     except OSError as error:
@@ -267,6 +273,8 @@ def main() -> None:
     result = {"changed": changed, "changed_directives": directives_changed, "restart_required": restart,
               "reload_sufficient": bool(directives_changed) and not restart,
               "diff": {"before_header": path, "after_header": path, "before": mom_config.make_printable(before), "after": after}}
+    if status is not None:
+        result["former_written"] = status.st_mtime
     if changed and not module.check_mode:
         try:
             if params["backup"] and status is not None:

@@ -39,14 +39,16 @@ def test_newer(tmp_path):
 
 
 @pytest.mark.parametrize("active, newer, reload_files, action", [
-    ("inactive", [], [], "start"), ("failed", ["config"], [], "start"), ("active", [], ["config"], ""),
-    ("active", ["config"], [], "restart"), ("active", ["config"], ["config"], "reload"),
-    ("active", ["config", "link"], ["config"], "restart"),
-    ("activating", [], [], ""), ("reloading", ["link"], [], "restart"),
+    ("inactive", [], {}, "start"), ("failed", ["config"], {}, "start"), ("active", [], {"config": 9.5}, ""),
+    ("active", ["config"], {}, "restart"), ("active", ["config"], {"config": 9.5}, "reload"),
+    ("active", ["config", "link"], {"config": 9.5}, "restart"),
+    ("activating", [], {}, ""), ("reloading", ["link"], {}, "restart"),
+    ("active", ["config"], {"config": 10.0}, "reload"),
+    ("active", ["config"], {"config": 10.5}, "restart"),  # of an earlier change, after which nobody restarted it
 ])
 def test_action(active, newer, reload_files, action):
-    assert daemon.choose_action({"ActiveState": active}, newer, reload_files) == action
+    assert daemon.choose_action({"ActiveState": active}, newer, 10.0, reload_files) == action
 
 
 def test_unit_that_is_not_there():
-    assert daemon.choose_action({"LoadState": "not-found", "ActiveState": "inactive"}, [], []) == "start"
+    assert daemon.choose_action({"LoadState": "not-found", "ActiveState": "inactive"}, [], 0.0, {}) == "start"

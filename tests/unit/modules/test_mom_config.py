@@ -100,6 +100,7 @@ gpus 2
     second = mom(diff=True, **arguments)
     assert everything(tmp_path) == before
     assert second == {"changed": False, "changed_directives": [], "restart_required": False, "reload_sufficient": False,
+                      "former_written": mom.path.lstat().st_mtime,
                       "diff": {"before_header": str(mom.path), "after_header": str(mom.path), "before": text, "after": text}}
     assert mom.ask(version="6.1.3", allowed=["own"])["traps"] == []
 
@@ -114,9 +115,16 @@ gpus 2
 ])
 def test_what_pbs_mom_must_do(mom, version, before, after, names, restart, reload_):
     mom(version=version, **before)
+    written = mom.path.lstat().st_mtime
     answer = mom(version=version, **after)
     assert (answer["changed_directives"], answer["restart_required"], answer["reload_sufficient"]) == (names, restart, reload_)
+    assert answer["former_written"] == written
     assert os.listdir(str(mom.path.parent)) == ["config"]
+
+
+def test_first_file_needs_a_restart(mom):
+    answer = mom(version="4.2.10", loglevel=3)  # nobody knows what a pbs_mom that runs without has read
+    assert (answer["restart_required"], answer["reload_sufficient"], "former_written" in answer) == (True, False, False)
 
 
 @pytest.mark.parametrize("spoil", ["mode", "owner", "group", "comment", "link"])
