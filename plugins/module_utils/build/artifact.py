@@ -3,6 +3,7 @@
 """What a build yields, as an artifact: which one a host needs, and how it gets onto the host."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -92,6 +93,7 @@ def install(archive: "str | None", key: str, prefix: str, label: "Callable[[str,
         if archive:
             unpack(archive, os.path.join(prefix.strip("/"), key), os.path.join(draft, "new"))
             label(os.path.join(draft, "new"), target)
+            os.sync()  # or a power loss may leave the directory under its name and its files empty
             if os.path.lexists(target):  # a part of one
                 os.rename(target, os.path.join(draft, "old"))
             os.rename(os.path.join(draft, "new"), target)
@@ -129,6 +131,15 @@ def read_platform() -> "tuple[str, str]":
     return "%s-%s" % (name, os.uname().machine), family
 
 
+def is_installed(directory: str, programs: "list[str]") -> bool:
+    """Return whether a directory holds a whole artifact: its manifest, which a power loss may have emptied, and the programs (paths in it)."""
+    try:
+        json.loads(read_text(os.path.join(directory, MANIFEST)))
+    except ValueError:
+        return False
+    return all(os.path.isfile(os.path.join(directory, name)) for name in programs)
+
+
 def describe(version: str, digest: str, prefix: str, programs: "list[str]", find_program: "Callable[[str], str | None]") -> dict:
     """Return which artifact this host needs and which it has, as the modules return it.
 
@@ -141,7 +152,6 @@ def describe(version: str, digest: str, prefix: str, programs: "list[str]", find
     platform, family = read_platform()
     key = "%s-%s-%s" % (version, platform, digest)
     link = os.path.join(prefix, LINK)
-    installed = all(os.path.isfile(os.path.join(prefix, key, name)) for name in [MANIFEST] + programs)
-    return {"platform": platform, "family": family, "key": key, "installed": installed,
+    return {"platform": platform, "family": family, "key": key, "installed": is_installed(os.path.join(prefix, key), programs),
             "current": os.readlink(link) if os.path.islink(link) else "",
             "package_formats": [kind for kind, program in PACKAGERS if find_program(program)]}

@@ -304,6 +304,22 @@ def test_part_of_an_artifact(host, kind):
     assert host()["changed"] is False
 
 
+@pytest.mark.parametrize("content", ["", "{", "\0" * 3], ids=["empty", "cut", "zeros"])
+def test_manifest_that_a_power_loss_spoiled(installed, content):
+    (installed.directory / "ckpt-torque.json").write_text(content)
+    assert installed.ask()["installed"] is False
+    assert installed()["changed"] is True
+    assert text_of(installed.directory / "ckpt-torque.json") == "{}\n"
+
+
+def test_files_are_on_the_disk_before_they_have_their_name(host, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(os, "sync", lambda: flushed.append((os.path.exists(host.draft / "new" / "bin" / "qsub"), host.directory.exists())))
+    artifact.install(str(host.archive), host.key, str(host.prefix), lambda draft, target: None)
+    assert flushed == [(True, False)]
+    assert text_of(host.link / "bin" / "qsub") == "qsub"
+
+
 def test_place_of_the_draft_is_taken(host):
     host.prefix.mkdir(parents=True)
     host.draft.write_text("")
