@@ -60,7 +60,7 @@ class ActionModule(ActionBase):
         if not answer["available"]:
             raise AnsibleActionFail(
                 "there is no %s %s for %s with these patches and options (%s); run site.yml without --limit, and for TORQUE with a host of "
-                "that system in the group torque_builder; nothing was changed"
+                "that system in the group torque_builder that can be reached; nothing was changed"
                 % (arguments.get("name", "torque").upper(), arguments["version"], answer["platform"], answer["path"]))
         archive = self._connection._shell.join_path(self._connection._shell.tmpdir or self._make_tmp_path(), "artifact.tar.gz")
         self._transfer_file(answer["path"], archive)

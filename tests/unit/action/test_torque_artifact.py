@@ -130,7 +130,8 @@ def test_artifact_that_is_not_there(played):
     top, answers, _executed = played
     assert (answers["missing"]["failed"], answers["missing"]["msg"]) == (True, (
         "there is no TORQUE 6.1.2 for %s with these patches and options (%s/home/cache/torque-%s.tar.gz); run site.yml without "
-        "--limit, and for TORQUE with a host of that system in the group torque_builder; nothing was changed" % (PLATFORM, top, OTHER)))
+        "--limit, and for TORQUE with a host of that system in the group torque_builder that can be reached; nothing was changed"
+        % (PLATFORM, top, OTHER)))
 
 
 def test_artifact_that_is_damaged(played):
