@@ -215,6 +215,17 @@ def test_timer_does_it(gone, held, head):
     assert content(head) == ""
 
 
+def test_timer_goes_by_what_an_interrupted_run_wrote(cluster, torque, head):
+    """systemd has not read it when the next run begins."""
+    timer, times = "/etc/systemd/system/ckpt-torque-orphans.timer", "systemctl show -P TimersCalendar ckpt-torque-orphans.timer"
+    head.ask("cp {0} /run/timer && sed -i 's/^OnCalendar=.*/OnCalendar=2099-01-01/' {0} && systemctl daemon-reload && cp /run/timer {0}; "
+             "rm /run/timer".format(timer))
+    assert "2099" in head.ask(times)
+    done = cluster.playbook("site")
+    assert (done.code, done.changed("head")) == (0, 0), done.out
+    assert "2099" not in head.ask(times)
+
+
 STOP = "timeout 300 sh -c 'while :; do pkill -STOP -u alice -x torque-ckpt; done'"
 """Stop whatever of the hooks runs as alice; to be run by her."""
 

@@ -82,6 +82,14 @@ def test_second_run(cluster, layout):
     unchanged(cluster.playbook("site", "--check", **layout, **BEFORE))
 
 
+def test_sftp_service_reads_what_an_interrupted_run_wrote(cluster, layout):
+    process = "systemctl show -P MainPID ckpt-torque-copies"
+    before = cluster.nodes["head"].ask("touch %s/nodes.list; %s" % (COPIES, process))
+    assert site(cluster, **layout, **BEFORE).changed("head") == 1
+    assert cluster.nodes["head"].ask(process) != before
+    unchanged(site(cluster, **layout, **BEFORE))
+
+
 def test_one_node(cluster, layout, node1, node2):
     """What the hosts beyond --limit know of each other stays."""
     command = "cat %s/known_hosts %s/ssh/ssh_known_hosts 2> /dev/null || true" % (COPIES, COPIES)
