@@ -132,7 +132,7 @@ def read_platform() -> "tuple[str, str]":
 
 
 def is_installed(directory: str, programs: "list[str]") -> bool:
-    """Return whether a directory holds a whole artifact: its manifest, which a power loss may have emptied, and the programs (paths in it)."""
+    """Return whether a directory holds a whole artifact: a manifest, which a power loss may empty, and the programs (paths in it)."""
     try:
         json.loads(read_text(os.path.join(directory, MANIFEST)))
     except ValueError:

@@ -50,7 +50,8 @@ def test_values_of_an_earlier_run(adopt, tmp_path):
     assert yaml.safe_load((written / "node2.yml").read_text()) == {}
     backup, = written.glob("node2.yml.*~")
     assert backup.read_text() == before["node2.yml"]
-    assert {name: (written / name).read_text() for name in ("node1.yml", "node3.yml")} == {name: before[name] for name in ("node1.yml", "node3.yml")}
+    for name in ("node1.yml", "node3.yml"):
+        assert (written / name).read_text() == before[name]
     assert yaml.safe_load((tmp_path / "adopted" / "group_vars" / "all.yml").read_text())["torque_mom_loglevel"] == 3
 
     again = adopt(alike)

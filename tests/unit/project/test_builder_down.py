@@ -19,7 +19,7 @@ REFUSED = "torque_build_version 9.9 is not a version that this role can build"
 def build(tmp_path):
     """Run the play that builds TORQUE on hosts (dict of their variables), and a later one on another; return (status, output)."""
     play, = [play for play in yaml.safe_load((playbooks.TOP / "playbooks/site.yml").read_text()) if play["name"] == "Build TORQUE, once"]
-    later = {"name": "Set up all others", "hosts": "torque_server", "gather_facts": False, "tasks": [{"ansible.builtin.debug": {"msg": "later"}}]}
+    later = {"hosts": "torque_server", "gather_facts": False, "tasks": [{"ansible.builtin.debug": {"msg": "later"}}]}
     (tmp_path / "play.yml").write_text(json.dumps([play, later]))
 
     def run(group, hosts, **variables):

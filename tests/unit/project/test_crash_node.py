@@ -4,8 +4,9 @@ import pytest
 import yaml
 
 DOWN = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
-ROUND = {"__validate_crashes": True, "__validate_crash": {"unit": "crash.service", "seconds": 1, "user": "nobody", "file": "/nonexistent/crash"},
-         "validate_crash_node": "case1", "validate_boot_timeout": 1}  # case1: the second of the cases
+CRASH = {"unit": "crash.service", "seconds": 1, "user": "nobody", "file": "/nonexistent/crash"}
+ROUND = {"__validate_crashes": True, "__validate_crash": CRASH, "validate_crash_node": "case1",  # the second of the cases
+         "validate_boot_timeout": 1}
 
 
 @pytest.mark.parametrize("name", ["Schedule the crash of the node", "Wait until the node is back", "Cancel the crash of the node"])
