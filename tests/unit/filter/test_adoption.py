@@ -21,7 +21,7 @@ def configuration(directives):
 def test_attributes_are_those_that_the_role_sets():
     role = yaml.safe_load((TOP / "roles/torque_server/vars/main.yml").read_text())
     always = set(role["__torque_server_common"]) - {"managers", "operators"} | {"note_append_on_error"}
-    assert "note_append_on_error" in role["__torque_server_since_6"]
+    assert "note_append_on_error" in role["__torque_server_since_6_0_3"]
     assert set(ROLE_ATTRIBUTES) == always and set(NEEDED) <= always
 
 

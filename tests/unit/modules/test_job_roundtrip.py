@@ -425,7 +425,7 @@ def node_with(stage, reason, remove=True):
     request, full = stage.work / "request", stage.work / "request.full"
 
     def fill():
-        if wait_until(request.exists, 20):
+        if wait_until(lambda: request.exists() and request.read_text(), 20):
             full.write_text(reason + "\n")
             stage.asked = request.read_text()
             wait_until(lambda: not request.exists(), 20)
