@@ -85,7 +85,8 @@ def test_second_run(cluster, layout):
 def test_sftp_service_reads_what_an_interrupted_run_wrote(cluster, layout):
     process = "systemctl show -P MainPID ckpt-torque-copies"
     before = cluster.nodes["head"].ask("touch %s/nodes.list; %s" % (COPIES, process))
-    assert site(cluster, **layout, **BEFORE).changed("head") == 1
+    done = site(cluster, **layout, **BEFORE)
+    assert sum(done.changed(name) for name in ("head", "node1", "node2")) == 1, done.out
     assert cluster.nodes["head"].ask(process) != before
     unchanged(site(cluster, **layout, **BEFORE))
 
