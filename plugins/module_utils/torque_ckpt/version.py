@@ -1,2 +1,2 @@
-VERSION = "0.2.0"
+VERSION = "0.3.0"
 """The collection's version, as galaxy.yml has it."""
