@@ -122,7 +122,7 @@ class ActionModule(ActionBase):
             known = self._list_stores(hostvars[server], options, variable)
             for host in groups.get("torque_mom", []) if known else []:
                 for store in self._list_stores(variables[host], options)[:1] if host in variables else []:
-                    fault = inventory.find_store_fault(server, known, store, variable)
+                    fault = inventory.find_store_fault(server, known, store, variable, server in groups.get("checkpoint_store", []))
                     if fault:
                         yield host, fault
 

@@ -100,14 +100,17 @@ def find_batch_fault(name: str, value: object, option: dict) -> str:
             % (name, json.dumps(value)))
 
 
-def find_store_fault(server: str, known: "list[dict]", store: dict, variable: str) -> str:
+def find_store_fault(server: str, known: "list[dict]", store: dict, variable: str, is_file_server: bool) -> str:
     """Return that the server would overlook the images of a compute node's store, empty if it knows the store or each node has its own.
 
     :param server: name of the server
     :param known: its stores ("path", "id", "shared"); of several with one path the first counts, as in the hooks' configuration
     :param store: the node's store
     :param variable: the server's variable to which a store is added
+    :param is_file_server: whether the server has stores at paths of its own, so that their ids count
     """
+    if is_file_server and any(entry["shared"] and entry["id"] == store["id"] for entry in known):
+        return ""
     ids = {entry["path"]: entry["id"] for entry in reversed(known) if entry["shared"]}
     path, name = store["path"], store["id"]
     if not store["shared"] or ids.get(path) == name:

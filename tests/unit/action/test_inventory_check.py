@@ -105,6 +105,14 @@ def test_stores_that_the_server_need_not_know(play):
     assert status == 4 and "failed=1" not in output, output
 
 
+def test_server_that_is_the_file_server_has_the_store_at_another_path(play):
+    groups = {"torque_mom": HOSTS, "torque_server": {"head": {"checkpoint_store_path": "/srv/ckpt"}}, "checkpoint_store": {"head": {}}}
+    status, output = play("site", groups, {"checkpoint_hooks_keys": KEYS})
+    assert status == 4 and "failed=1" not in output, output
+    status, output = play("site", dict(groups, torque_mom=dict(HOSTS, node2=FAST)), {"checkpoint_hooks_keys": KEYS})
+    assert status == 2 and json.dumps(UNKNOWN % "checkpoint_store_additional_stores")[1:-1] in output, output
+
+
 DRAIN = {"torque_mom": HOSTS, "torque_server": SERVER}
 
 

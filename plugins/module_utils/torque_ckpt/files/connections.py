@@ -174,12 +174,20 @@ _ABORT = struct.pack("ii", 1, 0)
 """SO_LINGER: the last close ends a connection at once."""
 
 
-def _share_connections(members: "Iterable[processes.Process]") -> "Iterator[socket.socket]":
-    """Yield the TCP sockets of processes as our own, as far as that is possible; to be closed. As root."""
+def list_sockets(root: processes.Process) -> "set[str]":
+    """Return the inodes of the sockets of a tree."""
+    return {inode for process in processes.list_family(root) for _number, inode in _list_sockets(process.pid)}
+
+
+def _share_connections(members: "Iterable[processes.Process]", wanted: "set[str] | None" = None) -> "Iterator[socket.socket]":
+    """Yield the TCP sockets of processes as our own, as far as that is possible; to be closed. As root.
+
+    :param wanted: inodes of the sockets that are meant, None for all
+    """
     seen: "set[str]" = set()
     for process in members:
         for number, inode in _list_sockets(process.pid):
-            if inode in seen:
+            if inode in seen or wanted is not None and inode not in wanted:
                 continue
             seen.add(inode)
             try:
@@ -192,13 +200,16 @@ def _share_connections(members: "Iterable[processes.Process]") -> "Iterator[sock
                 shared.close()
 
 
-def end_repair(uid: int) -> None:
-    """Have no TCP socket of a user in repair mode, which is how an engine that was killed leaves those of the job. As root.
+def end_repair(uid: int, sockets: "set[str]") -> None:
+    """Have none of the sockets in repair mode, which is how an engine that was killed leaves the TCP connections of a job. As root.
 
     Nothing is sent or received in that mode, and it is a right that otherwise only CAP_NET_ADMIN gives.
+
+    :param uid: the job's owner's, any of whose processes may have them open
+    :param sockets: from list_sockets(), before the engine started; those of other jobs may be in the work of another engine
     """
     owned = (process for process in map(processes.read_process, processes.list_pids()) if process and process.uid == uid)
-    for connection in _share_connections(owned):
+    for connection in _share_connections(owned, sockets):
         with connection, contextlib.suppress(OSError):
             if connection.getsockopt(socket.IPPROTO_TCP, _TCP_REPAIR):
                 connection.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, 0)

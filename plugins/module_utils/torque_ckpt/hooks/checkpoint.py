@@ -335,9 +335,11 @@ def _list_capabilities(job: preflight.Job, target: Target) -> "tuple[int, ...]":
 
 def _guard_job(job: preflight.Job, target: Target) -> "ContextManager[list[int]]":
     """As root: see suspension.guard_job. An engine that was killed leaves connections that do not work."""
+    sockets = connections.list_sockets(target.root) if target.connected else set()
+
     def repair() -> None:
-        if target.connected:
-            connections.end_repair(job.user.uid)
+        if sockets:
+            connections.end_repair(job.user.uid, sockets)
     return suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"], repair)
 
 

@@ -76,8 +76,11 @@ def _comment_held_job(commands: Commands, job_id: str, sentence: str, temporary:
         time.sleep(0.5)
         try:
             status, attributes, error = commands.run("qstat", "-f", job_id)
-        except HookError:
-            continue  # the server may come back
+        except HookError:  # the server may come back
+            if not os.path.exists(os.path.join(commands.path, "qstat")):
+                return
+            time.sleep(PAUSE)
+            continue
         if "job_state = H" in attributes:
             _set_comment(commands, job_id, sentence)
             if temporary:
@@ -128,9 +131,8 @@ def hold_job(commands: Commands, records: "Records", call: contract.Call, error:
             status, said = 1, str(failure)
         if status == 0:
             time.sleep(PATIENCE)  # should the checkpoint hook fail, try again
-        elif unheard_hold.ask_server(commands) is None:
-            refusals += 1
         else:
+            refusals += unheard_hold.ask_server(commands) is None
             syslog.log_event("restart", job=call.job_id, outcome="waiting", said=said)
             time.sleep(PAUSE)
     syslog.log_event("restart", job=call.job_id, outcome="not kept", said=said)

@@ -85,8 +85,8 @@ def is_alive(mark: "list[int]") -> bool:
     if process is not None:
         return process.start == mark[1] and process.state not in "ZX"
     try:
-        os.kill(mark[0], 0)
-    except ProcessLookupError:
+        os.kill(max(mark[0], 1), 0)
+    except (ProcessLookupError, OverflowError):  # a user may have written the mark
         return False
     except PermissionError:
         pass

@@ -373,7 +373,7 @@ def test_file_that_was_written_for_the_request_before(run, other_hook):
 def test_signal_that_comes_before_the_program_handles_it(run, other_hook):
     """It has ended the program; that starts again, as it was started."""
     running = run("--signal", "USR1", "--file", "state", *PROGRAM,
-                  text="echo starts; [ -e again ] || { touch again; sleep 600; }; " + COUNTS)
+                  text="[ -e again ] && again=yes; touch again; echo starts; [ $again ] || sleep 600; " + COUNTS)
     running.await_lines(1)
     assert refusal_of(running, other_hook) == (
         "ckpt-run (process %d): sh ended by signal 10 and has not written state; the job keeps running; look into its output"

@@ -301,6 +301,12 @@ def test_file_that_is_rewritten_while_it_is_copied(trip):
         errors.TEMPORARY, "%s was changed while it was copied into the image; the job keeps running; try again" % trip.path("data"))
 
 
+def test_file_that_others_append_to_while_it_is_copied(trip):
+    trip.write("data", "A" * 100)
+    manifest = trip.save(lambda: os.open(trip.path("data"), os.O_RDONLY), lambda: trip.write("data", "A" * 101))
+    assert manifest["node_local"][0]["size"] == 100
+
+
 def test_file_that_cannot_be_read(trip):
     """A descriptor for writing only, say; root, who may read everything, sees the same where the way to the file is gone."""
     trip.write("data", mode=0o200)

@@ -336,9 +336,12 @@ def test_sockets_in_repair_mode_are_repaired(somebody):
             while processes.read_process(pid).uid != somebody.uid:
                 time.sleep(0.01)
             client.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
-            connections.end_repair(somebody.uid + 1)
-            assert client.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR) == 1
-            connections.end_repair(somebody.uid)
+            sockets = connections.list_sockets(processes.read_process(pid))
+            assert len(sockets) >= 3
+            for uid, wanted in ((somebody.uid + 1, sockets), (somebody.uid, {"1"})):
+                connections.end_repair(uid, wanted)
+                assert client.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR) == 1
+            connections.end_repair(somebody.uid, sockets)
             assert client.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR) == 0
             assert server.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
             client.send(b"x")

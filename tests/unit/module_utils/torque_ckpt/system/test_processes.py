@@ -90,6 +90,11 @@ def test_process_that_proc_hides_may_be_alive(in_child, somebody, free_pid):
     assert in_child(work).result == [None, True, False]
 
 
+@pytest.mark.parametrize("pid", [1 << 22, 1 << 31, 1 << 100])
+def test_mark_that_somebody_made_up(pid):
+    assert not processes.is_alive([pid, 1])
+
+
 def test_there_is_no_process(free_pid):
     assert processes.read_process(free_pid) is None
 
