@@ -126,15 +126,17 @@ def hold_job(commands: Commands, records: "Records", call: contract.Call, error:
                 _run_detached(lambda: _comment_held_job(commands, call.job_id, verdict, errors.is_temporary(error.code)))
                 commented = True
             status, output_text, error_text = commands.run("qhold", call.job_id)
-            said = (output_text + error_text).strip()
-        except (HookError, OSError) as failure:
-            status, said = 1, str(failure)
+        except (HookError, OSError) as failure:  # no space for the note, no process to be had: nobody has refused anything
+            syslog.log_event("restart", job=call.job_id, outcome="waiting", said=str(failure))
+            time.sleep(PAUSE)
+            continue
         if status == 0:
             time.sleep(PATIENCE)  # should the checkpoint hook fail, try again
-        else:
-            refusals += unheard_hold.ask_server(commands) is None
-            syslog.log_event("restart", job=call.job_id, outcome="waiting", said=said)
-            time.sleep(PAUSE)
+            continue
+        refused, said = unheard_hold.ask_server(commands) is None, (output_text + error_text).strip()
+        refusals += refused
+        syslog.log_event("restart", job=call.job_id, outcome="refused" if refused else "waiting", said=said)
+        time.sleep(PAUSE)
     syslog.log_event("restart", job=call.job_id, outcome="not kept", said=said)
     records.drop(FAILED)
 

@@ -75,6 +75,29 @@ def mom(torque, site, installed):
         process.stdout.close()
 
 
+class Outcomes:
+    """The outcomes (list of str) that the restart hook logs.
+
+    :param path: of a file that holds them
+    """
+
+    def __init__(self, path):
+        self.path = path
+        self.note = "failed_restart.syslog.log_event = lambda *_hook, **facts: facts.get('outcome') and print(facts['outcome'], " \
+            "file=open(%r, 'a'))" % path
+
+    def __call__(self):
+        if not os.path.exists(self.path):
+            return []
+        with open(self.path) as stream:
+            return stream.read().splitlines()
+
+
+@pytest.fixture
+def outcomes(tmp_path):
+    return Outcomes(str(tmp_path / "outcomes"))
+
+
 def damage(site):
     with open(site.directory + "/ckpt.12.head.1/pages.img", "wb") as stream:
         stream.write(b"MEMORY")
@@ -141,12 +164,13 @@ def test_a_temporary_failure_queues_the_job_again(hook, site, torque, mom, start
 
 
 @pytest.mark.root
-def test_a_job_that_may_not_be_held_ends(site, torque, mom, free_pid, wait_until):
+def test_a_job_that_may_not_be_held_ends(site, torque, mom, free_pid, wait_until, outcomes):
     site.publish("ckpt.12.head.1", free_pid, [free_pid])
     damage(site)
     command(torque, "qhold", "echo Unauthorized Request >&2; exit 159")
-    mom()
+    mom(outcomes.note)
     wait_until(lambda: called(torque) == ["qhold 12.head", "qhold 12.head", "ended %d" % errors.DATA])
+    assert outcomes() == ["failed", "refused", "refused", "not kept"]
     assert os.listdir(site.run_directory + "/jobs") == []
 
 
@@ -178,12 +202,14 @@ def test_the_hook_waits_for_a_server_that_is_away(site, torque, mom, free_pid, w
 
 
 @pytest.mark.root
-def test_the_note_is_written_when_there_is_room_again(site, torque, mom, free_pid, wait_until):
+def test_the_note_is_written_when_there_is_room_again(site, torque, mom, free_pid, wait_until, outcomes):
+    """What the hook cannot do on its node is no refusal of the server, which answers all the time."""
     site.publish("ckpt.12.head.1", free_pid, [free_pid])
     damage(site)
     os.makedirs(site.run_directory + "/jobs/12.head.failed.new")
-    mom()
-    wait_until(lambda: os.path.exists(site.run_directory + "/jobs/12.head.failed.new") and called(torque) == [])
+    mom(outcomes.note)
+    wait_until(lambda: len(outcomes()) > 4)
+    assert set(outcomes()) == {"failed", "waiting"} and called(torque) == []
     os.rmdir(site.run_directory + "/jobs/12.head.failed.new")
     wait_until(lambda: called(torque) == ["qhold 12.head"])
 
