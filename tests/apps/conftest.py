@@ -1,10 +1,11 @@
 """The hosts of the integration tests, with the programs' Debian packages on both nodes."""
 import os
+import subprocess
 from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 from cluster import TOP, install_packages
-from programs import PROGRAMS
+from programs import PROGRAMS, find_source
 
 pytest.register_assert_rewrite("runs")
 
@@ -32,8 +33,26 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("program", choose_programs(), ids=lambda program: program.name)
 
 
+def build_program(cluster, program):
+    """Build a program's tarball on node1, and copy what it has installed to node2; nothing if it is there."""
+    prefix = "/opt/" + program.source.partition("-")[0]
+    node1, node2 = cluster.nodes["node1"], cluster.nodes["node2"]
+    if node2.run("[ -e %s ]" % prefix).code == 0:
+        return
+    with find_source(program).open("rb") as stream:
+        subprocess.run(node1.command + ["rm -rf /tmp/build; mkdir /tmp/build && tar -xzf - -C /tmp/build"], stdin=stream, check=True)
+    done = node1.run("cd /tmp/build/%s && (./configure --prefix=%s && make -j2 && make install && tar -cf /shared/built.tar %s) "
+                     "> /tmp/build/log 2>&1 || { tail -n 30 /tmp/build/log; exit 1; }" % (program.source, prefix, prefix), 1200)
+    assert done.code == 0, "%s was not built: %s" % (program.source, done.out)
+    node2.ask("tar -xf /shared/built.tar -C /; rm /shared/built.tar")
+
+
 @pytest.fixture(scope="session")
 def equipped(cluster):
-    """The cluster, once both nodes have the packages of the chosen programs."""
-    install_packages(cluster, sorted({package for program in choose_programs() for package in program.packages.split()}))
+    """The cluster, once both nodes have the packages of the chosen programs, and those whose source is at hand."""
+    programs = choose_programs()
+    install_packages(cluster, sorted({package for program in programs for package in program.packages.split()}))
+    for program in programs:
+        if program.source and find_source(program).exists():
+            build_program(cluster, program)
     return cluster

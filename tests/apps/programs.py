@@ -3,13 +3,14 @@
 A script runs in a directory of its own on the shared file system, writes a line to stdout whenever it has come further, and works for
 about half a minute. Its output, its files and its exit status depend on nothing but the script.
 """
+import os
 import pathlib
 import re
 from collections import namedtuple
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
-Program = namedtuple("Program", "name packages version scripts files normalise settings refused moves nodes title")
+Program = namedtuple("Program", "name packages version scripts files normalise settings refused moves nodes title source")
 """One program.
 
 name       str: for APPS and the tests
@@ -23,6 +24,7 @@ moves      int: how often it is moved
 nodes      int: how many nodes its job has; on more than one it needs TORQUE
 refused    str: part of the sentence with which its checkpoint is refused; "" if it moves
 title      str: what the table calls it
+source     str: NAME-VERSION of a release tarball without a Debian package, which is built into /opt/NAME; "" for none
 """
 
 
@@ -42,14 +44,20 @@ def keep_text(text):
 
 
 def _program(name, title, packages, version, files="", normalise=keep_text, settings="", refused="", scripts=None,
-             moves=2, nodes=1):
+             moves=2, nodes=1, source=""):
     return Program(name, packages, version, [script + ".sh" for script in scripts or [name]], files, normalise, settings, refused,
-                   moves, nodes, title)
+                   moves, nodes, title, source)
 
 
 def read_job(program):
     """Return the text of a program's job (str)."""
     return "".join((SCRIPTS / script).read_text() for script in program.scripts)
+
+
+def find_source(program):
+    """Return the tarball (pathlib.Path) of a program without a Debian package."""
+    cache = os.environ.get("CKPT_TORQUE_CACHE") or os.path.expanduser("~/.cache/ckpt-torque")
+    return pathlib.Path(cache) / "sources" / (program.source + ".tar.gz")
 
 
 PYTHON = "python3 --version"
@@ -80,6 +88,8 @@ PROGRAMS = [
              "gmx --version -quiet | grep 'GROMACS version'", "frames.txt", lambda text: "",
              settings="`ckpt-run`, see [parallel-jobs.md](../parallel-jobs.md#jobs-on-several-nodes)",
              scripts=["gromacs-input", "on-node", "gromacs-nodes"], nodes=2),
+    _program("dmtcp", "Python and Perl with pipes between them, by DMTCP", "g++ make python3 perl", "/opt/dmtcp/bin/dmtcp_launch --version",
+             "result.txt", settings="`ckpt-run --method dmtcp`", moves=5, source="dmtcp-4.2.0"),
     _program("mpich", "MPICH, 4 ranks", "mpich libmpich-dev gcc libc6-dev", "mpiexec.mpich --version | grep Version:", "result.*",
              scripts=["mpi-program", "mpich"], moves=5),
     _program("openmpi", "Open MPI, 4 ranks", "openmpi-bin libopenmpi-dev gcc libc6-dev", "mpirun.openmpi --version", "result.*",

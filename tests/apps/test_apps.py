@@ -9,7 +9,7 @@ import time
 import page
 import pytest
 from jobs import await_nodes
-from programs import PROGRAMS, read_job
+from programs import PROGRAMS, find_source, read_job
 from runs import PATIENCE, HooksRun, TorqueRun
 
 STEPS = 2
@@ -28,6 +28,8 @@ def run(equipped, program):
         await_nodes(equipped.nodes["head"])
     elif program.nodes > 1:
         pytest.skip("a job on several nodes needs TORQUE; name a tarball in TORQUE_SOURCE")
+    if program.source and not find_source(program).exists():
+        pytest.skip("there is no source; put a tarball at %s" % find_source(program))
     runs = []
 
     def start():

@@ -28,7 +28,7 @@ PROGRAM = "CKPT_RUN_PID"
 EVENT = "CKPT_RUN_EVENT"
 """Variable of the command after a checkpoint: "continue", or "restart" if the job was restored."""
 PARENT = "CKPT_RUN_PARENT"
-"""Variable of the program: ckpt-run's own pid."""
+"""Variable of the program and of the method's commands: ckpt-run's own pid."""
 _MORE_PROCESSES = "end other processes, or raise their limit (ulimit -u)"
 """What to do if no process can be started."""
 _PAUSE = 0.2
@@ -152,6 +152,7 @@ class Runner:
     def __init__(self, command: "list[str]", name: str, method: methods.Method) -> None:
         self._command, self._method_name, self._method = command, name, method
         self._name = os.path.basename(command[0])
+        self._file = os.path.expandvars(method.file)
         self._signal = getattr(signal, "SIG" + method.signal) if method.signal else 0
         self._watched = supervisor.WATCHED | {channel.BELL}
         self._request: "_Request | None" = None
@@ -160,7 +161,7 @@ class Runner:
 
     def run(self) -> int:
         """Run the program until it has ended by itself; return its wait status."""
-        arguments, start_of_input = self._command, _find_start_of_input()
+        arguments, start_of_input = methods.format_command(self._method.start, self._command), _find_start_of_input()
         while True:
             self._request, self._first, self._handling = None, (0, None), []
             program = self._start_program(arguments)
@@ -170,15 +171,15 @@ class Runner:
             request = self._request
             if request is None:
                 return status
+            self._await_command(request)  # which may be what writes the file
             written = self._has_written(request, status)
             if not written and not self._is_by_our_signal(request, status):
                 return status
-            self._await_command(request)
             self._end_remainder()
             request.answer(**{"reason": request.failure} if request.failure else {"ended": True})
             self._wait_for_hook(request)
             if written:  # else the signal came before the program had a handler: it starts as this time
-                arguments = methods.format_restart(self._method, self._command)
+                arguments = methods.format_command(self._method.restart, self._command)
             if start_of_input is not None:
                 os.lseek(0, start_of_input, os.SEEK_SET)
 
@@ -187,7 +188,7 @@ class Runner:
         """Start the program as soon as the user may have another process: it may have been ended for a checkpoint."""
         while True:
             try:
-                return _start(arguments, **{PARENT: os.getpid()})
+                return _start(arguments)
             except OSError:
                 time.sleep(_PAUSE)
 
@@ -250,7 +251,7 @@ class Runner:
             return
         channel.answer({"id": request.id, "seconds": self._method.seconds})
         if self._request is None:
-            self._first = (time.time(), _read_file(self._method.file))
+            self._first = (time.time(), _read_file(self._file))
         self._request = request
         if self._signal:
             self._send(program, self._signal)
@@ -284,13 +285,13 @@ class Runner:
 
     def _has_written(self, request: _Request, status: int) -> bool:
         """Whether the program that has ended is to be continued: it ended because of the request, also if that was late."""
-        if not self._method.file:
+        if not self._file:
             return time.monotonic() <= request.until or self._is_by_signal(status)
-        now, (moment, before) = _read_file(self._method.file), self._first
+        now, (moment, before) = _read_file(self._file), self._first
         # By the file server's clock it may seem older than the request; the moment is for file systems with coarse times.
         written = now is not None and (now != before or now[0] >= (moment - 1) * 10**9)
         if not written:
-            request.answer(reason="%s ended %s and has not written %s" % (self._name, _describe(status), self._method.file))
+            request.answer(reason="%s ended %s and has not written %s" % (self._name, _describe(status), self._file))
         return written
 
     @staticmethod
@@ -431,6 +432,7 @@ def _parse(argv: "list[str]") -> argparse.Namespace:
     parser.add_argument("--method", metavar="NAME", help="how it is asked for them and continues (default: rerun, which sends SIGTERM and "
                         "starts the same command again; keep with --before or --after); ckpt-run --list shows all")
     parser.add_argument("--list", action="store_true", help="print the methods of this node, and exit")
+    parser.add_argument("--start", metavar="COMMAND", help="start it by this shell command; {command} stands for the program with its arguments")
     parser.add_argument("--signal", metavar="NAME", help="send this signal, for instance TERM, to have it write its files and end")
     parser.add_argument("--checkpoint", metavar="COMMAND", help="run this shell command instead; $%s is the program's process id" % PROGRAM)
     parser.add_argument("--restart", metavar="COMMAND", help="continue by this shell command; {command} stands for the program with its "
@@ -482,6 +484,7 @@ def _run(argv: "list[str]", config_path: str) -> int:
     if PARENT in os.environ:
         raise HookError(USAGE, "ckpt-run was started by a program that ckpt-run started (%s=%s); start programs by one ckpt-run only"
                         % (PARENT, os.environ[PARENT]))
+    os.environ[PARENT] = str(os.getpid())
     try:
         channel.create()
     except OSError as error:

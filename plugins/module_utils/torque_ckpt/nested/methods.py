@@ -13,32 +13,49 @@ MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any
 
-Method = namedtuple("Method", "signal checkpoint restart file before after seconds")
+Method = namedtuple("Method", "start signal checkpoint restart file before after seconds")
 """One method. With a signal or a checkpoint command the program ends, and is continued; without, it is kept, and is in the image.
 
+start       str: shell command that starts the program; {command} stands for it with its arguments. What the shell then runs is the program
+            only if the command begins with exec or needs no shell
 signal      str: sent to the program to have it write its restart files and end, such as "TERM"; "" for none
 checkpoint  str: shell command that has the program write them and end; "" for none. CKPT_RUN_PID holds the program's pid
 restart     str: shell command that continues; {command} stands for the program with its arguments. What the shell then runs is asked for
             checkpoints only if the command begins with exec, or needs no shell
-file        str: what the program has written when it ends; if it is not newer than the request, the program ended by itself. "" for none
+file        str: what the program has written when it ends; if it is not newer than the request, the program ended by itself. "" for none.
+            Variables of the job stand for their values
 before      str: shell command that prepares a program that is kept; "" for none. CKPT_RUN_PID holds the program's pid
 after       str: shell command for when it continues; "" for none. CKPT_RUN_EVENT holds "continue" or "restart"
 seconds     int: how long the program may take to end, or each of these two commands
+
+In all commands, and in file, CKPT_RUN_PARENT holds the pid of ckpt-run, which is the same after a restart.
 """
 
 _COMMAND = "{command}"
 _PLAIN = re.compile(r"[-\w@%+:,./][-\w@%+:,./=]*\Z", re.ASCII)
 """A word that a shell would leave as it is, and that sets no variable as the first one."""
 
-_DEFAULTS = {"signal": "", "checkpoint": "", "restart": "{command}", "file": "", "before": "", "after": "", "seconds": 600}
+_DEFAULTS = {"start": _COMMAND, "signal": "", "checkpoint": "", "restart": _COMMAND, "file": "", "before": "", "after": "", "seconds": 600}
+
+_DMTCP = '"dmtcp-$PBS_JOBID-$CKPT_RUN_PARENT"'
+"""Where DMTCP has its images, the script that names those of its last checkpoint, and the port of its coordinator."""
+_COORDINATOR = "--new-coordinator --coord-port 0 --port-file %s/port --ckptdir %s" % (_DMTCP, _DMTCP)
 
 KNOWN = {
     "rerun": {"signal": "TERM"},
     "gromacs": {"signal": "TERM", "restart": "{command} -cpi"},
+    "dmtcp": {
+        "start": "mkdir -p %s && exec dmtcp_launch --quiet --quiet %s {command}" % (_DMTCP, _COORDINATOR),
+        # --kcheckpoint does not wait, and says nothing of whether it succeeds: the file does; the coordinator ends when it has written that
+        "checkpoint": 'ask() { dmtcp_command --coord-port "$(cat %s/port)" "$1"; }; ask --status > /dev/null || exit; '
+                      "ask --kcheckpoint > /dev/null 2>&1; while ask --status > /dev/null 2>&1; do sleep 0.2; done" % _DMTCP,
+        "restart": "exec dmtcp_restart --quiet --quiet %s "
+                   "$(sed -n 's/^given_ckpt_files=\"\\(.*\\)\"$/\\1/p' %s/dmtcp_restart_script.sh)" % (_COORDINATOR, _DMTCP),
+        "file": _DMTCP.strip('"') + "/dmtcp_restart_script.sh"},
     "keep": {},
 }
-"""The methods that every site has: "rerun" for programs that continue by themselves when they are started again, "keep" for programs that
-stay."""
+"""The methods that every site has: "rerun" for programs that continue by themselves when they are started again, "dmtcp" for programs whose
+image DMTCP writes, "keep" for programs that stay."""
 
 
 def keeps_program(method: Method) -> bool:
@@ -68,8 +85,9 @@ def find_fault(name: str, value: "dict[str, Any]") -> str:
                "checkpoint command" % name
     if whole["signal"] and not hasattr(signal.Signals, "SIG" + whole["signal"]):
         return "%s names the signal %s, which this system does not know" % (name, ascii(whole["signal"]))
-    if not whole["restart"]:
-        return "%s has no restart command" % name
+    for part in ("start", "restart"):
+        if not whole[part]:
+            return "%s has no %s command" % (name, part)
     return ""
 
 
@@ -117,15 +135,17 @@ def build_method(value: "dict[str, Any]") -> Method:
     return Method(**dict(_DEFAULTS, **value))
 
 
-def format_restart(method: Method, command: "list[str]") -> "list[str]":
-    """Return what continues a program, as arguments. A shell is started only for what needs one: it would be asked instead of the program.
+def format_command(text: str, command: "list[str]") -> "list[str]":
+    """Return what starts or continues a program, as arguments. A shell is started only for what needs one: it would be asked instead of the
+    program.
 
+    :param text: Method.start or Method.restart
     :param command: the program with its arguments
     """
-    words = method.restart.split()
+    words = text.split()
     if words and all(word == _COMMAND or _PLAIN.match(word) for word in words) and (words[0] == _COMMAND or _is_program(words[0])):
         return [part for word in words for part in (command if word == _COMMAND else [word])]
-    return ["/bin/sh", "-c", method.restart.replace(_COMMAND, " ".join(map(shlex.quote, command)))]
+    return ["/bin/sh", "-c", text.replace(_COMMAND, " ".join(map(shlex.quote, command)))]
 
 
 def _is_program(name: str) -> bool:

@@ -166,6 +166,28 @@ def test_restart_command(run):
     assert [line for line in lines if line != "again"] == [str(number) for number in range(1, 151)]
 
 
+def test_start_command(run, other_hook):
+    """It starts the program once; what continues it is another one."""
+    running = run("--start", "echo begins; exec {command}", *PROGRAM)
+    running.await_lines(5)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == ["begins"] + [str(number) for number in range(1, 151)]
+
+
+def test_file_that_the_checkpoint_command_writes_when_the_program_has_ended(run, other_hook, tmp_path):
+    """Its name has variables of the job, and the pid of ckpt-run."""
+    running = run("--checkpoint", "kill -TERM $CKPT_RUN_PID; sleep 2; touch state.$JOB.$CKPT_RUN_PARENT",
+                  "--file", "state.$JOB.$CKPT_RUN_PARENT", *PROGRAM, JOB="12[1]")
+    running.await_lines(5)
+    running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
+    assert (tmp_path / ("state.12[1].%d" % running.process.pid)).exists()
+    gone(other_hook)
+    assert running.finish() == 7
+    assert running.lines() == [str(number) for number in range(1, 151)]
+
+
 def test_checkpoint_command_gets_the_programs_pid(run):
     running = run("--checkpoint", "kill -TERM $CKPT_RUN_PID", *PROGRAM)
     running.await_lines(5)
@@ -669,7 +691,7 @@ def test_programs_that_are_kept_are_prepared_before_the_others_are_looked_at(run
 
 @pytest.mark.parametrize("arguments, code, sentence", [
     ([], errors.USAGE, "name the program after --; see ckpt-run --help"),
-    (["--method", "x", "--", "true"], errors.USAGE, "there is no method 'x'; take one of gromacs, keep, own, rerun"),
+    (["--method", "x", "--", "true"], errors.USAGE, "there is no method 'x'; take one of dmtcp, gromacs, keep, own, rerun"),
     (["--signal", "X", "--", "true"], errors.USAGE,
      "the command line names the signal 'X', which this system does not know; see ckpt-run --help"),
     (["--signal", "TERM", "--checkpoint", "x", "--", "true"], errors.USAGE,
@@ -701,5 +723,8 @@ def test_ckpt_run_under_ckpt_run(run):
 def test_list(run):
     running = run("--list")
     assert running.finish() == 0
-    assert running.lines() == ["gromacs: signal=TERM, restart={command} -cpi, seconds=600", "keep: seconds=600",
-                               "own: signal=USR2, restart={command}, seconds=1", "rerun: signal=TERM, restart={command}, seconds=600"]
+    lines = running.lines()
+    assert lines.pop(0).startswith('dmtcp: start=mkdir -p "dmtcp-$PBS_JOBID-$CKPT_RUN_PARENT" && exec dmtcp_launch ')
+    assert lines == ["gromacs: start={command}, signal=TERM, restart={command} -cpi, seconds=600", "keep: start={command}, seconds=600",
+                     "own: start={command}, signal=USR2, restart={command}, seconds=1",
+                     "rerun: start={command}, signal=TERM, restart={command}, seconds=600"]

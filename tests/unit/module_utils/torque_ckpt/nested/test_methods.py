@@ -29,6 +29,7 @@ def test_right_methods(value):
     ({"signal": "TERM", "seconds": True}, "own sets seconds to True; it must be a whole number"),
     ({"signal": "TERM", "file": "a\0b"}, "own sets file to 'a\\x00b'; it must be text without NUL"),
     ({"signal": "TERM", "restart": ""}, "own has no restart command"),
+    ({"signal": "TERM", "start": ""}, "own has no start command"),
     ({"signal": "TERM", "sign": "x", "later": 1}, "own has unknown parts: later, sign"),
 ])
 def test_wrong_methods(value, fault):
@@ -43,18 +44,18 @@ def test_methods_of_a_site_do_something(value, fault):
 
 
 def test_defaults():
-    assert methods.build_method({"signal": "USR1"}) == ("USR1", "", "{command}", "", "", "", 600)
+    assert methods.build_method({"signal": "USR1"}) == ("{command}", "USR1", "", "{command}", "", "", "", 600)
 
 
-@pytest.mark.parametrize("restart, wanted", [
+@pytest.mark.parametrize("text, wanted", [
     ("{command}", ["sim", "a b"]), ("{command} -cpi run=1", ["sim", "a b", "-cpi", "run=1"]), ("ls {command}", ["ls", "sim", "a b"]),
     ("/opt/sim --resume", ["/opt/sim", "--resume"])] + [(text, ["/bin/sh", "-c", wanted]) for text, wanted in [
         ("exec {command} $AGAIN", "exec sim 'a b' $AGAIN"), ("exec {command} again", "exec sim 'a b' again"),
         ("cd x && {command}", "cd x && sim 'a b'"), ("A=/b {command}", "A=/b sim 'a b'"), ("{command} *.cpt", "sim 'a b' *.cpt"),
         ("unknown-program", "unknown-program"), ("{command} 'a'", "sim 'a b' 'a'"), ("{command}\nx;", "sim 'a b'\nx;"), (" ", " ")]])
-def test_restart_command(restart, wanted):
+def test_command(text, wanted):
     """A shell only where one is needed: it would have the signal."""
-    assert methods.format_restart(methods.build_method({"signal": "TERM", "restart": restart}), ["sim", "a b"]) == wanted
+    assert methods.format_command(text, ["sim", "a b"]) == wanted
 
 
 @pytest.fixture
