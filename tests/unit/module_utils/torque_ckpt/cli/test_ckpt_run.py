@@ -9,7 +9,9 @@ import time
 
 import pytest
 from torque_ckpt import errors
-from torque_ckpt.cli import ckpt_run
+from torque_ckpt.cli.keeper import Keeper
+from torque_ckpt.cli.program import Request
+from torque_ckpt.cli.runner import Runner
 from torque_ckpt.errors import HookError
 from torque_ckpt.nested import channel, methods, request
 from torque_ckpt.system import processes
@@ -606,8 +608,8 @@ def test_checkpoint_command_for_which_there_can_be_no_process(monkeypatch):
     answers, method = [], methods.build_method({"checkpoint": "true"})
     monkeypatch.setattr(channel, "answer", answers.append)
     monkeypatch.setattr(os, "fork", fail)
-    runner = ckpt_run.Runner(["sh"], "own", method)
-    runner._handle(ckpt_run._Request({"id": "1", "hook": [0, 0], "boot": "another", "seconds": 5}, method), 7)
+    runner = Runner(["sh"], "own", method)
+    runner._handle(Request({"id": "1", "hook": [0, 0], "boot": "another", "seconds": 5}, method), 7)
     assert answers == [{"id": "1", "seconds": 600}, {
         "id": "1", "reason": "the checkpoint command of sh cannot be started (Resource temporarily unavailable)",
         "advice": "end other processes, or raise their limit (ulimit -u)"}]
@@ -623,7 +625,7 @@ def test_program_starts_when_there_can_be_a_process(monkeypatch):
             raise outcome
         return outcome
     monkeypatch.setattr(os, "fork", fork)
-    assert ckpt_run.Runner._start_program(["sh"]) == 7
+    assert Runner._start_program(["sh"]) == 7
     assert tries == []
 
 
@@ -634,8 +636,8 @@ def test_command_for_which_there_can_be_no_process(monkeypatch):
     answers, method = [], methods.build_method({"before": "true", "after": "true"})
     monkeypatch.setattr(channel, "answer", answers.append)
     monkeypatch.setattr(os, "fork", fail)
-    keeper = ckpt_run.Keeper(7, "sh", method)
-    keeper._handle(ckpt_run._Request({"id": "1", "hook": [0, 0], "boot": "another", "seconds": 5}, method))
+    keeper = Keeper(7, "sh", method)
+    keeper._handle(Request({"id": "1", "hook": [0, 0], "boot": "another", "seconds": 5}, method))
     assert answers == [{"id": "1", "seconds": 600}, {
         "id": "1", "reason": "the command before a checkpoint of sh cannot be started (Resource temporarily unavailable)",
         "advice": "end other processes, or raise their limit (ulimit -u)"}]
