@@ -26,8 +26,8 @@ NO_INPUT = _register_code(os.EX_NOINPUT, "image_missing", "There is no such job 
 NO_USER = _register_code(os.EX_NOUSER, "account")
 # 69 the job's processes are not here; or pbs_server does not answer
 GONE = NO_SERVER = _register_code(os.EX_UNAVAILABLE, "job_not_here",
-                                  "prune, node-down: pbs_server does not answer; nothing was done. check: the job or process is not "
-                                  "on this host.")
+                                  "prune, node-down: pbs_server does not answer; prune has done nothing, and node-down only what it "
+                                  "reported. check: the job or process is not on this host.")
 # 70 the engine failed
 ENGINE = _register_code(os.EX_SOFTWARE, "engine")
 # 71 the operating system refused

@@ -31,6 +31,8 @@ GAP = 300
 """So many seconds after the end of a run nobody knows whether a node was down all the time; the count begins anew."""
 
 NOTHING = "nothing was done"
+SOME = "what is reported was done, and one more job may have been queued again; the next run looks at the rest"
+"""The consequence once pbs_server was asked to queue a job again."""
 
 
 class Node(namedtuple("Node", "states jobs rectime")):
@@ -104,6 +106,7 @@ class Server(Commands):
 
     def requeue_job(self, job_id: str, node: str) -> str:
         """Have pbs_server queue a job of a node that is down again; return why it did not, empty if it did."""
+        self.consequence = SOME
         try:
             status, _output, error = self.run("qrerun", "-f", job_id)
             reason = "qrerun -f exited %d: %s" % (status, " ".join(error.split()) or "it printed nothing")
@@ -209,7 +212,7 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
     :param report: called with a fact (job, node, seconds, image, action) for each job, and with whether it is new; action is
         one of "queued again", "would be queued again", "reported", "waits until ...", "left alone: ..." and "not queued again: ...";
         image is None for a job that waits
-    :raises HookError: NO_SERVER when the server does not answer, TEMPORARY when too many nodes are down; nothing was done then
+    :raises HookError: NO_SERVER when the server does not answer; TEMPORARY when too many nodes are down: nothing was done then
     """
     settings = stores.settings
     server = Server(settings["torque_directory"])

@@ -1131,6 +1131,16 @@ def test_nothing_is_done_while_the_server_does_not_answer(down, command, text, s
     assert batch.asked() == []
 
 
+def test_server_that_stops_answering_when_a_job_was_queued_again(down):
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"},
+                  RERUN + "; printf '#!/bin/sh\necho away >&2; exit 111\n' > $BIN/qstat")
+    done = down.call("node-down")
+    assert (done.returncode, done.stderr) == (
+        errors.NO_SERVER, "torque-ckpt: pbs_server does not answer (qstat -f 12.head exited 111: away); what is reported was done, and one "
+        "more job may have been queued again; the next run looks at the rest\n")
+    assert batch.asked() == ["-f 12.head"]
+
+
 def test_node_down_is_roots(down):
     done = down.call("node-down", user="nobody")
     assert (done.returncode, done.stderr) == (
