@@ -39,18 +39,19 @@ _DEFAULTS = {"start": _COMMAND, "signal": "", "checkpoint": "", "restart": _COMM
 
 _DMTCP = '"dmtcp-$PBS_JOBID-$CKPT_RUN_PARENT"'
 """Where DMTCP has its images, the script that names those of its last checkpoint, and the port of its coordinator."""
-_COORDINATOR = "--new-coordinator --coord-port 0 --port-file %s/port --ckptdir %s" % (_DMTCP, _DMTCP)
+_WITH_DMTCP = "exec env DMTCP_CHECKPOINT_DIR=%s %%s --quiet --quiet --new-coordinator --coord-port 0 --port-file %s/port" % (_DMTCP, _DMTCP)
+"""For the command's name. By --ckptdir the coordinator that dmtcp_restart starts would not learn of the directory."""
 
 KNOWN = {
     "rerun": {"signal": "TERM"},
     "gromacs": {"signal": "TERM", "restart": "{command} -cpi"},
     "dmtcp": {
-        "start": "mkdir -p %s && exec dmtcp_launch --quiet --quiet %s {command}" % (_DMTCP, _COORDINATOR),
+        "start": "mkdir -p %s && %s {command}" % (_DMTCP, _WITH_DMTCP % "dmtcp_launch"),
         # --kcheckpoint does not wait, and says nothing of whether it succeeds: the file does; the coordinator ends when it has written that
         "checkpoint": 'ask() { dmtcp_command --coord-port "$(cat %s/port)" "$1"; }; ask --status > /dev/null || exit; '
                       "ask --kcheckpoint > /dev/null 2>&1; while ask --status > /dev/null 2>&1; do sleep 0.2; done" % _DMTCP,
-        "restart": "exec dmtcp_restart --quiet --quiet %s "
-                   "$(sed -n 's/^given_ckpt_files=\"\\(.*\\)\"$/\\1/p' %s/dmtcp_restart_script.sh)" % (_COORDINATOR, _DMTCP),
+        "restart": "%s $(sed -n 's/^given_ckpt_files=\"\\(.*\\)\"$/\\1/p' %s/dmtcp_restart_script.sh)" % (
+            _WITH_DMTCP % "dmtcp_restart", _DMTCP),
         "file": _DMTCP.strip('"') + "/dmtcp_restart_script.sh"},
     "keep": {},
 }
