@@ -73,7 +73,7 @@ class Release(matrix.Trial):
         self.cluster.nodes["head"].ask(
             "[ -e /usr/local/bin/g++ ] && exit; apt-get -qq update && apt-get -qq install -y ccache > /dev/null 2>&1 && "
             "mkdir -m 1777 /var/cache/compiled && "
-            "printf 'cache_dir = /var/cache/compiled\nhash_dir = false\numask = 000\n' > /etc/ccache.conf && "
+            "printf 'cache_dir = /var/cache/compiled\nhash_dir = false\nbase_dir = /var/tmp\numask = 000\n' > /etc/ccache.conf && "
             "for name in gcc g++ cc c++; do ln -s /usr/bin/ccache /usr/local/bin/$name; done")
 
     def build(self):
