@@ -573,11 +573,15 @@ def test_export_that_is_not_wanted_any_more(cluster):
     head.ask("install -d /etc/exports.d && echo '%s 192.0.2.1(ro)' > /etc/exports.d/ckpt-torque.exports && "
              "printf '#!/bin/sh\\necho \"$@\" > /run/exportfs\\n' > /usr/sbin/exportfs && chmod 755 /usr/sbin/exportfs" % STORE)
     try:
+        named = cluster.role("head", "checkpoint_store", checkpoint_store_path="/shared/new/ckpt",
+                             checkpoint_store_additional_stores=[{"path": STORE, "id": "default"}])
+        assert named.code == 0, named.out
+        assert head.ask("cat /etc/exports.d/ckpt-torque.exports") == "%s 192.0.2.1(ro)" % STORE
         done = cluster.playbook("site", "--limit", "head")
         assert (done.code, done.changed("head")) == (0, 2), done.out
         assert head.ask("ls /etc/exports.d; cat /run/exportfs") == "-r"
     finally:
-        head.ask("rm -r /etc/exports.d /usr/sbin/exportfs")
+        head.ask("rm -rf /etc/exports.d /usr/sbin/exportfs /shared/new")
 
 
 def test_store_that_is_not_mounted(cluster, node1):

@@ -1,0 +1,49 @@
+"""The export of a previous store stays while checkpoint_store_additional_stores names it: nodes have it mounted."""
+import json
+
+import playbooks
+import yaml
+
+ROLE = playbooks.TOP / "roles/checkpoint_store"
+EXPORTS = "/etc/exports.d/ckpt-torque.exports"
+TASKS = (("main", "Read the earlier exports"), ("export", "Write the export"), ("main", "Remove an earlier export"))
+HEADING = "# Written by the role ckpt.torque.checkpoint_store.\n"
+OLD = "/srv/ckpt 192.0.2.0/24(rw,fsid=7)\n"
+NEW = "/srv/new 192.0.2.0/25(rw,fsid=8)\n"
+
+
+def list_tasks(path):
+    """Return the role's tasks that write or remove the exports (list of dict), with another path of the file."""
+    pages = {page: {task["name"]: task for task in yaml.safe_load((ROLE / "tasks" / (page + ".yml")).read_text())} for page in ("main", "export")}
+    tasks = [pages[page][name] for page, name in TASKS]
+    for task in tasks:
+        task.pop("notify", None)
+    tasks[1]["when"] = pages["main"]["Export the store"]["when"]
+    tasks[1]["ansible.builtin.template"]["src"] = str(ROLE / "templates/exports.j2")
+    return json.loads(json.dumps(tasks).replace(EXPORTS, path))
+
+
+def test_export_of_a_previous_store(tmp_path):
+    previous = [{"path": "/srv/ckpt", "id": "default"}]
+    exports = {"checkpoint_store_export_clients": ["192.0.2.0/25"], "checkpoint_store_export_options": ["rw", "fsid=8"]}
+    cases = {
+        "named": (dict(exports, checkpoint_store_additional_stores=previous), HEADING + NEW + OLD),
+        "not named": (exports, HEADING + NEW),
+        "of another name": (dict(exports, checkpoint_store_additional_stores=[{"path": "/srv", "id": "default"}]), HEADING + NEW),
+        "used again": (dict(exports, checkpoint_store_path="/srv/ckpt", checkpoint_store_additional_stores=previous),
+                       HEADING + NEW.replace("new", "ckpt")),
+        "named, and nothing else exported": ({"checkpoint_store_additional_stores": previous}, HEADING + OLD),
+        "nothing exported": ({}, None),
+    }
+    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    for case in cases:
+        (tmp_path / case).write_text(HEADING + OLD)
+    hosts = {case: dict(defaults, checkpoint_store_path="/srv/new", exports=str(tmp_path / case)) for case in cases}
+    for case, (variables, _expected) in cases.items():
+        hosts[case].update(variables)
+    load = {"ansible.builtin.include_vars": str(ROLE / "vars/main.yml")}
+    end = {"ansible.builtin.set_fact": {"answer": ""}}
+    for _run in range(2):
+        playbooks.answers(tmp_path, hosts, [load, *list_tasks("{{ exports }}"), end], {})
+        assert {case: (tmp_path / case).read_text() if (tmp_path / case).exists() else None for case in cases} == {
+            case: expected for case, (_variables, expected) in cases.items()}
