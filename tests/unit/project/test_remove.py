@@ -57,3 +57,18 @@ def test_only_files_of_the_hooks_are_removed(tmp_path):
                        {"ansible.builtin.set_fact": {"answer": ""}}], {"__checkpoint_hooks_unit_files": {"files": []}})
     assert find_rest(own) == ["metrics"]  # node_exporter's
     assert find_rest(shared) == sorted("%s/%s" % (directory, name) for directory, names in FOREIGN.items() for name in names)
+
+
+def test_only_directories_of_users_and_jobs_leave_the_store(tmp_path):
+    """The store's own directory goes if nothing else is in it."""
+    kept = ["lost+found", "bob", "alice/1.head.CK/ckpt.1.head.7"]
+    for store, directories in (("foreign", ["carol", "2.head.CK", *kept]), ("own", ["alice", "carol", "2.head.CK"])):
+        for directory in directories:
+            (tmp_path / store / directory).mkdir(parents=True)
+        (tmp_path / store / ".ckpt-torque-store").touch()
+    task, = [task for task in yaml.safe_load((playbooks.TOP / "roles/checkpoint_store/tasks/remove_store.yml").read_text())
+             if task["name"] == "Remove empty directories of users and jobs, and an empty store"]
+    playbooks.answers(tmp_path, {store: {"checkpoint_store_path": str(tmp_path / store)} for store in ("foreign", "own")},
+                      [task, {"ansible.builtin.set_fact": {"answer": ""}}], {"checkpoint_store_users": ["alice", "carol"]})
+    assert find_rest(tmp_path / "foreign") == sorted([".ckpt-torque-store", *kept])
+    assert not (tmp_path / "own").exists()
