@@ -40,8 +40,8 @@ def test_node_with_a_job_keeps_its_hooks(qsub, cluster):
     job = qsub.counts()
     done = cluster.playbook("remove")
     assert done.code != 0
-    assert re.search(r"node1: the hooks cannot be removed, jobs that they started run here \(processes [0-9 ]+\); move them with "
-                     r"ckpt.torque.drain, or wait until they have ended, and run this again; the hooks stay as they are.",
+    assert re.search(r"node1: the hooks cannot be removed, jobs that they started run here \(processes [0-9 ]+\); let them end "
+                     r"and run this again, or apply ckpt.torque.site, with which all nodes have the hooks again; the hooks stay as they are.",
                      done.out), done.out
     assert "the hooks are still on node1, so the server and the login nodes keep theirs; run this again." in done.out
     assert cluster.nodes["node2"].ask(LEFT) == ""

@@ -1,7 +1,12 @@
 """The role's removal of the hooks takes what is theirs, and leaves what others have in the same directories."""
+import pathlib
+import subprocess
+
+import pytest
 import yaml
 
 import playbooks
+import waiting
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import held_jobs
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.cli import node_down, orphans
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.telemetry import metrics
@@ -72,3 +77,30 @@ def test_only_directories_of_users_and_jobs_leave_the_store(tmp_path):
                       [task, {"ansible.builtin.set_fact": {"answer": ""}}], {"checkpoint_store_users": ["alice", "carol"]})
     assert find_rest(tmp_path / "foreign") == sorted([".ckpt-torque-store", *kept])
     assert not (tmp_path / "own").exists()
+
+
+@pytest.fixture
+def busy(tmp_path):
+    """The directory of hooks one of which runs (str), and its process id."""
+    directory = str(tmp_path / "busy")
+    with subprocess.Popen(["bash", "-c", "exec -a %s/run sleep 60" % directory]) as process:
+        try:
+            command = pathlib.Path("/proc/%d/cmdline" % process.pid)
+            waiting.wait_until(lambda: command.read_text().startswith(directory))
+            yield directory, process.pid
+        finally:
+            process.kill()
+
+
+SENTENCE = ("%s: the hooks cannot be removed, jobs that they started run here (processes %d); let them end and run this again, or apply "
+            "ckpt.torque.site, with which all nodes have the hooks again; the hooks stay as they are.")
+
+
+def test_job_that_needs_the_hooks(tmp_path, busy):
+    """Its administrator is not told to move it: other nodes may have lost their hooks."""
+    directory, pid = busy
+    looks = {"block": yaml.safe_load((ROLE / "tasks/remove_preflight.yml").read_text()),
+             "rescue": [{"ansible.builtin.set_fact": {"answer": "{{ ansible_failed_result.msg }}"}}]}
+    cases = {"busy": {"checkpoint_hooks_directory": directory}, "free": {"checkpoint_hooks_directory": directory + "2"}}
+    assert playbooks.answers(tmp_path, cases, [{"ansible.builtin.set_fact": {"answer": ""}}, looks], {}) == {
+        "busy": SENTENCE % ("case0", pid), "free": ""}
