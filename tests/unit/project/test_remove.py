@@ -104,3 +104,15 @@ def test_job_that_needs_the_hooks(tmp_path, busy):
     cases = {"busy": {"checkpoint_hooks_directory": directory}, "free": {"checkpoint_hooks_directory": directory + "2"}}
     assert playbooks.answers(tmp_path, cases, [{"ansible.builtin.set_fact": {"answer": ""}}, looks], {}) == {
         "busy": SENTENCE % ("case0", pid), "free": ""}
+
+
+def test_job_that_started_since_the_first_check(tmp_path, busy):
+    """Its node is left alone before pbs_mom is configured; those that come after it are done."""
+    play, = [play for play in yaml.safe_load((playbooks.TOP / "playbooks/remove.yml").read_text())
+             if play["name"] == "Remove the hooks from compute nodes"]
+    names = [task["name"] for task in play["tasks"]]
+    check, configure = (names.index(name) for name in ("Leave a node with a job alone", "Configure and restart pbs_mom without the hooks"))
+    assert check == configure - 1
+    cases = {"busy": {"checkpoint_hooks_directory": busy[0]}, "free": {"checkpoint_hooks_directory": busy[0] + "2"}}
+    tasks = [{"ansible.builtin.set_fact": {"answer": "left alone"}}, play["tasks"][check], {"ansible.builtin.set_fact": {"answer": "done"}}]
+    assert playbooks.answers(tmp_path, cases, tasks, {}, serial=1) == {"busy": "left alone", "free": "done"}
