@@ -37,6 +37,7 @@ IMAGE_KEYS = (
     ("compression", "name of the program that compressed it, or null"), ("plain_bytes", "its size decompressed, or null"),
     ("engine", "name of the engine that wrote it, or null"), ("engine_version", "the engine's version, or null"),
     ("node", "where it was written, or null"), ("bound", "whether it restarts on that node only"),
+    ("key", "id of the key that its manifest names as that of its seal, or null"),
     ("authentic", "whether root's hooks of this site sealed it; null if that is not known, as for users, who may not read the key"),
 )
 """Keys of an image in what --json prints."""

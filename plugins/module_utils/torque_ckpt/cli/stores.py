@@ -16,7 +16,7 @@ if MYPY:
 def describe_image(store: dict, user: "User", job_id: str, entry: dict) -> dict:
     """Return what --json prints of an image; parser.IMAGE_KEYS names the keys."""
     fields = {name: entry[name] for name in ("path", "state", "problem", "generation", "bytes", "compression", "plain_bytes", "engine",
-                                             "engine_version", "node", "bound", "authentic")}
+                                             "engine_version", "node", "bound", "key", "authentic")}
     fields.update({name: entry[name] for name in ("nodes", "why") if name in entry})
     return dict(fields, job=job_id, owner=user.name, uid=user.uid, image=entry["name"], store=store["id"],
                 created=entry["created"] or entry["changed"])

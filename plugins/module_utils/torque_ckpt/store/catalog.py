@@ -12,7 +12,7 @@ import time
 from .. import errors
 from ..errors import HookError, CANNOT_WRITE, NO_INPUT, REFUSED, SYSTEM
 from ..image import manifest, schema
-from ..system import privilege
+from ..system import privilege, strict_json
 from ..system.dirfd import DIRECTORY, list_directory
 from ..torque.names import find_job_id
 from . import generations, incarnation, location
@@ -241,13 +241,15 @@ def _check_sizes(image: int, described: dict, image_path: str) -> None:
                             % (image_path, entry["name"], size, entry["size"]))
 
 
-_BRIEF = {"generation": None, "created": None, "node": None, "bound": False, "compression": None, "plain_bytes": None}
+_BRIEF = {"generation": None, "created": None, "node": None, "bound": False, "compression": None, "plain_bytes": None, "key": None}
 
 
 def _add_manifest(entry: dict, described: dict) -> None:
     """Add to the entry of an image what its manifest (described) holds."""
     entry.update({name: described.get(name, default) for name, default in _BRIEF.items()}, engine=described["engine"]["name"],
                  engine_version=described["engine"].get("version"))
+    if not strict_json.text(strict_json.NAME)[1](entry["key"]):  # only the seal checks that field: the owner may have written anything
+        entry["key"] = None
     if described["format"] != schema.COMPRESSED:
         entry.update(compression=None, plain_bytes=None)
 
@@ -325,8 +327,8 @@ def examine_job_directory(path: str, descriptor: int, settings: dict, thorough: 
     :param prove: called with a manifest and its image's path; raises HookError when root did not seal it; None if that cannot be checked
     :param extract: called with each manifest that can be read, returns what else its image's entry has
     :returns: {"job": str, "path": str, "images": list of {"name", "path", "state", "code", "problem", "bytes", "changed", "authentic",
-        and of the manifest, or None: "generation", "created", "node", "bound", "compression", "plain_bytes", "engine", "engine_version";
-        and what extract returned}}
+        and of the manifest, or None: "generation", "created", "node", "bound", "compression", "plain_bytes", "key", "engine",
+        "engine_version"; and what extract returned}}
     """
     names = [(name, status) for name, status in _list_subdirectories(descriptor) if wanted is None or name in wanted]
     if len(names) > MOST:

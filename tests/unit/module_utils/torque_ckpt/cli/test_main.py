@@ -77,7 +77,8 @@ def test_list_shows_all_that_is_known_of_an_image(fleet):
     assert created == json.load(open(os.path.join(path, "manifest.json")))["created"]
     assert image == {"job": "12.head", "owner": "nobody", "uid": 65534, "image": "ckpt.12.head.1001", "path": path, "store": "main",
                      "state": "whole", "problem": "", "generation": 1, "bytes": size, "compression": None, "plain_bytes": None,
-                     "engine": "criu", "engine_version": "9.9", "node": os.uname().nodename, "bound": False, "authentic": True}
+                     "engine": "criu", "engine_version": "9.9", "node": os.uname().nodename, "bound": False, "key": "first",
+                     "authentic": True}
     lines = fleet.call("list").stdout.splitlines()
     assert lines[0].split() == ["JOB", "OWNER", "IMAGE", "GEN", "CREATED", "SIZE", "PLAIN", "ENGINE", "NODE", "STATE"]
     assert lines[1].split() == ["12.head", "nobody", "ckpt.12.head.1001", "1", created, "%.1f" % (size / 1024.0), "KiB", "-", "criu", "9.9",
@@ -350,6 +351,17 @@ def test_image_that_root_did_not_make(fleet):
     image, = fleet.ask("list")["images"]
     assert (image["state"], image["authentic"]) == ("refused", False)
     assert "root's hooks did not write" in image["problem"]
+
+
+@pytest.mark.parametrize("key", [["first"], 1, "x" * 256])
+def test_key_that_is_none(fleet, key):
+    """An image's owner can write anything there."""
+    path = os.path.join(fleet.image(), "manifest.json")
+    facts = json.load(open(path))
+    with open(path, "w") as stream:
+        json.dump(dict(facts, key=key), stream)
+    image, = fleet.ask("list")["images"]
+    assert (image["key"], image["authentic"], image["engine"]) == (None, False, "criu")
 
 
 @pytest.mark.parametrize("other, name, sentence", [
