@@ -84,6 +84,21 @@ def test_vault(tmp_path):
     passes(check(tmp_path, site / "inventory.yml", **password))
 
 
+def test_take_over_keeps_files_of_the_site(tmp_path):
+    """Its commands can be run again after another run of adopt, which needs the directory that it wrote."""
+    commands, = re.findall(r"^mkdir .*?(?=^```)", (EXAMPLES / "take-over/README.md").read_text(), re.MULTILINE | re.DOTALL)
+    for path, text in (("adopted/group_vars/all.yml", "all: 1\n"), ("adopted/host_vars/node1.yml", "adopted: 1\n"),
+                       ("host_vars/node1.yml", "own: 1\n"), ("host_vars/node2.yml", "own: 2\n")):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    for run, text in (("~1~", "own: 1\n"), ("~2~", "adopted: 1\n")):
+        subprocess.run(["bash", "-euc", commands], cwd=tmp_path, check=True)
+        assert (tmp_path / ("host_vars/node1.yml." + run)).read_text() == text
+        assert (tmp_path / "host_vars/node1.yml").read_text() == "adopted: 1\n" == (tmp_path / "adopted/host_vars/node1.yml").read_text()
+        assert (tmp_path / "group_vars/all/torque.yml").read_text() == "all: 1\n"
+    assert (tmp_path / "host_vars/node2.yml").read_text() == "own: 2\n"
+
+
 def test_queues_of_two_classes_send_jobs_to_their_class():
     """Each by default asks for a property that the nodes of one class have, and no others; all nodes have one."""
     variables = yaml.safe_load((EXAMPLES / "two-classes/group_vars/torque_server.yml").read_text())
