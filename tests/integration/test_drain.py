@@ -114,7 +114,7 @@ def test_wait_for_a_job_that_cannot_move(cluster, start, drain):
     assert done.code == 2
     assert "jobs are still on node1 (%s) after 2 seconds; end them or wait longer; the nodes stay offline" % job.id in done.out
     assert lines[-1] == "node1: offline (%s), still on it: %s" % (NOTE, job.id)
-    timer = threading.Timer(8, job.sign, ["go"])
+    timer = threading.Timer(25, job.sign, ["go"])  # when the playbook waits for the job
     timer.start()
     done, lines = drain("node1", drain_wait=True)
     timer.join()
