@@ -142,9 +142,10 @@ def test_end_of_another_child_is_not_handed_on(in_child):
 def test_signal_for_a_root_that_just_ended_is_nobodys(in_child):
     def work():
         supervisor.block_signals()
-        root = fork(lambda: 3)
+        root, leader = fork(lambda: 3), os.getpid()
         os.waitid(os.P_PID, root, os.WEXITED | os.WNOWAIT)
-        fork(lambda: os.kill(os.getppid(), signal.SIGTERM) or 0)
+        sender = fork(lambda: os.kill(leader, signal.SIGTERM) or 0)
+        os.waitid(os.P_PID, sender, os.WEXITED | os.WNOWAIT)
         return supervisor.supervise_job(root, Records("/nonexistent", "12.head"))
     assert in_child(work).result == exited(3)
 
