@@ -21,13 +21,14 @@ PATIENCE = 300
 GRACE = 15
 """How long after a job's comment its state may still be that of before (seconds)."""
 
-Outcome = namedtuple("Outcome", "status output errors files")
+Outcome = namedtuple("Outcome", "status output errors files starts")
 """What a job left.
 
 status  str: its exit status
 output  str: what it printed to stdout
 errors  str: what it printed to stderr
 files   str: digest and name of each file that is compared
+starts  int: how often its script was started
 """
 
 
@@ -87,7 +88,7 @@ class TorqueRun:
         facts = self.job.wait("CHQ", PATIENCE)
         assert facts.get("job_state", "C") == "C", "job is in state %(job_state)s: %(comment)s" % facts
         return Outcome(facts.get("exit_status", "unknown"), self.job.text("out") + "\n", self.job.text("err"),
-                       _digest(self.job.head, self.job.work, self.program.files))
+                       _digest(self.job.head, self.job.work, self.program.files), self.job.text("starts").count("started"))
 
     def clean(self):
         self.job.clean()
@@ -102,7 +103,7 @@ class HooksRun(Job):
 
     def start(self):
         self.node.ask("install -d -o alice {0} && cat > {0}/program.sh <<'END'\n{1}\nEND".format(self.work, self.text))
-        super().start("bash program.sh; status=$?; echo $status > status; exit $status")
+        super().start("echo started >> starts; bash program.sh; status=$?; echo $status > status; exit $status")
 
     def counter(self):
         return int(self.node.ask("wc -l < %s/out" % self.work))
@@ -130,7 +131,7 @@ class HooksRun(Job):
         if self.moves:
             assert str(self.end()) == status, "job %s ended with another status than its program" % self.id
         return Outcome(status, self.node.ask("cat %s/out" % self.work) + "\n", self.node.ask("cat %s/err" % self.work),
-                       _digest(self.node, self.work, self.program.files))
+                       _digest(self.node, self.work, self.program.files), int(self.node.ask("wc -l < %s/starts" % self.work)))
 
     def clean(self):
         super().clean([self.cluster.nodes["node1"], self.cluster.nodes["node2"]])

@@ -71,7 +71,8 @@ def move(job, moves):
 
 
 def compare(program, undisturbed, outcome):
-    """See that a job left what the undisturbed one left."""
+    """See that a job left what the undisturbed one left, and was not started anew for it."""
+    assert outcome.starts == 1, "the job was started %d times: it was started anew, not from its image" % outcome.starts
     assert outcome.status == undisturbed.status
     assert program.normalise(outcome.output) == program.normalise(undisturbed.output)
     assert program.normalise(outcome.errors) == program.normalise(undisturbed.errors)

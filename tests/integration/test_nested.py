@@ -211,7 +211,7 @@ def test_program_that_cannot_be_checkpointed_moves_in_torque(qsub):
         job.hold()
         job.release(node)
     job.sign("stop")
-    assert job.wait("C")["exit_status"] == "5"
+    job.ended("5")
     assert whole(job.text("out").splitlines())
     assert job.text("err") == ""
 

@@ -249,4 +249,4 @@ def test_node_shuts_down_with_jobs_for_that(qsub, cluster):
     assert "checkpoint_name" not in facts, facts
     other.reach("up")
     job.finish()
-    other.finish()
+    other.finish(starts=2)

@@ -45,7 +45,7 @@ def test_every_line_of_output_survives_a_move(qsub, options, output, names):
     job.hold()
     job.release("node2")
     job.sign("go")
-    assert job.wait("C")["exit_status"] == "7"
+    job.ended("7")
     assert job.text(names).splitlines() == [str(number) for number in range(1, 10001)]
 
 
@@ -69,7 +69,7 @@ def moved_three_times(job):
         job.sign("go.%d" % step)
     job.reach("at.4")
     job.sign("go.4")
-    assert job.wait("C")["exit_status"] == "7"
+    job.ended("7")
 
 
 def judge(job, out, err):
@@ -95,7 +95,7 @@ def test_empty_output_survives_a_move(qsub):
     job.hold()
     job.release("node2")
     job.sign("go")
-    assert job.wait("C")["exit_status"] == "7"
+    job.ended("7")
     assert job.head.ask("stat -c %%s %s/out %s/err" % (job.work, job.work)).split() == ["0", "0"]
 
 
@@ -141,7 +141,7 @@ def test_output_kept_in_a_shared_home_survives_a_move(qsub, shared_home):
     job.hold()
     job.release("node2")
     job.sign("go")
-    assert job.wait("C")["exit_status"] == "7"
+    job.ended("7")
     text = job.head.ask("cat %s/%s" % (shared_home, KEPT % job.id.split(".")[0]))
     assert text.splitlines() == [str(number) for number in range(1, 10001)]
 
@@ -159,7 +159,7 @@ def test_output_kept_in_a_home_of_the_node_keeps_the_job_there(qsub, node1):
     assert node1.ask("tail -n 1 " + path) == "5000"
     job.release("node1")
     job.sign("go")
-    assert job.wait("C")["exit_status"] == "7"
+    job.ended("7")
     assert node1.ask("cat " + path).splitlines() == [str(number) for number in range(1, 10001)]
     node1.ask("rm " + path)
 
@@ -198,7 +198,7 @@ def test_head_moves_no_image(qsub, cluster, node2):
     head.ask("head -c 8000000 /dev/zero | tr '\\0' x")
     assert traffic() - before > 8000000
     job.sign("go")
-    assert job.wait("C")["exit_status"] == "0"
+    job.ended("0")
 
 
 # -- level L3 -----------------------------------------------------------------------
@@ -726,7 +726,7 @@ def test_job_starts_processes_by_pbs_mom_after_a_restart(qsub):
         job.hold()
         job.release(following)
         job.sign("go%d" % number)
-    assert job.wait("C")["exit_status"] == "5"
+    job.ended("5")
 
 
 STARTED_BY_MOM = """\
@@ -761,7 +761,7 @@ def test_program_that_pbs_mom_has_started_ends_for_a_checkpoint(qsub, cluster):
         job.release(node)
         job.until(lambda _facts, lines=number: len(job.text("up").split()) == lines, "did not start its program again")
     job.sign("go")
-    assert job.wait("C")["exit_status"] == "5"
+    job.ended("5")
     assert job.text("up").split() == ["node1", "node2", "node1", "node2"]
     lines = job.text("numbers").split()
     assert lines == [str(number) for number in range(1, len(lines) + 1)]

@@ -25,6 +25,8 @@ sys.exit(5)
 '
 """
 """Counts as COUNTS does; its image takes a second or more."""
+STARTED = "echo started >> $PBS_O_WORKDIR/starts"
+"""The first line of each job's script: a job that TORQUE starts anew prints and ends as one that it restarts from its image."""
 
 
 def quoted(text):
@@ -51,7 +53,7 @@ class Qjob:
 
     def submit(self, script, *options, output=True):
         self.make_directory()
-        self.user("cat > %s/job.sh <<'X'\n%s\nX" % (self.work, script))
+        self.user("cat > %s/job.sh <<'X'\n%s\n%s\nX" % (self.work, STARTED, script))
         where = ["-o", self.work + "/out", "-e", self.work + "/err"] if output else []
         self.id = self.user("cd %s && %s/qsub %s job.sh" % (self.work, BIN, " ".join(["-l nodes=node1"] + where + list(options))))
 
@@ -142,11 +144,20 @@ class Qjob:
         assert lines == [str(number) for number in range(1, len(lines) + 1)], "the output of job %s is not whole: %s" % (self.id, lines)
         return len(lines)
 
-    def finish(self, seconds=None):
+    def ended(self, status, seconds=None, starts=1):
+        """See that the job ends with this exit status (str), and was not started anew where it had to continue from its image.
+
+        :param starts: how often its script must have been started (int): more than once only if there was no image of it
+        """
+        seen = self.wait("C", seconds).get("exit_status")
+        assert seen == status, "the exit status of job %s is %s, not %s" % (self.id, seen, status)
+        count = len(self.text("starts").splitlines())
+        assert count == starts, "the script of job %s was started %d times, not %d" % (self.id, count, starts)
+
+    def finish(self, seconds=None, starts=1):
         """Let a job that COUNTS end, and see that nothing of it was lost."""
         self.sign("go")
-        status = self.wait("C", seconds).get("exit_status")
-        assert status == "5", "the exit status of job %s is %s, not 5" % (self.id, status)
+        self.ended("5", seconds, starts)
         assert self.counted() > 0
 
     def clean(self):

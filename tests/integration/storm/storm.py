@@ -15,7 +15,7 @@ import threading
 import time
 
 BIN = "/opt/torque/current/bin/"
-COUNTS = "cd $PBS_O_WORKDIR; n=0; while [ ! -e go ]; do n=$((n+1)); echo $n; sleep 0.1; done; exit 5"
+COUNTS = "cd $PBS_O_WORKDIR; echo started >> starts; n=0; while [ ! -e go ]; do n=$((n+1)); echo $n; sleep 0.1; done; exit 5"
 PATIENCE = 60  # seconds until a job must have come to a state
 
 
@@ -114,6 +114,10 @@ class Job:
             lines = stream.read().split()
         if lines != [str(number) for number in range(1, len(lines) + 1)]:
             raise Lost("the output of job %s is not whole: %s" % (self.id, " ".join(lines)[:2000]))
+        with open(self.directory + "/starts") as stream:
+            starts = len(stream.readlines())
+        if starts != 1:
+            raise Lost("the script of job %s was started %d times: it was started anew, not from its image" % (self.id, starts))
 
 
 def storm(job, nodes, moves, count, wrong):
