@@ -51,19 +51,6 @@ def free(cluster, node="node1"):
                               % (BIN, node))
 
 
-def counting(job, node):
-    """See that a job goes on counting in its node's spool; return the number it has come to."""
-    def counted():
-        return int(job.nodes[node].ask("tail -n 1 %s/spool/%s.OU | grep . || echo 0" % (MOM, job.id)))
-
-    before = counted()
-    for _attempt in range(100):
-        if counted() > before + 2:
-            return counted()
-        time.sleep(0.1)
-    raise AssertionError("job %s does not go on after %d" % (job.id, before))
-
-
 def test_jobs_of_a_node_that_crashes(qsub, cluster):
     """One continues from its image where it was, by itself; one that must not be rerun and has no image ends, not with 0."""
     job, lost = qsub.counts(), qsub.counts("-r", "n")
@@ -123,10 +110,11 @@ def test_program_with_restart_files_on_a_node_that_crashes(qsub, cluster):
     job = qsub("cd $PBS_O_WORKDIR\n" + script(), "-c", "enabled")
     job.reach("program.py")
     name = job.checkpoint()
-    counting(job, "node1")
+    job.progress("node1")
     crash(cluster)
     start(cluster)
     job.continued("node1", name)
+    job.progress("node1")
     job.sign("stop")
     job.ended("5")
     assert whole(job.text("out").splitlines())
@@ -216,7 +204,7 @@ def test_restart_of_pbs_mom_alone_keeps_the_jobs(qsub, cluster):
     noted = node1.ask("cat %s/mom_priv/jobs/boot" % MOM)
     for how in ("systemctl restart pbs_mom", "systemctl kill --signal=KILL --kill-who=main pbs_mom; sleep 1; systemctl restart pbs_mom"):
         node1.ask(how)
-        counting(job, "node1")
+        job.progress("node1")
     assert node1.ask("cat %s/mom_priv/jobs/boot" % MOM) == noted
     free(cluster)  # pbs_server 2.5 asks nothing of a node that it takes for away
     job.hold()
@@ -245,7 +233,7 @@ def test_users_are_unknown_when_pbs_mom_starts(qsub, cluster, no_alice):
     node1, job = cluster.nodes["node1"], qsub.counts("-r", "n")
     with no_alice():
         node1.ask("systemctl restart pbs_mom; sleep 20")
-    counting(job, "node1")
+    job.progress("node1")
     free(cluster)
     job.hold()
     job.release("node2")
@@ -311,10 +299,10 @@ def test_job_of_a_node_that_stays_away(qsub, cluster, policy):
     job.root("qmgr -c 'set server scheduling = true'")  # starts a cycle, which qalter does not
     facts = job.wait("R", 90)
     assert facts["exec_host"].startswith("node2/") and facts["checkpoint_name"] == name
-    before = counting(job, "node2")
+    before = job.progress("node2")
     start(cluster)
     free(cluster)
     other.until(lambda facts: facts.get("exit_status") == "-4" and facts["job_state"] in "QR", "was not queued again")
-    assert counting(job, "node2") > before
+    assert job.progress("node2") > before
     job.finish()
     assert cluster.nodes["node1"].ask("ls %s/spool | grep %s || true" % (MOM, job.id)) == ""

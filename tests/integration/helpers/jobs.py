@@ -126,6 +126,15 @@ class Qjob:
         log = "journalctl -t ckpt-torque -o cat --no-pager | grep 'hook=restart.* job=%s .*outcome=restarted'" % self.id
         self.nodes[node].ask("for _ in $(seq 600); do %s && exit; sleep 0.1; done; exit 1" % log)
 
+    def progress(self, node, beyond=None):
+        """See that the job counts on in its node's spool, beyond a number (int) or from where it is; return the one it has come to."""
+        def shown():
+            return int(self.nodes[node].ask("tail -n 1 /var/spool/torque/spool/%s.OU 2> /dev/null | grep . || echo 0" % self.id))
+
+        before = shown() if beyond is None else beyond
+        self.until(lambda _facts: shown() > before + 2, "did not count on after %d" % before)
+        return shown()
+
     def session(self, node):
         """The job's session id (str), of the only one that runs on this node; a pbs_server 2.x hears of it late."""
         return self.nodes[node].ask("ps -o sess= -p $(pgrep -u alice -o)").strip()

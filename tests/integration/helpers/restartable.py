@@ -27,5 +27,5 @@ def script(options="", argument=""):
 
 
 def whole(lines):
-    """Whether no line of the program is missing or twice."""
-    return lines == [str(number) for number in range(1, len(lines) + 1)]
+    """Whether there are lines of the program, and none is missing or twice."""
+    return lines != [] and lines == [str(number) for number in range(1, len(lines) + 1)]
