@@ -206,10 +206,11 @@ def qsub(cluster, torque):
 
 def test_program_that_cannot_be_checkpointed_moves_in_torque(qsub):
     job = qsub("cd $PBS_O_WORKDIR\n" + script(), "-c", "enabled")
-    job.reach("program.py")
+    job.progress("node1")
     for node in ("node2", "node1", "node2"):
         job.hold()
         job.release(node)
+        job.progress(node, int(job.text("state")))  # how far it had come when it ended for the hold
     job.sign("stop")
     job.ended("5")
     assert whole(job.text("out").splitlines())
