@@ -118,10 +118,16 @@ def test_image_is_the_users_alone(job, node1):
     assert modes == ["d700 alice", "f600 alice"]
 
 
+def count_signals(running):
+    """Wait until the job has got SIGUSR1, and a moment for another one; return how many it has got."""
+    running.node.ask("for _ in $(seq 600); do grep -q USR1 %s/out && break; sleep 0.1; done; sleep 0.3" % running.work)
+    return running.lines().count("USR1")
+
+
 def test_signals_reach_the_job_once(job, node1):
     running = job(node1, "exec python3 job.py")
-    node1.ask("kill -USR1 %d; sleep 0.3" % running.session)
-    assert running.lines().count("USR1") == 1
+    node1.ask("kill -USR1 %d" % running.session)
+    assert count_signals(running) == 1
 
 
 def test_signals_reach_a_moved_job_once(job, node1, node2):
@@ -129,8 +135,8 @@ def test_signals_reach_a_moved_job_once(job, node1, node2):
     moved.hold()
     moved.move(node2)
     leader = json.loads(node2.ask("cat /run/ckpt-torque/jobs/%s.json" % moved.id))["leader"][0]
-    node2.ask("kill -USR1 %d; sleep 0.3" % leader)
-    assert moved.lines().count("USR1") == 1
+    node2.ask("kill -USR1 %d" % leader)
+    assert count_signals(moved) == 1
 
 
 def test_killed_job_ends_its_leader_the_same_way(job, node1):
@@ -503,6 +509,13 @@ FOREIGN = (r"process \d+ \(python3\) has a TCP connection from 127\.0\.0\.1:%s t
            r"not of the job; CRIU cannot checkpoint that; the job keeps running; checkpoint the job when the connection is closed\n")
 
 
+def connect(node, port, user):
+    """Have a process that is not of the job connect with a port; return the port at its end, and its pid (str)."""
+    return node.ask("rm -f /tmp/outsider; setsid runuser -u %s -- python3 -c \"%s\" > /tmp/outsider 2>&1 < /dev/null & "
+                    "for _ in $(seq 600); do [ -s /tmp/outsider ] && break; sleep 0.1; done; cat /tmp/outsider"
+                    % (user, OUTSIDER % port)).split()
+
+
 @pytest.mark.parametrize("user, uid", [("bob", 1501), ("alice", 1500)])
 def test_connection_from_outside_is_refused(job, node1, user, uid):
     """One end is in a process that is not of the job: another user's, or the owner's."""
@@ -510,8 +523,8 @@ def test_connection_from_outside_is_refused(job, node1, user, uid):
     running.progress()
     port = node1.ask("cat %s/port" % running.work)
     node1.ask("runuser -u alice -- touch %s/accept" % running.work)
-    client, pid = node1.ask("setsid runuser -u %s -- python3 -c \"%s\" > /tmp/outsider 2>&1 < /dev/null & sleep 1; cat /tmp/outsider"
-                            % (user, OUTSIDER % port)).split()
+    client, pid = connect(node1, port, user)
+    running.progress()  # it has accepted
     for signal in (0, 15):
         done = running.checkpoint(signal)
         assert done.code == 77
@@ -524,7 +537,7 @@ def test_connection_that_the_job_has_not_accepted_is_refused(job, node1):
     running = job(node1, CONNECTED)
     running.progress()
     port = node1.ask("cat %s/port" % running.work)
-    pid = node1.ask("setsid python3 -c \"%s\" > /tmp/outsider 2>&1 < /dev/null & sleep 1; cat /tmp/outsider" % OUTSIDER % port).split()[1]
+    _client, pid = connect(node1, port, "root")
     done = running.checkpoint(15)
     assert done.code == 77
     assert re.fullmatch(r"process \d+ \(python3\) has not yet accepted a TCP connection to 127\.0\.0\.1:%s; CRIU cannot checkpoint that; "
