@@ -124,6 +124,11 @@ def count_signals(running):
     return running.lines().count("USR1")
 
 
+def find_leader(moved):
+    """Return the pid of a restarted job's leader (int)."""
+    return json.loads(moved.node.ask("cat /run/ckpt-torque/jobs/%s.json" % moved.id))["leader"][0]
+
+
 def test_signals_reach_the_job_once(job, node1):
     running = job(node1, "exec python3 job.py")
     node1.ask("kill -USR1 %d" % running.session)
@@ -134,15 +139,24 @@ def test_signals_reach_a_moved_job_once(job, node1, node2):
     moved = job(node1, "exec python3 job.py")
     moved.hold()
     moved.move(node2)
-    leader = json.loads(node2.ask("cat /run/ckpt-torque/jobs/%s.json" % moved.id))["leader"][0]
-    node2.ask("kill -USR1 %d" % leader)
+    node2.ask("kill -USR1 %d" % find_leader(moved))
     assert count_signals(moved) == 1
 
 
-def test_killed_job_ends_its_leader_the_same_way(job, node1):
+def test_killed_job_ends_its_leader(job, node1):
     running = job(node1, "exec python3 job.py")
     node1.ask("kill -TERM %d" % running.session)
     assert node1.run("for i in $(seq 600); do kill -0 %d 2> /dev/null || exit 0; sleep 0.1; done; exit 1" % running.session).code == 0
+
+
+def test_killed_job_that_was_moved_ends_its_leader_the_same_way(job, node1, node2):
+    """The shell that waits for it takes a signal for 128 and its number."""
+    moved = job(node1, "exec python3 job.py")
+    moved.hold()
+    moved.move(node2)
+    ended = "/tmp/%s.exit" % moved.id
+    assert node2.ask("kill -TERM {0}; for _ in $(seq 600); do [ -s {1} ] && break; sleep 0.1; done; cat {1}"
+                     .format(find_leader(moved), ended)) == "143"
 
 
 def test_record_follows_the_restarted_job(job, node1, node2):
