@@ -1019,7 +1019,8 @@ def test_core_dumps_of_the_hooks_and_of_the_job(job, node1, node2):
     of_the_job = node1.ask(limit % node1.ask("pgrep -P %d" % moved.session))
     soft, hard = of_the_job.split()
     leaders = "%d %s" % (0 if hard == "0" else 1, hard)
-    assert node1.ask(limit % moved.session) == leaders != of_the_job or hard == "0"
+    assert node1.ask(limit % moved.session) == leaders
+    assert leaders != of_the_job or hard == "0"
     moved.hold()
     moved.move(node2)
     record = json.loads(node2.ask("cat /run/ckpt-torque/jobs/%s.json" % moved.id))
