@@ -41,7 +41,8 @@ def test_node_with_a_job_keeps_its_hooks(qsub, cluster):
     done = cluster.playbook("remove")
     assert done.code != 0
     assert re.search(r"node1: the hooks cannot be removed, jobs that they started run here \(processes [0-9 ]+\); let them end "
-                     r"and run this again, or apply ckpt.torque.site, with which all nodes have the hooks again; the hooks stay as they are.",
+                     r"and run this again, or apply ckpt.torque.site, with which all nodes have the hooks again; the hooks stay as they "
+                     r"are.",
                      done.out), done.out
     assert "the hooks are still on node1, so the server and the login nodes keep theirs; run this again." in done.out
     assert cluster.nodes["node2"].ask(LEFT) == ""

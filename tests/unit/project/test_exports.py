@@ -14,7 +14,8 @@ NEW = "/srv/new 192.0.2.0/25(rw,fsid=8)\n"
 
 def list_tasks(path):
     """Return the role's tasks that write or remove the exports (list of dict), with another path of the file."""
-    pages = {page: {task["name"]: task for task in yaml.safe_load((ROLE / "tasks" / (page + ".yml")).read_text())} for page in ("main", "export")}
+    pages = {page: {task["name"]: task for task in yaml.safe_load((ROLE / "tasks" / (page + ".yml")).read_text())}
+             for page in ("main", "export")}
     tasks = [pages[page][name] for page, name in TASKS]
     for task in tasks:
         task.pop("notify", None)

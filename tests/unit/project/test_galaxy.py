@@ -28,6 +28,7 @@ def test_execution_environment_needs_nothing_of_the_tests():
 
 def test_tarballs_that_pages_name():
     """By its version: beside that of another version * would stand for both, and ansible-galaxy would refuse them."""
-    named = {page: re.findall(r"ckpt-torque-(\S+)\.tar\.gz", (TOP / page).read_text()) for page in ("README.md", "docs/install.md", "docs/operate.md")}
+    named = {page: re.findall(r"ckpt-torque-(\S+)\.tar\.gz", (TOP / page).read_text())
+             for page in ("README.md", "docs/install.md", "docs/operate.md")}
     assert all(named.values())
     assert {version for versions in named.values() for version in versions} == {yaml.safe_load((TOP / "galaxy.yml").read_text())["version"]}
