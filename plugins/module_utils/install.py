@@ -49,11 +49,16 @@ def write_file(path: str, text: str, mode: int) -> None:
 
 @contextlib.contextmanager
 def replace_file(path: str) -> "Iterator[IO[bytes]]":
-    """Give a stream whose file takes the place of path when the block ends; its mode is 0600 unless the block changes it."""
+    """Give a stream whose file takes the place of path when the block ends; its mode is 0600 unless the block changes it.
+
+    Its content is on the disk by then: after a power loss path is the old file or the new one, and not an empty one.
+    """
     descriptor, draft = tempfile.mkstemp(prefix=DRAFT, dir=os.path.dirname(path))
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         os.rename(draft, path)

@@ -128,8 +128,6 @@ class Snapshot:
                         member.linkname = os.fsdecode(entry.content)
                     member.size = len(entry.content) if entry.kind == stat.S_IFREG else 0
                     archive.addfile(member, io.BytesIO(entry.content) if member.size else None)
-            stream.flush()
-            os.fsync(stream.fileno())
 
     def list_differences(self) -> "list[str]":
         """Return the paths at which the host differs from the snapshot now, sorted.

@@ -7,9 +7,9 @@ import difflib
 import os
 import re
 import stat
-import tempfile
 
 from ..build.source import parse_version
+from ..install import replace_file
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -355,16 +355,10 @@ def make_printable(text: str) -> str:
 
 def write_config(path: str, text: str) -> None:
     """Put the file in its place in one step."""
-    descriptor, draft = tempfile.mkstemp(prefix=".ckpt-torque-", dir=os.path.dirname(path))
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(text.encode("utf-8", "surrogateescape"))
-            os.fchown(stream.fileno(), 0, 0)
-            os.fchmod(stream.fileno(), 0o644)
-        os.rename(draft, path)
-    except OSError:
-        os.unlink(draft)
-        raise
+    with replace_file(path) as stream:
+        stream.write(text.encode("utf-8", "surrogateescape"))
+        os.fchown(stream.fileno(), 0, 0)
+        os.fchmod(stream.fileno(), 0o644)
 
 
 def find_file_faults(path: str, text: str, version: "str | None", allowed: "list[str]") -> "list[str]":

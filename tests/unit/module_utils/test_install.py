@@ -112,6 +112,21 @@ def test_write_replaces_a_directory(tmp_path):
     assert (tmp_path / "file").read_text() == "new\n"
 
 
+def note_syncs_and_renames(monkeypatch):
+    """Return what is done from now on, in order: ("sync", size) of a file, ("rename", its new name)."""
+    done, fsync, rename = [], os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda number: done.append(("sync", os.fstat(number).st_size)) or fsync(number))
+    monkeypatch.setattr(os, "rename", lambda old, new: done.append(("rename", os.path.basename(new))) or rename(old, new))
+    return done
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    done = note_syncs_and_renames(monkeypatch)
+    with install.replace_file(str(tmp_path / "file")) as stream:
+        stream.write(b"text\n")
+    assert done == [("sync", 5), ("rename", "file")]
+
+
 # strays
 
 @pytest.fixture

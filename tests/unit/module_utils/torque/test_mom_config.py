@@ -320,6 +320,21 @@ def test_traps(version, traps):
     assert mom_config.traps("$remote_checkpoint_dirs /a,/b/ *\n", version) == traps
 
 
+# write
+
+@pytest.mark.root
+def test_write_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    done, fsync, rename = [], os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda number: done.append(os.fstat(number).st_size) or fsync(number))
+    monkeypatch.setattr(os, "rename", lambda old, new: done.append(os.path.basename(new)) or rename(old, new))
+    path = tmp_path / "config"
+    mom_config.write_config(str(path), "# \udcff\n$loglevel 3\n")
+    assert path.read_bytes() == b"# \xff\n$loglevel 3\n"
+    status = path.stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (0o644, 0, 0)
+    assert done == [status.st_size, "config"]
+
+
 # changes, restart_needed
 
 def test_changes():
