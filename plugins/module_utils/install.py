@@ -40,11 +40,20 @@ def read_file(path: str) -> str:
 
 def write_file(path: str, text: str, mode: int) -> None:
     """Put the file in its place in one step."""
+    with _draft_file(path, text, mode):
+        pass
+
+
+@contextlib.contextmanager
+def _draft_file(path: str, text: str, mode: int) -> "Iterator[None]":
+    """Have a file on the disk that takes the place of path when the block ends."""
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     with replace_file(path) as stream:
         stream.write(text.encode("utf-8"))
         os.fchmod(stream.fileno(), mode)
         os.fchown(stream.fileno(), 0, 0)
+        _close_on_disk(stream)
+        yield
 
 
 @contextlib.contextmanager
@@ -57,14 +66,20 @@ def replace_file(path: str) -> "Iterator[IO[bytes]]":
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
+            if not stream.closed:
+                _close_on_disk(stream)
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         os.rename(draft, path)
     except BaseException:
         os.unlink(draft)
         raise
+
+
+def _close_on_disk(stream: "IO[bytes]") -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+    stream.close()
 
 
 def remove_path(path: str) -> None:
@@ -160,12 +175,20 @@ class Installation:
     def install(self) -> None:
         """Remove and write what differs.
 
+        Programs of the package may start meanwhile. All new files are on the disk before the first takes its place, so that old and new
+        ones are together for a few milliseconds; what only old ones need goes last.
+
         :raises OSError: when that cannot be done
         """
-        for path in self.removed:
+        in_the_way = [path for path in self.removed if any((name + "/").startswith(path + "/") for name in self.wanted)]
+        for path in in_the_way:
             remove_path(path)
-        for path in self.written:
-            write_file(path, *self.wanted[path])
+        with contextlib.ExitStack() as drafts:
+            for path in self.written:
+                drafts.enter_context(_draft_file(path, *self.wanted[path]))
+        for path in self.removed:
+            if path not in in_the_way:
+                remove_path(path)
         for path in list_wrong_directories(self.root) if self.root else []:
             os.chown(path, 0, 0)
             os.chmod(path, 0o755)

@@ -127,6 +127,35 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert done == [("sync", 5), ("rename", "file")]
 
 
+@pytest.mark.root
+def test_all_files_are_on_the_disk_before_the_first_takes_its_place(tmp_path, monkeypatch):
+    (tmp_path / "old.py").write_text("")
+    installation = install.Installation({str(tmp_path / name): ("text\n", 0o644) for name in "abc"}, str(tmp_path))
+    done = note_syncs_and_renames(monkeypatch)
+    monkeypatch.setattr(install, "remove_path", lambda path: done.append(("remove", os.path.basename(path))) or os.unlink(path))
+    installation.install()
+    assert done == [("sync", 5)] * 3 + [("rename", name) for name in "cba"] + [("remove", "old.py")]
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"]
+
+
+@pytest.mark.root
+def test_installation_that_fails_before_the_first_rename_changes_nothing(tmp_path, monkeypatch):
+    for name in ("a", "b", "old.py"):
+        (tmp_path / name).write_text("old\n")
+    installation = install.Installation({str(tmp_path / name): ("text\n", 0o644) for name in "ab"}, str(tmp_path))
+    done, fsync = [], os.fsync
+
+    def fill_disk(number):
+        done.append(number)
+        if len(done) == 2:
+            raise OSError(28, "No space left on device")
+        fsync(number)
+    monkeypatch.setattr(os, "fsync", fill_disk)
+    with pytest.raises(OSError, match="No space left on device"):
+        installation.install()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "old\n", "b": "old\n", "old.py": "old\n"}
+
+
 # strays
 
 @pytest.fixture
