@@ -44,8 +44,11 @@ class Report:
             line["sentence"] = repr(line["sentence"])
         syslog.log_event(self.hook, **line)
         if self.settings and self.hook != "run":  # that one is the user's
-            from . import metrics  # only when the work is done: it delays no hook
-            metrics.count_call(self.settings, self.hook, dict(facts, phases=spent))
+            try:
+                from . import metrics  # only when the work is done: it delays no hook
+                metrics.count_call(self.settings, self.hook, dict(facts, phases=spent))
+            except Exception as error:  # newer hooks may have been installed while this one worked, with metrics that do not fit to it
+                syslog.log_event("metrics", outcome="not counted", reason=error)
 
     def __enter__(self) -> "Report":
         return self
