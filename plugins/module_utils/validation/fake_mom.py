@@ -102,7 +102,7 @@ class Job:
         """
         try:
             os.mkdir(self.directory, 0o755)
-            os.chown(self.directory, self.user.uid, self.user.gid)
+            os.chown(self.directory, self.user.uid, self.user.gid, follow_symlinks=False)  # stock pbs_mom follows
         except OSError:  # pbs_mom continues in any case; if root is squashed, the hook creates the directory
             pass
         line = " ".join([os.path.join(self.hooks, "checkpoint"), str(self.session_id), self.job_id, self.user.name, self.group,

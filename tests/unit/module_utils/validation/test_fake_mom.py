@@ -317,6 +317,17 @@ def test_checkpoint_takes_the_directory_that_is_there(job):
 
 
 @pytest.mark.root
+def test_checkpoint_gives_the_user_nothing_by_a_link(job, monkeypatch):
+    """The user may own the directory above and exchange what root has just created there."""
+    secret = job.top / "secret"
+    secret.write_text("root's own\n")
+    job.place_script("#!/bin/sh\n")
+    monkeypatch.setattr(os, "mkdir", lambda path, mode: os.symlink(secret, path))
+    assert job.checkpoint("ckpt.77.1", 0, 10) == ""
+    assert os.lstat(secret).st_uid == 0
+
+
+@pytest.mark.root
 @pytest.mark.parametrize("text, cause", [
     ("echo '  no room on the store ' >&2; exit 73", "checkpoint hook exited 73: no room on the store"),
     ("echo not seen; exit 1", "checkpoint hook exited 1: it printed nothing on stderr"),
