@@ -145,13 +145,13 @@ def make_read_only(trip: "JobRoundTrip") -> "Iterator[None]":
 def expect_failed_restart(harm: harms.Harm, trip: "JobRoundTrip", node: str) -> None:
     """Let a restart fail because of what was done to the image; see the job held, its image and its output as they were."""
     before, output = trip.list_images(), [trip.read_file("stdout"), trip.read_file("stderr")]
-    harms.inflict_harm(trip, harm)
+    inflicted = harms.inflict_harm(trip, harm)
     try:
         trip.request_release(node)
         job = trip.await_job(lambda job: (job.get("job_state") == "H" and harm.reason in job.get("comment", "")
                                           or job.get("job_state", "C") == "C"))
     finally:
-        harms.repair_image(trip, harm)
+        harms.repair_image(trip, harm, inflicted)
     _check_failure(trip, job, "H", harm.reason)
     name = os.path.basename(trip.images[-1])
     if trip.read_job().get("checkpoint_name") != name:  # see below; the second one has what the first was harmed to

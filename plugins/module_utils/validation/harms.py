@@ -3,16 +3,20 @@
 """What is done to the image of a held job so that its restart has to fail, and how it is undone: one entry of HARMS for each case."""
 
 import collections
+import contextlib
 import errno
 import json
 import os
 import shutil
+import stat
 
+from ..torque_ckpt.selftest.roundtrip import RoundTripError
+from ..torque_ckpt.system import dirfd
 from .needs import NotPossibleError
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Callable
+    from typing import Iterator
     from .job import JobRoundTrip
 
 Harm = collections.namedtuple("Harm", "reason inflict repair by_root")
@@ -20,7 +24,8 @@ Harm = collections.namedtuple("Harm", "reason inflict repair by_root")
 reason   str: what the job's comment must contain
 inflict  called with the paths of the image and of what may hold things meanwhile
 repair   called with the same
-by_root  bool: whether root calls both; the job's owner does otherwise
+by_root  bool: whether root calls both, with the image's path and its owner's uid; repair then takes what inflict has returned, too. The
+         job's owner calls them otherwise
 """
 
 
@@ -78,21 +83,54 @@ def _move_image_back(image: str, aside: str) -> None:
         shutil.move(aside, image)
 
 
-def _give_file_away(image: str, _aside: str) -> None:
-    path = _find_largest_file(image)
+@contextlib.contextmanager
+def _open_directory(path: str) -> "Iterator[int]":
+    directory = os.open(path, dirfd.DIRECTORY)
     try:
-        os.chown(path, 0, -1)
+        yield directory
+    finally:
+        os.close(directory)
+
+
+def _change_owner(directory: int, name: str, known: os.stat_result, uid: int) -> None:
+    """As root: change the owner of a file in directory (descriptor) if it still is the known one; its former owner can exchange it."""
+    descriptor = dirfd.open_file(directory, name)
+    try:
+        if not os.path.samestat(os.fstat(descriptor), known):
+            raise RoundTripError("the file %s of the image was exchanged before root could change its owner; it was left as it is; nothing "
+                                 "but its job may change an image" % name)
+        os.fchown(descriptor, uid, -1)
+    finally:
+        os.close(descriptor)
+
+
+def _stat_files(directory: int) -> "dict[str, os.stat_result]":
+    """Return what is in directory (descriptor), by name."""
+    return {name: os.stat(name, dir_fd=directory, follow_symlinks=False) for name in dirfd.list_directory(directory)}
+
+
+def _give_file_away(image: str, uid: int) -> os.stat_result:
+    """Return the status of the file that root has now."""
+    try:
+        with _open_directory(image) as directory:
+            files = {name: status for name, status in _stat_files(directory).items() if name != "manifest.json"}
+            name = max(files, key=lambda name: files[name].st_size)
+            if not stat.S_ISREG(files[name].st_mode) or files[name].st_uid != uid or files[name].st_nlink != 1:
+                raise RoundTripError("the largest file of the image, %s, cannot be given to root: it is not a regular file of uid %d with "
+                                     "one name; nothing was changed; nothing but its job may change an image" % (name, uid))
+            _change_owner(directory, name, files[name], 0)
+            return files[name]
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.EACCES):
             raise
         raise NotPossibleError("root may not change owners in the store (%s)" % error.strerror)
 
 
-def _give_file_back(image: str, _aside: str) -> None:
-    for name in os.listdir(image):
-        path = os.path.join(image, name)
-        if os.lstat(path).st_uid == 0:
-            os.chown(path, os.stat(image).st_uid, -1)
+def _give_file_back(image: str, uid: int, given: os.stat_result) -> None:
+    with _open_directory(image) as directory:
+        for name, status in _stat_files(directory).items():
+            if os.path.samestat(status, given):
+                _change_owner(directory, name, given, uid)
 
 
 HARMS = {
@@ -105,19 +143,20 @@ HARMS = {
 """By the name of the case."""
 
 
-def inflict_harm(trip: "JobRoundTrip", harm: Harm) -> None:
-    """Do it to the trip's last image."""
-    _call(trip, harm, harm.inflict)
+def inflict_harm(trip: "JobRoundTrip", harm: Harm) -> "os.stat_result | None":
+    """Do it to the trip's last image; return what repair_image takes."""
+    image, aside = _name_paths(trip)
+    return harm.inflict(image, trip.user.uid) if harm.by_root else trip.as_user(lambda: harm.inflict(image, aside))
 
 
-def repair_image(trip: "JobRoundTrip", harm: Harm) -> None:
+def repair_image(trip: "JobRoundTrip", harm: Harm, inflicted: "os.stat_result | None") -> None:
     """Undo it, so that the job can be restarted."""
-    _call(trip, harm, harm.repair)
-
-
-def _call(trip: "JobRoundTrip", harm: Harm, work: "Callable[[str, str], None]") -> None:
-    image, aside = trip.images[-1], os.path.join(trip.work, "aside")
+    image, aside = _name_paths(trip)
     if harm.by_root:
-        work(image, aside)
+        harm.repair(image, trip.user.uid, inflicted)
     else:
-        trip.as_user(lambda: work(image, aside))
+        trip.as_user(lambda: harm.repair(image, aside))
+
+
+def _name_paths(trip: "JobRoundTrip") -> "tuple[str, str]":
+    return trip.images[-1], os.path.join(trip.work, "aside")
