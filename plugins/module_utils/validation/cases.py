@@ -96,7 +96,7 @@ def choose_older_image(trip: "JobRoundTrip") -> None:
     for entry in trip.read_manifest(trip.images[-2]).get("open_files", []):
         if entry["path"] == progress:
             trip.as_user(functools.partial(_truncate_file, progress, entry))
-    trip.origin = trip.facts["counters"][-2]
+    trip.origin, trip.origin_is_exact = trip.facts["counters"][-2], False
     trip.least_walltime = 0  # it goes back with the job
 
 

@@ -65,7 +65,8 @@ class JobRoundTrip:
     nodes      names of the nodes the job was on (list of str)
     images     paths of its images, in the order they were seen (list of str)
     directory  where they lie (str), empty before the first
-    origin     the counter in the image that the next restart takes, or a little less than it (int)
+    origin     how far the job's progress is in the image that the next restart takes (int)
+    origin_is_exact  whether it is not less; a job that continues after its image has come further when that is seen (bool)
     least_walltime  seconds that the server must account at least (int)
     facts      what is known of the job and its images (dict), for the result
     possible   whether the nodes have what the case needs (bool), as far as known
@@ -86,7 +87,7 @@ class JobRoundTrip:
         self.phases = roundtrip.Phases()
         self.nodes: "list[str]" = []
         self.images: "list[str]" = []
-        self.origin = 0
+        self.origin, self.origin_is_exact = 0, True
         self.least_walltime = 0
         self.possible = True
         self.facts: dict = {"case": params["case"], "counters": [], "comments": []}
@@ -255,7 +256,7 @@ class JobRoundTrip:
         """Wait until the job is at rest, held; started is when that was requested, by time.monotonic()."""
         job = wait_for_state(self.commands, self.job_id, "H", self.timeout)
         self.check_image(job)
-        self.origin = self.read_counter()
+        self.origin, self.origin_is_exact = self.read_counter(), True
         self.facts["counters"].append(self.origin)
         # pbs_mom counts on from the image's time: what the hold took after that is not the job's, and both are whole seconds.
         self.least_walltime = (self.check_walltime(job) or 0) - int(time.monotonic() - started) - 2
@@ -278,7 +279,7 @@ class JobRoundTrip:
         self.await_start(node, self.origin, written, started)
         resumed = self.read_counters()[written] - 1
         self._step_facts["resumed"] = resumed
-        if resumed > self.origin:
+        if resumed > self.origin or self.origin_is_exact and resumed < self.origin:
             raise RoundTripError("the job continues from %d, but its image was written at %d: it is not from the image that was named"
                                  % (resumed, self.origin))
 
