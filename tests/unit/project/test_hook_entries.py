@@ -21,8 +21,8 @@ def main(argv, config_path):
     return 3
 """
 BROKEN = "raise AttributeError('old\\nand new')\n"
-COMPLAINT = ("Temporary failure of the restart: the hooks cannot be loaded (AttributeError: old and new); image kept; run site.yml for "
-             "this node if it happens again\n")
+COMPLAINT = ("Temporary failure of the restart: the hooks cannot be loaded (%r); image kept; run site.yml for this node if it happens "
+             "again\n" % AttributeError("old\nand new"))
 
 
 @pytest.fixture
