@@ -576,7 +576,8 @@ def test_export_that_is_not_wanted_any_more(cluster):
         named = cluster.role("head", "checkpoint_store", checkpoint_store_path="/shared/new/ckpt",
                              checkpoint_store_additional_stores=[{"path": STORE, "id": "default"}])
         assert named.code == 0, named.out
-        assert head.ask("cat /etc/exports.d/ckpt-torque.exports") == "%s 192.0.2.1(ro)" % STORE
+        assert head.ask("cat /etc/exports.d/ckpt-torque.exports") == (
+            "# Written by the role ckpt.torque.checkpoint_store.\n%s 192.0.2.1(ro)" % STORE)
         done = cluster.playbook("site", "--limit", "head")
         assert (done.code, done.changed("head")) == (0, 2), done.out
         assert head.ask("ls /etc/exports.d; cat /run/exportfs") == "-r"

@@ -34,11 +34,12 @@ def test_export_of_a_previous_store(tmp_path):
         "used again": (dict(exports, checkpoint_store_path="/srv/ckpt", checkpoint_store_additional_stores=previous),
                        HEADING + NEW.replace("new", "ckpt")),
         "named, and nothing else exported": ({"checkpoint_store_additional_stores": previous}, HEADING + OLD),
+        "own one not wanted any more": ({"checkpoint_store_additional_stores": previous}, HEADING + OLD),
         "nothing exported": ({}, None),
     }
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
     for case in cases:
-        (tmp_path / case).write_text(HEADING + OLD)
+        (tmp_path / case).write_text(HEADING + (NEW if case.startswith("own") else "") + OLD)
     hosts = {case: dict(defaults, checkpoint_store_path="/srv/new", exports=str(tmp_path / case)) for case in cases}
     for case, (variables, _expected) in cases.items():
         hosts[case].update(variables)

@@ -61,7 +61,7 @@ def start(path, environment):
 @pytest.mark.parametrize("room", ["hooks." + hook for hook in ("run", "checkpoint", "restart", "copy", "health")]
                          + ["cli.main", "cli.ckpt_run"])
 def test_entry_waits_until_its_package_is_whole(entry, room):
-    process = start(entry(room, "0.1"), {"PATH": "/bin"})
+    process = start(entry(room, "0.5"), {"PATH": "/bin"})
     time.sleep(0.3)
     entry.complete()
     output, errors = process.communicate(timeout=60)
@@ -97,7 +97,7 @@ def test_restart_that_is_killed_while_it_waits_has_the_job_queued_again(entry, t
 
 @pytest.mark.root
 def test_restart_without_a_place_for_its_status_waits_all_the_same(entry):
-    process = start(entry("hooks.restart", "0.1"), {contract.STATUS: "/dev/full"})
+    process = start(entry("hooks.restart", "0.5"), {contract.STATUS: "/dev/full"})
     time.sleep(0.3)
     entry.complete()
     assert process.communicate(timeout=60)[0].startswith("whole ")
