@@ -189,6 +189,7 @@ def test_jobs_of_a_node_that_crashes_run_elsewhere(qsub, cluster):
     moved.continued("node2", name)
     assert again.wait("R", 90)["exec_host"].startswith("node2/")
     moved.finish()
+    again.progress("node2")
     again.sign("go")
     again.ended("5", starts=2)
     lines = again.text("out").splitlines()
