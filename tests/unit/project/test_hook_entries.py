@@ -10,6 +10,7 @@ from paths import TOP
 from waiting import wait_until
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.torque import contract
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import node_state
 
 ENTRY = TOP / "roles/checkpoint_hooks/templates/entry.py.j2"
 MAIN = """\
@@ -67,6 +68,13 @@ def test_entry_waits_until_its_package_is_whole(entry, room):
     output, errors = process.communicate(timeout=60)
     assert (output, errors) == ("whole ['12.head', '-'] /etc/hooks.json ['PATH']\n", "")
     assert process.returncode == 3
+
+
+def test_entries_differ_in_their_names_only(entry, tmp_path):
+    """Level L0 of validate.yml finds one that was changed so."""
+    for name in node_state.PROGRAMS:
+        entry("hooks." + name)
+    assert node_state.find_odd_programs(str(tmp_path)) == []
 
 
 @pytest.mark.parametrize("room", ["hooks.run", "hooks.restart", "cli.main"])
