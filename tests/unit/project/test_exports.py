@@ -6,7 +6,8 @@ import yaml
 
 ROLE = playbooks.TOP / "roles/checkpoint_store"
 EXPORTS = "/etc/exports.d/ckpt-torque.exports"
-TASKS = (("main", "Read the earlier exports"), ("export", "Write the export"), ("main", "Remove an earlier export"))
+TASKS = (("main", "Look for earlier exports"), ("main", "Read the earlier exports"), ("export", "Write the export"),
+         ("main", "Remove an earlier export"))
 HEADING = "# Written by the role ckpt.torque.checkpoint_store.\n"
 OLD = "/srv/ckpt 192.0.2.0/24(rw,fsid=7)\n"
 NEW = "/srv/new 192.0.2.0/25(rw,fsid=8)\n"
@@ -19,8 +20,8 @@ def list_tasks(path):
     tasks = [pages[page][name] for page, name in TASKS]
     for task in tasks:
         task.pop("notify", None)
-    tasks[1]["when"] = pages["main"]["Export the store"]["when"]
-    tasks[1]["ansible.builtin.template"]["src"] = str(ROLE / "templates/exports.j2")
+    tasks[2]["when"] = pages["main"]["Export the store"]["when"]
+    tasks[2]["ansible.builtin.template"]["src"] = str(ROLE / "templates/exports.j2")
     return json.loads(json.dumps(tasks).replace(EXPORTS, path))
 
 
@@ -49,3 +50,16 @@ def test_export_of_a_previous_store(tmp_path):
         playbooks.answers(tmp_path, hosts, [load, *list_tasks("{{ exports }}"), end], {})
         assert {case: (tmp_path / case).read_text() if (tmp_path / case).exists() else None for case in cases} == {
             case: expected for case, (_variables, expected) in cases.items()}
+
+
+def test_exports_that_cannot_be_read(tmp_path):
+    """They are not taken for none: the host fails, and no line is lost."""
+    tasks = list_tasks(str(tmp_path / "exports"))
+    (tmp_path / "exports").mkdir()
+    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
+    case = dict(defaults, checkpoint_store_path="/srv/new", checkpoint_store_additional_stores=[{"path": "/srv/ckpt", "id": "default"}])
+    rescue = [{"ansible.builtin.set_fact": {"answer": "{{ ansible_failed_task.name }}"}}]
+    load = {"ansible.builtin.include_vars": str(ROLE / "vars/main.yml")}
+    found = playbooks.answers(tmp_path, {"case": case}, [{"block": [load, *tasks], "rescue": rescue}], {})
+    assert found == {"case": "Read the earlier exports"}
+    assert (tmp_path / "exports").is_dir()
