@@ -40,20 +40,7 @@ def read_file(path: str) -> str:
 
 def write_file(path: str, text: str, mode: int) -> None:
     """Put the file in its place in one step."""
-    with _draft_file(path, text, mode):
-        pass
-
-
-@contextlib.contextmanager
-def _draft_file(path: str, text: str, mode: int) -> "Iterator[None]":
-    """Have a file on the disk that takes the place of path when the block ends."""
-    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-    with replace_file(path) as stream:
-        stream.write(text.encode("utf-8"))
-        os.fchmod(stream.fileno(), mode)
-        os.fchown(stream.fileno(), 0, 0)
-        _close_on_disk(stream)
-        yield
+    _take_place(_write_draft(path, text, mode), path)
 
 
 @contextlib.contextmanager
@@ -62,24 +49,43 @@ def replace_file(path: str) -> "Iterator[IO[bytes]]":
 
     Its content is on the disk by then: after a power loss path is the old file or the new one, and not an empty one.
     """
-    descriptor, draft = tempfile.mkstemp(prefix=DRAFT, dir=os.path.dirname(path))
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
+    with _open_draft(path) as stream:
+        yield stream
+    _take_place(stream.name, path)
+
+
+def _write_draft(path: str, text: str, mode: int) -> str:
+    """Write what is to take the place of path into a file beside it, to the disk; return that file's path."""
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    with _open_draft(path) as stream:
+        stream.write(text.encode("utf-8"))
+        os.fchmod(stream.fileno(), mode)
+        os.fchown(stream.fileno(), 0, 0)
+    return stream.name
+
+
+@contextlib.contextmanager
+def _open_draft(path: str) -> "Iterator[IO[bytes]]":
+    """Give the stream of a new file beside path, which is on the disk when the block ends, or gone when that fails."""
+    with tempfile.NamedTemporaryFile(prefix=DRAFT, dir=os.path.dirname(path), delete=False) as stream:
+        try:
             yield stream
-            if not stream.closed:
-                _close_on_disk(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        except BaseException:
+            os.unlink(stream.name)
+            raise
+
+
+def _take_place(draft: str, path: str) -> None:
+    """Rename a draft to path; remove it when that cannot be done."""
+    try:
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         os.rename(draft, path)
     except BaseException:
         os.unlink(draft)
         raise
-
-
-def _close_on_disk(stream: "IO[bytes]") -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
-    stream.close()
 
 
 def remove_path(path: str) -> None:
@@ -183,9 +189,15 @@ class Installation:
         in_the_way = [path for path in self.removed if any((name + "/").startswith(path + "/") for name in self.wanted)]
         for path in in_the_way:
             remove_path(path)
-        with contextlib.ExitStack() as drafts:
+        drafts: "dict[str, str]" = {}
+        try:
             for path in self.written:
-                drafts.enter_context(_draft_file(path, *self.wanted[path]))
+                drafts[path] = _write_draft(path, *self.wanted[path])
+            for path in self.written:
+                _take_place(drafts.pop(path), path)
+        finally:
+            for draft in drafts.values():
+                os.unlink(draft)
         for path in self.removed:
             if path not in in_the_way:
                 remove_path(path)

@@ -134,7 +134,7 @@ def test_all_files_are_on_the_disk_before_the_first_takes_its_place(tmp_path, mo
     done = note_syncs_and_renames(monkeypatch)
     monkeypatch.setattr(install, "remove_path", lambda path: done.append(("remove", os.path.basename(path))) or os.unlink(path))
     installation.install()
-    assert done == [("sync", 5)] * 3 + [("rename", name) for name in "cba"] + [("remove", "old.py")]
+    assert done == [("sync", 5)] * 3 + [("rename", name) for name in "abc"] + [("remove", "old.py")]
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"]
 
 
