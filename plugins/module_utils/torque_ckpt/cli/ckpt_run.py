@@ -14,7 +14,7 @@ from ..errors import HookError, USAGE
 from ..job import supervisor
 from ..nested import channel, methods
 from ..system import privilege
-from .keeper import EVENT
+from .keeper import EVENT, Keeper
 from .program import PROGRAM
 from .runner import Runner
 
@@ -88,11 +88,12 @@ def _run(argv: "list[str]", config_path: str) -> int:
         channel.create()
     except OSError as error:
         raise HookError(USAGE, "cannot open descriptors 100 to 103 (%s); raise the limit of open files (ulimit -n)" % error.strerror)
-    channel.set_name(channel.KEEPS if methods.keeps_program(method) else channel.ENDS)
+    keeps = methods.keeps_program(method)
+    channel.set_name(channel.KEEPS if keeps else channel.ENDS)
     privilege.become_subreaper()
     supervisor.block_signals({channel.BELL})
     sys.stdout.flush()
-    supervisor.end_as(Runner(command, arguments.method, method).run())
+    supervisor.end_as((Keeper(command, method) if keeps else Runner(command, arguments.method, method)).run())
 
 
 def main(argv: "list[str]", config_path: str) -> int:

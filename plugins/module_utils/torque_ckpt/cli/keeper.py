@@ -6,26 +6,29 @@ import time
 
 from ..job import supervisor
 from ..nested import channel, methods
-from .program import MORE_PROCESSES, PAUSE, PROGRAM, Request, collect, describe, kill_tree, send_signal, start
+from .program import MORE_PROCESSES, PAUSE, PROGRAM, Request, collect, describe, kill_tree, send_signal, start, start_at_last
 
 EVENT = "CKPT_RUN_EVENT"
 """Variable of the command after a checkpoint: "continue", or "restart" if the job was restored."""
 
 
 class Keeper:
-    """Keeps a program (pid) that is in the image, and runs the method's commands before and after.
+    """Runs one program that is in the image, and the method's commands before and after.
 
-    :param name: the program's
+    :param command: it and its arguments
     """
 
-    def __init__(self, program: int, name: str, method: methods.Method) -> None:
-        self._program, self._name, self._method = program, name, method
+    def __init__(self, command: "list[str]", method: methods.Method) -> None:
+        self._command, self._method = command, method
+        self._name = os.path.basename(command[0])
+        self._program = 0  # its pid
         self._request: "Request | None" = None
         self._after: "tuple[int, float] | None" = None  # pid of the command after a checkpoint, and until when it may run
         self._watched = supervisor.WATCHED | {channel.BELL}
 
-    def supervise(self) -> int:
-        """Wait for the program, forward signals, handle requests; return its wait status."""
+    def run(self) -> int:
+        """Start the program, forward signals, handle requests; return its wait status."""
+        self._program = start_at_last(methods.format_command(self._method.start, self._command))
         while True:
             ended = collect()
             if self._program in ended:

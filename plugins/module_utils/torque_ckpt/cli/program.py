@@ -76,6 +76,15 @@ def start(arguments: "list[str]", **variables: "int | str") -> int:
         os._exit(126)
 
 
+def start_at_last(arguments: "list[str]") -> int:
+    """Start a program as soon as the user may have another process; return its pid."""
+    while True:
+        try:
+            return start(arguments)
+        except OSError:
+            time.sleep(PAUSE)
+
+
 def describe(status: int) -> str:
     """Return how a process with this wait status ended, the end of a sentence."""
     return "by signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else "with status %d" % os.WEXITSTATUS(status)

@@ -7,8 +7,7 @@ import time
 from ..job import supervisor
 from ..nested import channel, methods
 from ..system import processes
-from .keeper import Keeper
-from .program import MORE_PROCESSES, PAUSE, PROGRAM, Request, collect, describe, send_signal, start
+from .program import MORE_PROCESSES, PAUSE, PROGRAM, Request, collect, describe, send_signal, start, start_at_last
 
 _GRACE = 5
 """How long (seconds) what a program has left behind may take to end after SIGTERM, and a program whose checkpoint command has failed."""
@@ -66,10 +65,7 @@ class Runner:
         arguments, start_of_input = methods.format_command(self._method.start, self._command), _find_start_of_input()
         while True:
             self._request, self._first, self._handling = None, (0, None), []
-            program = self._start_program(arguments)
-            if methods.keeps_program(self._method):
-                return Keeper(program, self._name, self._method).supervise()
-            status = self._supervise(program)
+            status = self._supervise(start_at_last(arguments))
             request = self._request
             if request is None:
                 return status
@@ -84,15 +80,6 @@ class Runner:
                 arguments = methods.format_command(self._method.restart, self._command)
             if start_of_input is not None:
                 os.lseek(0, start_of_input, os.SEEK_SET)
-
-    @staticmethod
-    def _start_program(arguments: "list[str]") -> int:
-        """Start the program as soon as the user may have another process: it may have been ended for a checkpoint."""
-        while True:
-            try:
-                return start(arguments)
-            except OSError:
-                time.sleep(PAUSE)
 
     def _supervise(self, program: int) -> int:
         """Wait for the program (pid), forward signals, handle requests; return its wait status."""

@@ -10,7 +10,7 @@ import time
 import pytest
 from torque_ckpt import errors
 from torque_ckpt.cli.keeper import Keeper
-from torque_ckpt.cli.program import Request
+from torque_ckpt.cli.program import Request, start_at_last
 from torque_ckpt.cli.runner import Runner
 from torque_ckpt.errors import HookError
 from torque_ckpt.nested import channel, methods, request
@@ -625,7 +625,7 @@ def test_program_starts_when_there_can_be_a_process(monkeypatch):
             raise outcome
         return outcome
     monkeypatch.setattr(os, "fork", fork)
-    assert Runner._start_program(["sh"]) == 7
+    assert start_at_last(["sh"]) == 7
     assert tries == []
 
 
@@ -636,7 +636,7 @@ def test_command_for_which_there_can_be_no_process(monkeypatch):
     answers, method = [], methods.build_method({"before": "true", "after": "true"})
     monkeypatch.setattr(channel, "answer", answers.append)
     monkeypatch.setattr(os, "fork", fail)
-    keeper = Keeper(7, "sh", method)
+    keeper = Keeper(["sh"], method)
     keeper._handle(Request({"id": "1", "hook": [0, 0], "boot": "another", "seconds": 5}, method))
     assert answers == [{"id": "1", "seconds": 600}, {
         "id": "1", "reason": "the command before a checkpoint of sh cannot be started (Resource temporarily unavailable)",
