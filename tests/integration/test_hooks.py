@@ -417,6 +417,7 @@ while not os.path.exists('stop'):
     if os.path.exists('accept'):
         try:
             others.append(listener.accept()[0])
+            open('accepted', 'w').close()
         except BlockingIOError:
             pass
     time.sleep(0.02)
@@ -567,7 +568,8 @@ def test_connection_that_comes_at_the_moment_of_the_checkpoint(job, node1, signa
     running.progress()
     port = node1.ask("cat %s/port" % running.work)
     node1.ask("cat > /tmp/criu <<'X'\n#!/bin/sh\nif [ $1 = dump ]; then\ntouch {0}/accept\n"
-              "setsid python3 -c \"{1}\" > {0}/outsider 2>&1 < /dev/null &\nsleep 1\nfi\n"
+              "setsid python3 -c \"{1}\" > {0}/outsider 2>&1 < /dev/null &\n"
+              "for _ in $(seq 600); do [ -s {0}/outsider ] && [ -e {0}/accepted ] && break; sleep 0.1; done\nfi\n"
               "exec /opt/criu/current/sbin/criu \"$@\"\nX\nchmod 755 /tmp/criu"
               .format(running.work, OUTSIDER % port))
     with configured(node1, engine_options={"path": "/tmp/criu"}):
