@@ -15,7 +15,7 @@ import time
 import uuid
 
 from ..torque_ckpt.errors import HookError
-from ..torque_ckpt.store import transfer
+from ..torque_ckpt.store import server_directory, transfer
 from ..torque_ckpt.store.location import MARKER
 from ..torque_ckpt.system import mounts, privilege
 
@@ -270,7 +270,7 @@ def inspect_store(path: str, directory: "str | None", user: "privilege.User | No
 
 def try_transfer(user: privilege.User, copies: "dict[str, str]", directory: str) -> dict:
     """Return the result of copying an image to the server and back, as the module returns it."""
-    server = transfer.find_server(copies["directory"], copies["ssh_config"], "%s@%s" % (user.name, copies["server"]))
+    server = server_directory.find_server(copies["directory"], copies["ssh_config"], "%s@%s" % (user.name, copies["server"]))
     try:
         return dict(privilege.as_user(user, lambda: transfer.try_transfer(server, directory, copies["job"])), refusal="")
     except HookError as error:

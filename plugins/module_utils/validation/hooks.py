@@ -12,7 +12,7 @@ import time
 from ..torque_ckpt.errors import ENGINE, REFUSED, HookError
 from ..torque_ckpt.selftest import roundtrip, workload
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
-from ..torque_ckpt.store import transfer
+from ..torque_ckpt.store import server_directory
 from ..torque_ckpt.system import privilege
 from ..torque_ckpt.system.textfile import read_text
 from ..torque_ckpt.system.waiting import wait_until
@@ -208,7 +208,7 @@ class HookRoundTrip:
 
     def _clean_server(self) -> None:
         account = "%s@%s" % (self.user.name, self.copies["server"])
-        server = transfer.find_server(self.copies["directory"], self.copies["ssh_config"], account)
+        server = server_directory.find_server(self.copies["directory"], self.copies["ssh_config"], account)
         prefix = "ckpt.%s." % self.job.job_id
         server.remove_images(self.copies["job"], [name for name in server.list_names(self.copies["job"]) if name.startswith(prefix)])
 

@@ -8,7 +8,7 @@ import time
 
 from .. import config
 from ..errors import HookError, USAGE
-from ..store import transfer
+from ..store import server_directory, transfer
 from ..telemetry.report import Report
 from ..torque import contract, names
 
@@ -28,7 +28,7 @@ def main(argv: "list[str]", config_path: str) -> int:
         if copy.out == copy.back:
             raise HookError(USAGE, "copy: one of source and target must be on this node; nothing was done")
         started, settings = time.monotonic(), config.load_settings(config_path)
-        server = transfer.find_server(settings["transfer_directory"], settings["transfer_ssh_config"], copy.account)
+        server = server_directory.find_server(settings["transfer_directory"], settings["transfer_ssh_config"], copy.account)
         if copy.out:
             size = transfer.copy_to_server(server, copy.source, copy.directory, copy.name, settings["depth"])
         else:

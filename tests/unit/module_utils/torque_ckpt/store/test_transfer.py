@@ -11,7 +11,7 @@ from waiting import wait_until
 from torque_ckpt.errors import HookError, CANNOT_WRITE, DATA, NO_INPUT
 from torque_ckpt.hooks import copy
 from torque_ckpt.image import manifest, schema
-from torque_ckpt.store import generations, transfer
+from torque_ckpt.store import generations, server_directory, transfer
 from torque_ckpt.system import privilege, processes
 from torque_ckpt.torque import contract
 
@@ -27,7 +27,7 @@ class Pair:
         self.node, self.server = os.path.join(top, "node", JOB), os.path.join(top, "server", JOB)
         os.makedirs(self.node)
         os.makedirs(self.server)
-        self.remote = transfer.MountedServer(os.path.join(top, "server"))
+        self.remote = server_directory.MountedServer(os.path.join(top, "server"))
 
     def make(self, epoch, content=b"pages", directory=None, generation=1, **more):
         """Lay an image into the node's store; return its path."""
@@ -178,13 +178,13 @@ def test_directory_at_the_server_that_a_stock_pbs_server_made(pair, somebody):
 
 def test_half_an_image(pair, monkeypatch):
     """The second file fails: nothing is left that has a name, or that takes room."""
-    path, real = pair.make(7), transfer._copy_file
+    path, real = pair.make(7), server_directory._copy_file
 
     def full(name, *directories):
         if name == schema.FILE:
             raise OSError(28, "No space left on device")
         real(name, *directories)
-    monkeypatch.setattr(transfer, "_copy_file", full)
+    monkeypatch.setattr(server_directory, "_copy_file", full)
     assert "No space left on device; it stays on node" in refused(lambda: pair.put(path))[1]
     assert os.listdir(pair.server) == []
 
@@ -354,13 +354,13 @@ def test_trial(pair):
 
 
 def test_trial_of_a_connection_that_changes_images(pair, monkeypatch):
-    real = transfer._copy_file
+    real = server_directory._copy_file
 
     def harm(name, source, target):
         real(name, source, target)
         with open(os.open(name, os.O_RDWR, dir_fd=target), "r+b") as stream:
             stream.write(b"\0" * 64)
-    monkeypatch.setattr(transfer, "_copy_file", harm)
+    monkeypatch.setattr(server_directory, "_copy_file", harm)
     code, sentence = refused(lambda: transfer.try_transfer(pair.remote, pair.node, JOB))
     assert (code, sentence.partition(" ")[2]) == (
         DATA, "was changed on the way to %s and back; check the disks" % pair.remote.path)
@@ -374,20 +374,20 @@ def test_server_that_cannot_be_reached(pair, monkeypatch, open_directory):
     with open(config, "w") as stream:
         stream.write("Host *\n  Port 1\n  BatchMode yes\n")
     path = pair.make(7)
-    remote = transfer.find_server("", config, "alice@127.0.0.1")
+    remote = server_directory.find_server("", config, "alice@127.0.0.1")
     assert refused(lambda: transfer.copy_to_server(remote, path, JOB, "ckpt.12.head.7", 2)) == (
         CANNOT_WRITE, "image %s cannot be copied to 127.0.0.1: ssh: connect to host 127.0.0.1 port 1: Connection refused" % path + STAYS)
     assert content(path)
 
 
 def test_server_that_does_not_answer(pair, monkeypatch, open_directory, program):
-    monkeypatch.setattr(transfer, "PATIENCE", 1)
+    monkeypatch.setattr(server_directory, "PATIENCE", 1)
     config = os.path.join(open_directory, "ssh_config")
     with open(config, "w") as stream:
         stream.write("Host *\n  BatchMode yes\n  ProxyCommand %s\n"
                      % program("echo $$ >> %s/pids\nexec sleep 1000\n" % open_directory, "p"))
     path = pair.make(7)
-    remote = transfer.find_server("", config, "alice@head")
+    remote = server_directory.find_server("", config, "alice@head")
     assert refused(lambda: transfer.copy_to_server(remote, path, JOB, "ckpt.12.head.7", 2)) == (
         CANNOT_WRITE, "image %s cannot be copied to head: sftp did nothing for 1 seconds and was ended" % path + STAYS)
     assert content(path)
@@ -396,7 +396,7 @@ def test_server_that_does_not_answer(pair, monkeypatch, open_directory, program)
 
 
 def test_sftp_whose_ssh_ends_while_it_is_ended(pair, monkeypatch, open_directory, program):
-    monkeypatch.setattr(transfer, "PATIENCE", 1)
+    monkeypatch.setattr(server_directory, "PATIENCE", 1)
     real = processes.list_family
 
     def list_family(root):
@@ -409,11 +409,11 @@ def test_sftp_whose_ssh_ends_while_it_is_ended(pair, monkeypatch, open_directory
     with open(config, "w") as stream:
         stream.write("Host *\n  BatchMode yes\n  ProxyCommand %s\n" % program("exec sleep 1000\n", "p"))
     path = pair.make(7)
-    remote = transfer.find_server("", config, "alice@head")
+    remote = server_directory.find_server("", config, "alice@head")
     assert refused(lambda: transfer.copy_to_server(remote, path, JOB, "ckpt.12.head.7", 2)) == (
         CANNOT_WRITE, "image %s cannot be copied to head: sftp did nothing for 1 seconds and was ended" % path + STAYS)
 
 
 def test_place_that_is_mounted():
-    assert transfer.find_server("/srv/copies", "/x", "alice@head").path == "/srv/copies"
+    assert server_directory.find_server("/srv/copies", "/x", "alice@head").path == "/srv/copies"
     assert generations.HIDDEN.fullmatch(generations.hide_name("ckpt.12.head.7"))
