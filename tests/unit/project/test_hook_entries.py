@@ -60,7 +60,7 @@ def start(path, environment):
 
 
 @pytest.mark.parametrize("room", ["hooks." + hook for hook in ("run", "checkpoint", "restart", "copy", "health")]
-                         + ["cli.main", "cli.ckpt_run"])
+                         + ["cli.main", "ckpt_run.main"])
 def test_entry_waits_until_its_package_is_whole(entry, room):
     process = start(entry(room, "0.5"), {"PATH": "/bin"})
     time.sleep(0.3)

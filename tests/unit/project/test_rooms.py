@@ -11,6 +11,7 @@ GROUND = {"errors", "phases", "settings", "units", "version"}
 ARROWS = {
     "hooks": {"config", "engines", "files", "image", "job", "nested", "store", "system", "telemetry", "torque"},
     "cli": {"config", "engines", "files", "image", "job", "nested", "selftest", "store", "system", "telemetry", "torque"},
+    "ckpt_run": {"job", "nested", "system"},
     "selftest": {"engines", "system"},
     "store": {"image", "system", "telemetry", "torque"},
     "files": {"image", "system"},

@@ -9,9 +9,9 @@ import time
 
 import pytest
 from torque_ckpt import errors
-from torque_ckpt.cli.keeper import Keeper
-from torque_ckpt.cli.program import Request, start_at_last
-from torque_ckpt.cli.runner import Runner
+from torque_ckpt.ckpt_run.keeper import Keeper
+from torque_ckpt.ckpt_run.program import Request, start_at_last
+from torque_ckpt.ckpt_run.runner import Runner
 from torque_ckpt.errors import HookError
 from torque_ckpt.nested import channel, methods, request
 from torque_ckpt.system import processes
@@ -25,7 +25,7 @@ while [ $n -lt 150 ]; do n=$((n + 1)); echo $n; sleep 0.02 & wait $!; done
 exit 7
 """
 """Counts on stdout; SIGTERM makes it write how far it has come, and end."""
-CODE = "import sys; sys.path.insert(0, %r); from torque_ckpt.cli.ckpt_run import main; sys.exit(main(['ckpt-run'] + sys.argv[1:], %r))"
+CODE = "import sys; sys.path.insert(0, %r); from torque_ckpt.ckpt_run.main import main; sys.exit(main(['ckpt-run'] + sys.argv[1:], %r))"
 LIMIT = 30
 
 
