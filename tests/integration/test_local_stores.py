@@ -202,14 +202,15 @@ def test_job_that_is_held_while_its_image_is_fetched(cluster, torque, jobs, node
 
 def test_images_are_as_many_as_are_to_be_kept(cluster, torque, jobs):
     head, job = cluster.nodes["head"], jobs.counts()
-    names = []
+    names, listed = [], "ls %s/%s.CK" % (CHECKPOINTS, job.id)
     for _number in range(3):
         last = job.facts().get("checkpoint_name")
         job.user("%s/qchkpt %s" % (BIN, job.id))
         facts = job.until(lambda facts, last=last: facts.get("checkpoint_name", last) != last, "had no new image")
         names.append(facts["checkpoint_name"])
-        head.ask("for _ in $(seq 600); do ls %s/%s.CK | grep -q %s && break; sleep 0.2; done; sleep 1" % (CHECKPOINTS, job.id, names[-1]))
-    assert head.ask("ls %s/%s.CK" % (CHECKPOINTS, job.id)).split() == names[1:]
+        head.ask("for _ in $(seq 600); do %s | grep -q %s && break; sleep 0.2; done; sleep 1" % (listed, names[-1]))  # names count seconds
+    head.ask("for _ in $(seq 300); do [ \"$(echo $(%s))\" = '%s' ] && exit; sleep 0.2; done; %s >&2; exit 1"
+             % (listed, " ".join(names[1:]), listed))  # the copy removes the oldest last
     job.finish()
 
 
