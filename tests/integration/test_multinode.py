@@ -83,6 +83,24 @@ def test_program_on_two_nodes_moves(qsub, cluster):
     assert job.text("err").count(".") == 4 * 2
 
 
+def test_restarted_job_on_two_nodes_outlives_a_restart_of_pbs_mom(qsub, cluster, node2):
+    job = qsub(SCRIPT, "-c", "enabled", "-l", "nodes=node1+node2")
+    start_on(job, "node1", "node2")
+    job.hold()
+    job.send("node2+node1")
+    job.wait("R")
+    start_on(job, "node2", "node1")
+    session = job.facts()["session_id"]
+    node2.ask("systemctl restart pbs_mom")
+    await_nodes(cluster.nodes["head"])
+    before = start_on(job, "node2", "node1")
+    job.until(lambda _facts: start_on(job, "node2", "node1") > [number + 40 for number in before], "did not run on")
+    facts = job.facts()
+    assert (facts["job_state"], facts["session_id"]) == ("R", session)
+    job.sign("stop")
+    job.ended("5")
+
+
 def drain(cluster, node, **variables):
     """Drain or release a node; return what the playbook prints."""
     done = cluster.playbook("drain", drain_nodes=node, **variables)

@@ -2,6 +2,7 @@
 
 One and the same code plays the user in both; only what is expected differs.
 """
+import contextlib
 from collections import namedtuple
 
 from cluster import STORE
@@ -134,19 +135,31 @@ def damaged_image(jobs):
     return comment
 
 
+@contextlib.contextmanager
+def take_pid(job, node):
+    """A process of a node has the process id of a job's image; await_refusal() waits for what the hook says, and returns it."""
+    manifest = "%s/%s.CK/%s/manifest.json" % (STORE, job.id, job.facts()["checkpoint_name"])
+    pid = job.head.ask("python3 -c 'import json; print(json.load(open(\"%s\"))[\"root\"])'" % manifest)
+    taker = node.ask(TAKE_PID.replace("PID", pid))
+    assert taker == pid, "process id %s could not be taken on %s" % (pid, node.name)
+    search = "journalctl -q -t ckpt-torque | grep -F 'job=%s ' | grep -o 'process id %s of the image is in use.*'" % (job.id, pid)
+
+    def await_refusal():
+        job.until(lambda facts: node.run(search).code == 0, "was not restarted")  # a scheduler soon writes over the comment
+        return node.ask(search).splitlines()[0]
+    try:
+        yield await_refusal
+    finally:
+        node.ask("kill " + taker)
+
+
 def taken_pid(jobs):
     """A restart whose process id is taken queues the job, and it runs when the id is free. Returns what the hook said."""
     job = jobs.counts()
     job.hold()
-    node = jobs.cluster.nodes[jobs.elsewhere]
-    pid = job.head.ask("python3 -c 'import json; print(json.load(open(\"%s/manifest.json\"))[\"root\"])'" % job.image())
-    taker = node.ask(TAKE_PID.replace("PID", pid))
-    assert taker == pid, "process id %s could not be taken on %s" % (pid, jobs.elsewhere)
-    job.send(jobs.elsewhere)
-    search = "journalctl -q -t ckpt-torque | grep -F 'job=%s ' | grep -o 'process id %s of the image is in use.*'" % (job.id, pid)
-    job.until(lambda facts: node.run(search).code == 0, "was not restarted")  # a scheduler soon writes over the comment
-    line = node.ask(search).splitlines()[0]
-    node.ask("kill " + taker)
+    with take_pid(job, jobs.cluster.nodes[jobs.elsewhere]) as await_refusal:
+        job.send(jobs.elsewhere)
+        line = await_refusal()
     job.wait("R")
     job.finish()
     return line

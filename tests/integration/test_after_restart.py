@@ -1,0 +1,97 @@
+"""What pbs_mom and pbs_server keep of a job beyond its processes: limits, slots, files, holds. Needs TORQUE's source."""
+import contextlib
+
+import proofs
+import pytest
+from cluster import STORE, hurried
+from jobs import BIN, COUNTS, Jobs, await_nodes, quoted
+
+pytestmark = pytest.mark.usefixtures("torque")
+
+
+@pytest.fixture
+def qsub(cluster):
+    with Jobs(cluster) as jobs:
+        yield jobs
+
+
+def mom(node):
+    return node.ask("systemctl show -p MainPID --value pbs_mom")
+
+
+@contextlib.contextmanager
+def without_image(job):
+    """A job that is held has no image here, so that its restart fails for good."""
+    job.head.ask("mv {0} {0}.away".format(job.image()))
+    try:
+        yield
+    finally:
+        job.head.ask("mv {0}.away {0}".format(job.image()))
+
+
+def test_limit_of_a_restarted_job(qsub, node2):
+    """It is ended when its walltime is over, as one that was never held."""
+    job = qsub.counts("-l", "walltime=00:10:00")
+    job.hold()
+    job.release("node2")
+    job.progress("node2")
+    with hurried(node2) as see:
+        see()
+        job.wait("C")
+    assert job.facts()["exit_status"] == "271"
+    assert "job killed: walltime" in job.text("err")
+
+
+def test_limit_of_a_job_that_outlives_a_restart_of_pbs_mom(qsub, cluster, node1):
+    job = qsub.counts("-l", "walltime=00:10:00")
+    node1.ask("systemctl restart pbs_mom")
+    await_nodes(cluster.nodes["head"])
+    job.progress("node1")
+    with hurried(node1) as see:
+        see()
+        job.wait("C")
+    assert job.facts()["exit_status"] == "271"
+
+
+def test_restart_that_fails_of_a_job_with_staged_in_files(qsub, node1):
+    """Such a job restarts on its node only."""
+    here = STORE + "/alice"
+    node1.ask("echo staged > {0}/source; chown alice {0}/source".format(here))
+    job = qsub("cat %s/staged > first; %s" % (here, COUNTS), "-c", "enabled", "-W", "stagein={0}/staged@head:{0}/source".format(here))
+    job.reach("up")
+    job.hold()
+    before = mom(node1)
+    with without_image(job):
+        job.send("node1")
+        job.comment("Permanent failure of the restart: ")
+        job.wait("H")
+    assert mom(node1) == before
+    job.release("node1")
+    job.finish()
+    assert job.text("first") == "staged"
+
+
+def test_element_of_an_array_whose_restart_fails_for_now(qsub, node2):
+    """Its place among those that may run at once is free again: it is started when that can succeed."""
+    job = qsub("cd $PBS_O_WORKDIR; touch up; while [ ! -e go ]; do sleep 0.1; done; exit 5", "-t", "0%1", "-c", "enabled", output=False)
+    array = job.id
+    try:
+        job.reach("up")
+        job.id = array.replace("[]", "[0]")
+        job.user("%s/qhold %s" % (BIN, quoted(job.id)))
+        job.wait("H")
+        with proofs.take_pid(job, node2) as await_refusal:
+            job.root("qalter -l nodes=node2 '%s'" % job.id)
+            job.user("%s/qrls %s" % (BIN, quoted(job.id)))
+            await_refusal()
+        job.wait("R")
+    finally:
+        job.id = array
+
+
+def test_hold_that_is_refused_leaves_no_hold(qsub):
+    job = qsub.counts(checkpoint="none")
+    done = job.head.run("runuser -u alice -- %s/qhold %s" % (BIN, job.id))
+    assert "job not held since checkpointing is expected but not enabled for job" in done.err
+    assert job.facts()["Hold_Types"] == "n"
+    job.finish()
