@@ -47,10 +47,19 @@ def test_readme_lists_the_examples():
 NO_STORE = "Could not match supplied host pattern, ignoring: checkpoint_store"
 
 
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"vault"}))
+@pytest.mark.parametrize("name", NAMES)
 def test_example(tmp_path, name):
-    done = check(tmp_path, EXAMPLES / name / "inventory.yml", "-e", KEY + "=" + "0123456789abcdef" * 4)
-    passes(done, *[NO_STORE] * (name == "local-stores"))
+    """In every example the commands of the vault's README create a key that the check takes, and hide no other variable."""
+    site = tmp_path / "site"
+    shutil.copytree(EXAMPLES / name, site)
+    commands, = re.findall(r"^```\n(openssl .*?)^```", (EXAMPLES / "vault/README.md").read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "password").write_text("of the test\n")
+    password = {"ANSIBLE_VAULT_PASSWORD_FILE": str(tmp_path / "password")}
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=site, stdout=subprocess.PIPE, text=True, check=True,
+                          env=dict(os.environ, PATH="%s:%s" % (BIN, os.environ["PATH"]), **password))
+    assert re.fullmatch('%s: "[0-9a-f]{64}"' % KEY, done.stdout.strip())
+    assert (site / "group_vars/all/vault.yml").read_text().startswith("$ANSIBLE_VAULT;")
+    passes(check(tmp_path, site / "inventory.yml", **password), *[NO_STORE] * (name == "local-stores"))
 
 
 @pytest.mark.parametrize("page", [EXAMPLES / "README.md"] + [EXAMPLES / name / "README.md" for name in NAMES],
@@ -68,20 +77,6 @@ def test_inventory_of_the_readme():
     inventory = yaml.safe_load(text)
     assert inventory.pop("all") == {"vars": yaml.safe_load((EXAMPLES / "vault/group_vars/all/main.yml").read_text())}
     assert set(inventory) == set(yaml.safe_load((EXAMPLES / "vault/inventory.yml").read_text()))
-
-
-def test_vault(tmp_path):
-    """The commands of its README create a key that the check takes."""
-    site = tmp_path / "site"
-    shutil.copytree(EXAMPLES / "vault", site)
-    commands, = re.findall(r"^```\n(openssl .*?)^```", (site / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    (tmp_path / "password").write_text("of the test\n")
-    password = {"ANSIBLE_VAULT_PASSWORD_FILE": str(tmp_path / "password")}
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=site, stdout=subprocess.PIPE, text=True, check=True,
-                          env=dict(os.environ, PATH="%s:%s" % (BIN, os.environ["PATH"]), **password))
-    assert re.fullmatch('%s: "[0-9a-f]{64}"' % KEY, done.stdout.strip())
-    assert (site / "group_vars/all/vault.yml").read_text().startswith("$ANSIBLE_VAULT;")
-    passes(check(tmp_path, site / "inventory.yml", **password))
 
 
 def test_take_over_keeps_files_of_the_site(tmp_path):
@@ -117,7 +112,7 @@ def test_shared_nfs_is_the_site_of_the_scenario():
                for node in ("node1", "node2")}
     assert members == {(host["name"], group) for host in scenario["platforms"] for group in host["groups"]}
     own = {"checkpoint_hooks_keys", "checkpoint_store_users", "criu_source", "validate_user"}
-    common, nfs = (yaml.safe_load((example / path).read_text()) for path in ("group_vars/all.yml", "host_vars/nfs.yml"))
+    common, nfs = (yaml.safe_load((example / path).read_text()) for path in ("group_vars/all/main.yml", "host_vars/nfs.yml"))
     inventory = scenario["provisioner"]["inventory"]
     tested = dict({"checkpoint_store_path": "/shared/ckpt"}, **inventory["group_vars"]["all"])  # that is the default
     assert {name: tested.get(name) for name in set(common) - own} == {name: common[name] for name in set(common) - own}
