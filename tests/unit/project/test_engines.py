@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from paths import TOP
+from program_texts import find_words
 from torque_ckpt.engines import registry
 
 NAMES = re.compile("|".join(registry.list_names()), re.IGNORECASE)
@@ -15,23 +16,8 @@ OWN = {
     "filter/blcr.py": "sentences of its role",
 }
 """Files beside the room engines that name one, and why."""
-PROSE = {"DOCUMENTATION", "EXAMPLES", "RETURN"}
 FILES = [name for name in sorted(str(path.relative_to(TOP / "plugins")) for path in (TOP / "plugins").rglob("*.py"))
          if "/engines/" not in name and name not in OWN]
-
-
-def find_words(node):
-    """Yield every name and text (str) of a program, prose apart: docstrings, texts that stand alone, a module's documentation."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-            continue
-        if isinstance(child, ast.Assign) and getattr(child.targets[0], "id", "") in PROSE:
-            continue
-        for field in ("id", "attr", "arg", "name", "asname", "module", "value"):
-            word = getattr(child, field, None)
-            if isinstance(word, str):
-                yield word
-        yield from find_words(child)
 
 
 def find_engines(name):

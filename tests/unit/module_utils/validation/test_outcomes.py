@@ -96,6 +96,9 @@ def test_sentence_names_ten_nodes():
 @pytest.mark.parametrize("cause, what, cure", [
     ("it is gone; see the output", "it is gone", "see the output"),
     ("a; b; mount it, or make another; then wait", "a; b", "mount it, or make another; then wait"),
+    ("it is gone; if it is mine, give it back; image kept", "it is gone", "if it is mine, give it back; image kept"),
+    ("it is gone; if it comes back, the job continues", "it is gone; if it comes back, the job continues",
+     "compare the user's account, the store and the installed programs of these nodes"),
     ("it is gone; process 7 (x) is R", "it is gone; process 7 (x) is R",
      "compare the user's account, the store and the installed programs of "
      "these nodes"),
