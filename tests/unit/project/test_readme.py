@@ -20,3 +20,11 @@ def test_roles():
 
 def test_playbooks():
     assert sorted(find_rows(r"`ckpt\.torque\.([a-z]+)`")) == sorted(path.stem for path in (TOP / "playbooks").glob("*.yml"))
+
+
+def test_parts_of_make_test():
+    parts, = re.findall(r"^PARTS = (.*)$", (TOP / "tests/run.py").read_text(), re.MULTILINE)
+    named, = re.findall(r"^`make test` runs ([a-z, ]*) \(\[", README, re.MULTILINE)
+    assert re.split(", | and ", named) == re.findall("[a-z]+", parts)
+    table = (TOP / "CONTRIBUTING.md").read_text().split("\n## The parts of make test\n")[1].split("\n## ")[0]
+    assert sorted(re.findall(r"^\| `make ([a-z]+)` \|", table, re.MULTILINE)) == sorted(re.findall("[a-z]+", parts))
