@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo demo-down test env roles faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm ring maui apps zdtm torque-matrix torque-releases scale cores bench docs docs-site galaxy \
   collection tools guest-tools page-tools runtime testing clean
 
-help: ## say what can be made
+help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 demo: tools runtime collection ## make three hosts, run site.yml, prove levels L1 to L3, leave the hosts up
