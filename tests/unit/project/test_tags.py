@@ -21,7 +21,7 @@ def test_tags_are_those_of_the_documentation():
         ("Install and set up the server", "server"),
         ("Set up checkpoint and restart on compute nodes", "always, engine, hooks, mom, store"),
         ("Restart pbs_mom, some nodes at a time", "mom"),
-        ("Install torque-ckpt and the timer that removes orphaned images", "hooks, store"),
+        ("Install torque-ckpt and its timers", "hooks, store"),
         ("Install torque-ckpt on login nodes", "client, hooks, store")]
     section = re.search(r"^## Run a part of site\n(.*?)^## ", (TOP / "docs/operate.md").read_text(), re.MULTILINE | re.DOTALL).group(1)
     tags = {tag for _play, names in plays for tag in names.split(", ")} - {"always"}
