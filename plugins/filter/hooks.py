@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible_collections.ckpt.torque.plugins.module_utils import inventory
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt import config
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.nested import methods
 
@@ -46,6 +47,16 @@ def early_key_reason(key_id: str, own: list[str], nodes: dict[str, dict], missin
     return ""
 
 
+def checked_keys(value: list[dict]) -> list[dict]:
+    """Return the keys as they are.
+
+    :raises AnsibleFilterError: if they are not what checkpoint_hooks_keys must be; the message shows nothing of them
+    """
+    if not inventory.are_keys(value):
+        raise AnsibleFilterError(inventory.KEYS + "; nothing was changed")
+    return value
+
+
 def checked_methods(value: dict[str, dict]) -> dict[str, dict]:
     """Return methods of ckpt-run as they are.
 
@@ -71,5 +82,5 @@ def typed_settings(values: dict) -> dict:
 class FilterModule:
 
     def filters(self) -> dict:
-        return {"hook_stores": hook_stores, "early_key_reason": early_key_reason, "checked_methods": checked_methods,
-                "typed_settings": typed_settings}
+        return {"hook_stores": hook_stores, "early_key_reason": early_key_reason, "checked_keys": checked_keys,
+                "checked_methods": checked_methods, "typed_settings": typed_settings}

@@ -42,6 +42,19 @@ def test_node_that_reported_nothing():
     assert hooks.early_key_reason("2026", ["2025"], {"node1": {"checkpoint_hooks_engine_info": {"failed": True}}}, []) == ""
 
 
+def test_keys_that_are_right():
+    value = [{"id": "2026", "secret": "0123456789abcdef" * 4}]
+    assert hooks.checked_keys(value) == value
+
+
+def test_keys_that_are_wrong():
+    with pytest.raises(AnsibleFilterError) as caught:
+        hooks.checked_keys([{"id": "", "secret": "0123456789abcdef" * 4}])
+    assert str(caught.value) == (
+        'checkpoint_hooks_keys must hold at least one key, each with an id of its own and a secret of 32 bytes or more in hexadecimal; '
+        'make one with "openssl rand -hex 32" and keep it in the vault; nothing was changed')
+
+
 def test_methods_that_are_right():
     value = {"own": {"signal": "USR1", "seconds": 60}}
     assert hooks.checked_methods(value) == value

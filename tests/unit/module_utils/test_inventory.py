@@ -81,7 +81,7 @@ SECRET = "0123456789abcdef" * 4
     ([{"id": "a", "secret": SECRET}, {"id": "a", "secret": SECRET}], False),
     ([{"id": "a", "secret": SECRET[:-2]}], False),
     ([{"id": "a", "secret": SECRET + "g"}], False),
-    ([{"secret": SECRET}], False), ([SECRET], False), (SECRET, False), ([], False), (None, False),
+    ([{"secret": SECRET}], False), ([{"id": "", "secret": SECRET}], False), ([SECRET], False), (SECRET, False), ([], False), (None, False),
 ])
 def test_keys(keys, good):
     assert inventory.are_keys(keys) is good

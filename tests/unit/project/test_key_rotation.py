@@ -27,7 +27,8 @@ def keys(tmp_path):
         program = str(pathlib.Path(sys.executable).parent / "ansible-playbook")
         done = subprocess.run([program, "-i", str(tmp_path / "hosts.json"), "-c", "local", "-l", limit, str(tmp_path / "play.yml")],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False,
-                              stdin=subprocess.DEVNULL, env=dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg")))
+                              stdin=subprocess.DEVNULL, env=dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"),
+                                                                 ANSIBLE_COLLECTIONS_PATH=str(TOP / ".cache/checkout")))
         written = tmp_path / "node1.key"
         if done.returncode == 0:
             return [key["id"] for key in json.loads(written.read_text())["keys"]]
@@ -63,3 +64,13 @@ def test_keys_that_are_taken(keys, nodes, given, limit):
 ], ids=["all lack it", "one lacks it", "limit"])
 def test_key_that_seals_too_early(keys, nodes, given, limit, why):
     assert SENTENCE % why in keys(nodes, given, limit)
+
+
+@pytest.mark.parametrize("given", [
+    [], [dict(NEW, id="")], [NEW, dict(OLD, id="2026")], [NEW, dict(OLD, secret="17" * 31)], [NEW, dict(OLD, secret="1x" * 32)],
+], ids=["none", "empty id", "same id", "short", "no hexadecimal"])
+def test_keys_that_are_refused(keys, given):
+    said = keys({"node1": []}, given)
+    assert ('checkpoint_hooks_keys must hold at least one key, each with an id of its own and a secret of 32 bytes or more in hexadecimal; '
+            'make one with "openssl rand -hex 32" and keep it in the vault; nothing was changed') in said
+    assert not [key for key in given if key["secret"] in said]
