@@ -118,8 +118,11 @@ class Server(Commands):
 
 
 def _parse_job_ids(text: str) -> "set[str]":
-    """Return the job ids in the attribute jobs that pbsnodes prints of a node, such as "0/12.head, 1/13[2].head"."""
-    return {part.strip().rpartition("/")[2] for part in text.split(",") if part.strip()}
+    """Return the job ids in the attribute jobs that pbsnodes prints of a node.
+
+    It is "0/12.head, 1/12.head, 2/13[2].head" with TORQUE 2.5 and 4.2, and "0-1,3/12.head,2/13[2].head", ranges of slots, since 5.1.
+    """
+    return set(re.findall(r"/([^,/\s]+)", text))
 
 
 def _parse_rectime(status: str) -> str:

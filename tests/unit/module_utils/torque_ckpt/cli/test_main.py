@@ -873,10 +873,11 @@ def test_check_of_a_job_that_no_hook_has_started(fleet, start_job):
 class Batch:
     """TORQUE's commands, for nodes with states and jobs that run there; what qrerun is asked is in the file asked.
 
+    :param slots: what pbsnodes shows as the jobs of a node, with {0} for the id of one
     :param statuses: what pbsnodes shows as the status of a node, by its name; default: as REPORTED
     """
 
-    def __init__(self, fleet, nodes, jobs, rerun, **statuses):
+    def __init__(self, fleet, nodes, jobs, rerun, slots="0/{0}, 1/99.head", **statuses):
         self.directory = os.path.join(fleet.top, "bin")
         for node, job in jobs.items():
             with open(os.path.join(self.directory, job + ".R"), "w") as stream:
@@ -886,11 +887,12 @@ class Batch:
             with open(os.path.join(self.directory, job + ".Q"), "w") as stream:
                 stream.write("Job Id: %s\n    job_state = Q\n    exec_host = %s/0\n" % (job, node))
         listed = "".join("<Node><name>%s</name><state>%s</state>%s%s</Node>" % (
-            name, state, "<jobs>0/%s, 1/99.head</jobs>" % jobs[name] if name in jobs else "", statuses.get(name, REPORTED))
+            name, state, "<jobs>%s</jobs>" % slots.format(jobs[name]) if name in jobs else "", statuses.get(name, REPORTED))
             for name, state in nodes.items())
         known = "BIN=%s; " % self.directory
         fleet.program("echo '<Data>%s</Data>'\n" % listed, "bin/pbsnodes")
-        fleet.program(known + "if [ -e $BIN/$2.R ]; then cat $BIN/$2.R; elif [ -e $BIN/$2.Q ]; then cat $BIN/$2.Q; else "
+        fleet.program(known + "if [ -e $BIN/$2.R ]; then cat $BIN/$2.R; elif [ -e $BIN/$2.Q ]; then cat $BIN/$2.Q; "
+                      "elif [ $2 = ${2%.head} ]; then echo \"qstat: illegally formed job identifier: $2\" >&2; exit 1; else "
                       "echo \"qstat: Unknown Job Id Error $2\" >&2; exit 153; fi\n", "bin/qstat")
         fleet.program(known + "echo $* >> $BIN/asked; %s\n" % rerun, "bin/qrerun")
 
@@ -937,6 +939,15 @@ def test_job_of_a_node_that_is_down_is_queued_again_once(down, state):
     assert fact["image"] == os.path.join(down.store, "12.head.CK/ckpt.12.head.1001") and 7200 <= fact["seconds"] < 7300
     assert batch.asked() == ["-f 12.head"]
     assert actions(down) == [] and batch.asked() == ["-f 12.head"]
+
+
+@pytest.mark.parametrize("job", ["13.head", "13[5].head"])
+@pytest.mark.parametrize("slots", ["0-1,3/{0}", "0,2-5/98.head,1,7/{0}", "0/{0}, 1/{0}, 3/{0}"])
+def test_job_with_several_slots_of_its_node(down, job, slots):
+    """TORQUE 5.1 and later print them as ranges with commas between; a range is no job."""
+    down.image(job)
+    batch = Batch(down, dict(UP, node1="down"), {"node1": job}, RERUN, slots)
+    assert actions(down) == [(job, "node1", "queued again")] and batch.asked() == ["-f " + job]
 
 
 def test_dry_run_queues_nothing_and_remembers_nothing(down):
