@@ -10,6 +10,7 @@ import subprocess
 import time
 
 from ..torque_ckpt.system.waiting import wait_until
+from ..torque_ckpt.torque.server import UNKNOWN, get_first_node, parse_attributes
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -110,31 +111,6 @@ def join_complaint(error: str) -> str:
     return "; ".join(lines)
 
 
-def parse_attributes(text: str) -> "dict[str, str]":
-    """Return the attributes that "qstat -f" prints of one job; a line that starts with a tab continues the one before.
-
-    What its owner put into one cannot pass for an earlier one: of several of one name the first counts.
-    """
-    attributes: "dict[str, str]" = {}
-    name = None
-    for line in text.split("\n"):
-        if line.startswith("\t") and name:
-            attributes[name] += line[1:]  # cut anywhere, before a space too
-            continue
-        parts = re.match(r" {4}(\S+) = (.*)$", line)
-        if parts and parts.group(1) not in attributes:
-            name = parts.group(1)
-            attributes[name] = parts.group(2)
-        else:
-            name = None
-    return {name: value.rstrip() for name, value in attributes.items()}  # 4.2 may end them with a space
-
-
-def get_first_node(exec_host: str) -> str:
-    """Return the first node of an exec_host value such as "node1/0+node2/0", empty when there is none."""
-    return exec_host.split("+")[0].split("/")[0]
-
-
 class Commands:
     """TORQUE's commands, as root or as the job's owner.
 
@@ -173,7 +149,7 @@ class Commands:
             job = parse_attributes(output)
             self._note_state(job)
             return job
-        if "Unknown Job Id" in error:
+        if UNKNOWN in error:
             return {}
         raise JobError("qstat -f %s exited %d: %s" % (job_id, status, " ".join(error.split())))
 
@@ -189,7 +165,7 @@ class Commands:
         """Add the state of a job (its attributes) to .states when it differs from the one before."""
         substate = job.get("substate", "")
         new = {"state": job.get("job_state", ""), "substate": int(substate) if substate.isdigit() else None,
-               "node": get_first_node(job.get("exec_host", ""))}
+               "node": get_first_node(job)}
         if self.states and {key: self.states[-1][key] for key in new} == new:
             return
         now = self.clock()

@@ -13,6 +13,7 @@ import time
 
 from ..torque_ckpt.system.waiting import wait_until
 from ..torque_ckpt.torque.names import get_job_number
+from ..torque_ckpt.torque.server import get_owner, parse_exec_host
 from .commands import CommandError, JobError
 from .nodes import SIGNALS, Interrupted, NodeError
 
@@ -37,11 +38,6 @@ GRACE = 10
 
 
 # -- what the attributes of a job say ----------------------------------------
-
-def list_nodes(exec_host: str) -> "list[str]":
-    """Return the nodes of an exec_host value such as "node1/0-1+node2/0", each once."""
-    return list(collections.OrderedDict.fromkeys(part.split("/")[0] for part in exec_host.split("+") if part))
-
 
 def is_checkpointable(checkpoint: str) -> bool:
     """Return whether a job with this Checkpoint attribute is checkpointed when it is held."""
@@ -90,7 +86,7 @@ def build_outcome(job_id: str, node: str, job: "dict[str, str]", action: str, re
     :param to: the node on which it continues, if moved, or several with plus signs between
     :param seconds: from the request until it was off the node
     """
-    return {"job": job_id, "owner": job.get("Job_Owner", "").partition("@")[0], "node": node, "action": action, "reason": reason,
+    return {"job": job_id, "owner": get_owner(job), "node": node, "action": action, "reason": reason,
             "to": to, "seconds": None if seconds is None else round(seconds, 1)}
 
 
@@ -242,7 +238,7 @@ class Migration:
             return
         state = job.get("job_state", "C")
         obstacle = find_obstacle(job)
-        if state in "CH" or node not in list_nodes(job.get("exec_host", "")):
+        if state in "CH" or node not in parse_exec_host(job.get("exec_host", "")):
             reason = "it had been held before" if state == "H" else ""
             self.outcomes[job_id] = build_outcome(job_id, node, job, "held" if state == "H" else "left", reason)
         elif obstacle:
@@ -278,7 +274,7 @@ class Migration:
         job = self._read(move)
         if job is not None:
             state, holds = job.get("job_state", "C"), get_holds(job)
-            if state != "E" and (state != "R" or move.node not in list_nodes(job.get("exec_host", ""))):
+            if state != "E" and (state != "R" or move.node not in parse_exec_host(job.get("exec_host", ""))):
                 self._handle_departure(move, job, state)
                 return
             if state == "R" and not (HOLD in holds if move.ours else holds):
@@ -361,7 +357,7 @@ class Migration:
         job = self._read(move)
         state = "" if job is None else job.get("job_state", "C")
         if job is not None and state and state in "REC":
-            self._note_start(move, list_nodes(job.get("exec_host", "")), state)
+            self._note_start(move, parse_exec_host(job.get("exec_host", "")), state)
             return
         move.settled = None
         comment = "" if job is None else get_comment(job)

@@ -13,6 +13,8 @@ import copy
 import re
 from collections import namedtuple
 
+from ..torque_ckpt.torque.server import parse_node_jobs
+
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Collection
@@ -94,7 +96,7 @@ def parse(text: str) -> dict:
 def jobs(kind: str, attributes: "dict[str, str]") -> "list[str]":
     """Return what keeps a queue or node busy: ["1 Queued", "2 Running"] or job ids."""
     if kind == "node":
-        return sorted(set(re.findall(r"/([^,/\s]+)", attributes.get("jobs", ""))))
+        return sorted(parse_node_jobs(attributes.get("jobs", "")))
     counts = re.findall(r"(\w+):(\d+)", attributes.get("state_count", ""))
     return ["%s %s" % (count, name) for name, count in counts if int(count) and name != "Complete"]
 

@@ -10,7 +10,7 @@ import shutil
 import time
 
 from ..torque import nodes
-from ..torque.commands import CommandError, Commands, get_first_node, wait_for_state
+from ..torque.commands import CommandError, Commands, wait_for_state
 from ..torque_ckpt.errors import HookError
 from ..torque_ckpt.selftest import roundtrip, workload
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
@@ -18,6 +18,7 @@ from ..torque_ckpt.system import privilege
 from ..torque_ckpt.system.textfile import read_text
 from ..torque_ckpt.system.waiting import wait_until
 from ..torque_ckpt.torque.names import get_directory_name
+from ..torque_ckpt.torque.server import get_first_node
 from . import evidence, needs
 
 MYPY = False  # true for the type checker alone
@@ -164,7 +165,7 @@ class JobRoundTrip:
     def await_start(self, node: str, counter: int, written: int = 0, started: "float | None" = None) -> None:
         """Wait until the job runs on the node and has come further than counter; the rest is as in await_progress."""
         job = wait_for_state(self.commands, self.job_id, "R", self.timeout)
-        first_node = get_first_node(job.get("exec_host", ""))
+        first_node = get_first_node(job)
         if first_node != node:
             raise RoundTripError("the job runs on %s, not on %s" % (first_node or "no node", node))
         self.nodes.append(node)

@@ -8,17 +8,15 @@ is the network that failed, the jobs run, and the count begins anew.
 """
 import json
 import os
-import re
 import time
 from collections import namedtuple
-from xml.etree import ElementTree
 
 from .. import config
 from ..errors import HookError, SYSTEM, TEMPORARY
 from ..store import catalog
 from ..system import rootfiles
 from ..torque.names import get_directory_name, is_job_id
-from ..torque.commands import Commands
+from ..torque.server import Node, Server, get_owner, runs_on
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -35,21 +33,12 @@ SOME = "what is reported was done, and one more job may have been queued again; 
 """The consequence once pbs_server was asked to queue a job again."""
 
 
-class Node(namedtuple("Node", "states jobs rectime")):
-    """A node as pbs_server shows it.
-
-    states   set of str, such as {"down", "job-exclusive"}
-    jobs     ids of the jobs on it (set of str)
-    rectime  str: when pbs_server received its last report, by pbs_server's clock; empty when there was none since pbs_server started
-    """
-
-
 class Count(namedtuple("Count", "since seen rectime")):
     """What the state file holds of a node that is down.
 
     since    since when it has been down without a report (seconds since the epoch)
     seen     when that was last checked
-    rectime  see Node
+    rectime  see server.Node
     """
 
     def has_ended(self, node: Node) -> bool:
@@ -57,82 +46,19 @@ class Count(namedtuple("Count", "since seen rectime")):
         return node.rectime not in ("", self.rectime)
 
 
-class Server(Commands):
-    """pbs_server: its nodes and jobs.
-
-    :param commands: directory of TORQUE's commands
-    """
-
-    def __init__(self, commands: str) -> None:
-        super().__init__(commands, NOTHING)
-
-    def list_nodes(self) -> "dict[str, Node]":
-        """Return {name: Node}.
-
-        :raises HookError: NO_SERVER when it does not answer
-        """
-        status, output, error = self.run("pbsnodes", "-x")
-        try:
-            if status != 0:
-                raise ValueError(error)
-            return {node.findtext("name", ""): Node(set(node.findtext("state", "").split(",")), _parse_job_ids(node.findtext("jobs", "")),
-                                                    _parse_rectime(node.findtext("status", "")))
-                    for node in ElementTree.fromstring(output).iter("Node")}
-        except (ValueError, ElementTree.ParseError) as problem:
-            raise self.make_error("pbsnodes -x", status, str(problem))
-
-    def lacks_node(self, name: str, count: Count) -> bool:
-        """Whether a node is still down without a report.
-
-        :raises HookError: NO_SERVER when the server does not answer
-        """
-        node = self.list_nodes().get(name)
-        return node is not None and "down" in node.states and not count.has_ended(node)
-
-    def read_job(self, job_id: str) -> "dict[str, str]":
-        """Return the attributes of a job, empty when the server does not know it.
-
-        What its owner put into one cannot pass for an earlier one: of several of one name the first counts.
-        """
-        status, output, error = self.run("qstat", "-f", job_id)
-        if status != 0:
-            if "Unknown Job Id" in error:
-                return {}
-            raise self.make_error("qstat -f " + job_id, status, error)
-        attributes: "dict[str, str]" = {}
-        for name, value in re.findall(r"^    (\S+) = (.*)$", output.replace("\n\t", ""), re.MULTILINE):
-            attributes.setdefault(name, value)
-        return attributes
-
-    def requeue_job(self, job_id: str, node: str) -> str:
-        """Have pbs_server queue a job of a node that is down again; return why it did not, empty if it did."""
-        self.consequence = SOME
-        try:
-            status, _output, error = self.run("qrerun", "-f", job_id)
-            reason = "qrerun -f exited %d: %s" % (status, " ".join(error.split()) or "it printed nothing")
-        except HookError as failure:  # a stock pbs_server queues a job with an image again and does not answer
-            status, reason = 1, failure.sentence
-        if runs_on(self.read_job(job_id), node):
-            return "pbs_server has accepted qrerun -f, and the job is still there" if status == 0 else reason
-        return ""
+def _is_still_down(server: Server, name: str, count: Count) -> bool:
+    """Whether a node is still down without a report."""
+    node = server.list_nodes().get(name)
+    return node is not None and "down" in node.states and not count.has_ended(node)
 
 
-def _parse_job_ids(text: str) -> "set[str]":
-    """Return the job ids in the attribute jobs that pbsnodes prints of a node.
-
-    It is "0/12.head, 1/12.head, 2/13[2].head" with TORQUE 2.5 and 4.2, and "0-1,3/12.head,2/13[2].head", ranges of slots, since 5.1.
-    """
-    return set(re.findall(r"/([^,/\s]+)", text))
-
-
-def _parse_rectime(status: str) -> str:
-    """Return the rectime in a node's attribute status. pbs_server adds it to what the node has sent, so the last one counts."""
-    return ([""] + re.findall(r"(?:^|,)rectime=(\d+)", status))[-1]
-
-
-def runs_on(job: "dict[str, str]", node: str) -> bool:
-    """Whether a job, given by its attributes, runs with this node as its first."""
-    return job.get("job_state") == "R" and re.split(r"[/+]", job.get("exec_host", ""))[0] == node
+def _requeue_job(server: Server, job_id: str, node: str) -> str:
+    """Have pbs_server queue a job of a node that is down again; return why it did not, empty if it did."""
+    server.consequence = SOME
+    refusal = server.rerun_job(job_id)
+    if runs_on(server.read_job(job_id), node):
+        return refusal or "pbs_server has accepted qrerun -f, and the job is still there"
+    return ""
 
 
 def check_down_share(nodes: "dict[str, Node]", down: "Container[str]", share: int) -> None:
@@ -201,7 +127,7 @@ def _find_images(stores: "Stores", jobs: "dict[str, dict[str, str]]") -> "dict[s
     for image, _entry in stores.list_images(lambda path: os.path.basename(path) in job_ids, job_ids, names):
         job_id = job_ids[os.path.basename(os.path.dirname(image["path"]))]
         job = jobs[job_id]
-        is_named = image["image"] == job.get("checkpoint_name") and image["owner"] == job.get("Job_Owner", "").partition("@")[0]
+        is_named = image["image"] == job.get("checkpoint_name") and image["owner"] == get_owner(job)
         if is_named and image["state"] == catalog.WHOLE and image["authentic"]:
             paths.setdefault(job_id, image["path"])
     return paths
@@ -218,7 +144,7 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
     :raises HookError: NO_SERVER when the server does not answer; TEMPORARY when too many nodes are down: nothing was done then
     """
     settings = stores.settings
-    server = Server(settings["torque_directory"])
+    server = Server(settings["torque_directory"], NOTHING)
     nodes, moment = server.list_nodes(), now()
     remembered, reported = _read_state(settings)
     counts = {name: count_on(remembered.get(name), node, moment) for name, node in nodes.items() if "down" in node.states}
@@ -262,9 +188,9 @@ def _handle_job(server: Server, settings: dict, fact: dict, dry_run: bool, count
         return "reported"
     if dry_run:
         return "would be queued again"
-    if not server.lacks_node(fact["node"], count):  # the jobs before may have taken an hour
+    if not _is_still_down(server, fact["node"], count):  # the jobs before may have taken an hour
         return "left alone: %s is not down any more" % fact["node"]
     if not runs_on(server.read_job(fact["job"]), fact["node"]):
         return "left alone: the job does not run on %s any more" % fact["node"]
-    reason = server.requeue_job(fact["job"], fact["node"])
+    reason = _requeue_job(server, fact["job"], fact["node"])
     return "not queued again: " + reason if reason else "queued again"

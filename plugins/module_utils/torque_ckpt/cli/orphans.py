@@ -13,8 +13,8 @@ from ..errors import HookError, SYSTEM
 from ..store import catalog, location
 from ..system import rootfiles
 from ..system.dirfd import DIRECTORY, list_directory
-from ..torque.names import find_job_id, get_job_number, get_name_on_disk
-from ..torque.commands import Commands
+from ..torque.names import find_job_id, get_job_number
+from ..torque.server import Server
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -24,46 +24,6 @@ if MYPY:
 STATE = "orphans.json"
 
 DAY = 86400
-
-
-class Server(Commands):
-    """pbs_server, asked by TORQUE's commands.
-
-    name     str: what its job ids end in
-    numbers  set of str: the numbers of the jobs that it lists
-
-    :param commands: directory of TORQUE's commands
-    :raises HookError: NO_SERVER when it does not answer
-    """
-
-    def __init__(self, commands: str) -> None:
-        super().__init__(commands, "nothing was removed")
-        status, output, error = self.run("qstat", "-B", "-f")
-        names = [line.partition(":")[2].strip() for line in output.splitlines() if line.startswith("Server:")]
-        if status != 0 or len(names) != 1 or not names[0]:
-            raise self.make_error("qstat -B -f", status, error)
-        self.name = names[0]
-        status, output, error = self.run("qselect")
-        if status != 0:
-            raise self.make_error("qselect", status, error)
-        self.numbers = {get_job_number(line.strip()) for line in output.splitlines() if line.strip()}
-
-    def lists_job(self, job_id: str) -> bool:
-        """Whether the job, or one that it is a part of, is among those the server lists."""
-        return get_job_number(job_id) in self.numbers
-
-    def denies_job(self, job_id: str) -> bool:
-        """Whether the server answers that it does not know this job.
-
-        :raises HookError: NO_SERVER when it answers neither yes nor no
-        """
-        for name in sorted({job_id, get_name_on_disk(job_id)}):  # TORQUE 2.4 knows elements of arrays by the second one
-            status, _output, error = self.run("qstat", "-f", name)
-            if status != 0 and "Unknown Job Id" not in error:
-                raise self.make_error("qstat -f " + name, status, error)
-            if status == 0:
-                return False
-        return True
 
 
 def _read_state(settings: dict) -> "dict[str, float]":
@@ -148,9 +108,11 @@ def _get_job_id(path: str) -> str:
 
 def _find_candidates(settings: dict, server: Server, problems: "list[str]") -> "Iterator[tuple[dict, User, str, str, float, int]]":
     """Yield (store, User, path, job id, newest change, bytes) of each directory whose job is this server's and not listed."""
+    name, listed = server.read_name(), server.list_job_numbers()
+
     def is_candidate(path: str) -> bool:
         job_id = _get_job_id(path)
-        return job_id.partition(".")[2] == server.name and not server.lists_job(job_id)
+        return job_id.partition(".")[2] == name and get_job_number(job_id) not in listed
 
     def measure(path: str, descriptor: int) -> list:
         return [path, catalog.find_last_change(descriptor), catalog.measure_size(descriptor)]
@@ -172,7 +134,7 @@ def prune_orphans(settings: dict, dry_run: bool, report: "Callable[[dict], None]
     :param problems: to which sentences are added
     :raises HookError: NO_SERVER when the server does not answer, CONFIG when a store is missing; nothing was removed then
     """
-    server = Server(settings["torque_directory"])
+    server = Server(settings["torque_directory"], "nothing was removed")
     remembered, grace = _read_state(settings), settings["orphan_grace_days"] * DAY
     unknown: "dict[str, float]" = {}
     candidates = list(_find_candidates(settings, server, problems))

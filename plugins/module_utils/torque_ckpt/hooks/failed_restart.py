@@ -23,7 +23,7 @@ from ..system.dirfd import list_directory
 from ..telemetry import syslog
 from ..telemetry.report import format_verdict
 from ..torque import contract
-from ..torque.commands import Commands
+from ..torque.server import Server
 from . import caller, unheard_hold
 
 MYPY = False  # true for the type checker alone
@@ -42,10 +42,10 @@ PAUSE = 10
 _CONSEQUENCE = "nothing was done"
 
 
-def find_commands() -> "Commands | None":
+def find_commands() -> "Server | None":
     """Return TORQUE's commands if this restart hook belongs to a pbs_mom without the patch, else None."""
     directory = None if contract.STATUS in os.environ else caller.find_commands()
-    return Commands(directory, _CONSEQUENCE) if directory else None
+    return Server(directory, _CONSEQUENCE) if directory else None
 
 
 def wait_until_ready(prepare: "Callable[[], Job]") -> "Job":
@@ -66,29 +66,27 @@ def read_note(records: "Records") -> "dict | None":
     return note if note and processes.find_marked(note["hook"]) else None
 
 
-def _set_comment(commands: Commands, job_id: str, sentence: str) -> None:
+def _set_comment(commands: Server, job_id: str, sentence: str) -> None:
     commands.run("qalter", "-W", 'comment="%s"' % sentence.replace('"', "'"), job_id)
 
 
-def _comment_held_job(commands: Commands, job_id: str, sentence: str, temporary: bool) -> None:
+def comment_held_job(commands: Server, job_id: str, sentence: str, temporary: bool) -> None:
     """When the job is held: put the sentence into its comment, instead of pbs_mom's own; queue it again if temporary."""
     while True:
         time.sleep(0.5)
         try:
-            status, attributes, error = commands.run("qstat", "-f", job_id)
+            job = commands.read_job(job_id)
         except HookError:  # the server may come back
             if not os.path.exists(os.path.join(commands.path, "qstat")):
                 return
             time.sleep(PAUSE)
             continue
-        if "job_state = H" in attributes:
+        if job.get("job_state") == "H":
             _set_comment(commands, job_id, sentence)
             if temporary:
                 commands.run("qrls", job_id)
-        if "job_state = H" in attributes or "job_state = C" in attributes or "Unknown Job Id" in error:
+        if not job or job.get("job_state") in ("H", "C"):
             return
-        if status != 0:
-            time.sleep(PAUSE)
 
 
 def _run_detached(work: "Callable[[], None]") -> None:
@@ -105,10 +103,10 @@ def comment_job(job_id: str, sentence: str) -> None:
     """Put the sentence into the comment of a restarted job, instead of pbs_mom's own; as far as the server lets root of this node."""
     directory = caller.find_commands()
     if directory:
-        _run_detached(lambda: _set_comment(Commands(directory, _CONSEQUENCE), job_id, sentence))
+        _run_detached(lambda: _set_comment(Server(directory, _CONSEQUENCE), job_id, sentence))
 
 
-def hold_job(commands: Commands, records: "Records", call: contract.Call, error: HookError, report: "Report") -> None:
+def hold_job(commands: Server, records: "Records", call: contract.Call, error: HookError, report: "Report") -> None:
     """Have the job of this restart hook held. Returns only when the server refuses that; held, the hook is killed.
 
     :param commands: what find_commands() returned
@@ -123,7 +121,7 @@ def hold_job(commands: Commands, records: "Records", call: contract.Call, error:
         try:
             records.write(FAILED, {"hook": processes.get_mark(), "name": call.name})
             if not commented:
-                _run_detached(lambda: _comment_held_job(commands, call.job_id, verdict, errors.is_temporary(error.code)))
+                _run_detached(lambda: comment_held_job(commands, call.job_id, verdict, errors.is_temporary(error.code)))
                 commented = True
             status, output_text, error_text = commands.run("qhold", call.job_id)
         except (HookError, OSError) as failure:  # no space for the note, no process to be had: nobody has refused anything

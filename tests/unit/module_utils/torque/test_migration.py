@@ -56,12 +56,6 @@ EMPTY = "n1: offline (ckpt-torque: x), no jobs"
 
 # -- what the attributes say --
 
-@pytest.mark.parametrize("exec_host, nodes", [
-    ("", []), ("n1/0", ["n1"]), ("n1/0+n1/1", ["n1"]), ("n1/0-3+n2/0", ["n1", "n2"]), ("n2/1+n1/0+n2/0", ["n2", "n1"])])
-def test_list_nodes(exec_host, nodes):
-    assert migration.list_nodes(exec_host) == nodes
-
-
 @pytest.mark.parametrize("value, checkpointable", [
     ("enabled", True), ("enabled,periodic,interval=60", True), ("periodic,enabled", True), ("c", True), ("c=60", True), ("s", True),
     ("", False), ("n", False), ("u", False), ("none", False), ("shutdown", False), ("dir=/enabled", False)])

@@ -18,7 +18,7 @@ from torque_ckpt.system import environment, processes
 from torque_ckpt.telemetry import syslog
 from torque_ckpt.telemetry.report import Report
 from torque_ckpt.torque import contract
-from torque_ckpt.torque.commands import Commands
+from torque_ckpt.torque.server import Server
 
 RESTART = "import sys; sys.path.insert(0, sys.argv.pop(1)); from torque_ckpt.hooks import restart, failed_restart; " \
     "failed_restart.PAUSE = 0.05; %s; sys.exit(restart.main(sys.argv, sys.argv.pop(1)))"
@@ -260,6 +260,14 @@ def test_no_fallback_below_something_else_than_pbs_mom(monkeypatch):
     assert failed_restart.find_commands() is None
 
 
+def test_what_the_owner_wrote_is_not_the_state_of_the_job(torque):
+    """An attribute of his that reads like one of TORQUE's."""
+    command(torque, "qstat", "state=$(grep -q seen {0}/called && echo H || echo R); echo seen $state >> {0}/called\n"
+                             "echo \"    job_state = $state\n    Variable_List = A=job_state = H,B=job_state = C\"".format(torque))
+    failed_restart.comment_held_job(Server(torque + "/bin", "nothing was done"), "12.head", "why", False)
+    assert called(torque) == ["seen R", "seen H", 'qalter -W comment="why" 12.head']
+
+
 def test_no_fallback_below_a_pbs_mom_with_the_patch(monkeypatch, torque):
     monkeypatch.setattr(caller.os, "readlink", lambda _path: torque + "/sbin/pbs_mom")
     monkeypatch.delenv(contract.STATUS, raising=False)
@@ -281,7 +289,7 @@ def test_waiting_ends_with_success_or_below_a_pbs_mom_with_the_patch(monkeypatch
         return answer
     monkeypatch.setattr(failed_restart, "PAUSE", 0)
     monkeypatch.setattr(syslog, "log_event", lambda *_hook, **_facts: None)
-    monkeypatch.setattr(failed_restart, "find_commands", lambda: Commands("/bin", ""))
+    monkeypatch.setattr(failed_restart, "find_commands", lambda: Server("/bin", ""))
     assert failed_restart.wait_until_ready(check) == "yes"
     monkeypatch.setattr(failed_restart, "find_commands", lambda: None)
     answers.append(HookError(errors.CONFIG, "no"))
