@@ -13,7 +13,7 @@ TOP = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "plugins/module_utils"))
 
 from torque_ckpt import config  # noqa: E402
-from torque_ckpt.cli import parser  # noqa: E402
+from torque_ckpt.cli import orphans, parser  # noqa: E402
 from torque_ckpt.store import catalog  # noqa: E402
 
 ROLE = TOP / "roles/checkpoint_hooks/files"
@@ -33,8 +33,8 @@ ORPHANS = (
     "it does not answer, nothing is removed. A job's directory is an orphan when the job's id ends in this server's name and the "
     "server says of this job that it does not know it. It is removed when that has been so for orphan_grace_days (%d by default), "
     "counted from when it was first seen or from the last change in the directory, whichever is later. It is removed as its owner, "
-    "and no link is followed."
-    % config.DEFAULTS["orphan_grace_days"])
+    "and no link is followed. One run asks about %d directories of one owner at most; the next ones look at the others."
+    % (config.DEFAULTS["orphan_grace_days"], orphans.ASKED))
 
 
 def arguments(names):

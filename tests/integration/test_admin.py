@@ -204,7 +204,7 @@ def test_grace_time(gone, held, head):
     (job, action), = gone()
     assert job == held.id and action.startswith("waits until ")
     assert held.id + ".CK" in content(head)
-    assert list(json.loads(head.ask("cat %s/orphans.json" % STATE))) == ["%s/%s.CK" % (STORE, held.id)]
+    assert list(json.loads(head.ask("cat %s/orphans.json" % STATE))["unknown"]) == ["%s/%s.CK" % (STORE, held.id)]
     assert head.ask("stat -c '%%U %%a' %s/orphans.json" % STATE) == "root 600"
 
 

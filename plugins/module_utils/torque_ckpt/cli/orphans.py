@@ -4,10 +4,12 @@ With $remote_checkpoint_dirs TORQUE never removes an image. This module removes 
 server's, if the server has answered for longer than the grace time that it does not know the job. Without an
 answer of the server nothing is removed. When a job was first seen unknown is kept in a file of root's.
 """
+import bisect
 import json
 import os
 import stat
 import time
+from collections import namedtuple
 
 from ..errors import HookError, SYSTEM
 from ..store import catalog, location
@@ -18,29 +20,62 @@ from ..torque.server import Server
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Callable, Iterator
+    from typing import Callable, Iterable, Iterator
     from ..system.privilege import User
 
 STATE = "orphans.json"
 
 DAY = 86400
 
+ASKED = 2000
+"""About so many directories of one owner a run asks pbs_server, each of which costs a command or two."""
 
-def _read_state(settings: dict) -> "dict[str, float]":
-    """Return since when jobs have been unknown to the server (seconds since the epoch), by their directories' paths."""
+LONGEST = catalog.DEADLINE
+"""Once directories of one owner have taken so long to remove (seconds), his others wait for the next run."""
+
+
+class Candidate(namedtuple("Candidate", "store user path job_id changed size")):
+    """A directory whose job is this server's and not listed.
+
+    store    dict: the store that it is in
+    user     User: its owner
+    path     str
+    job_id   str
+    changed  float: the newest change in it (seconds since the epoch)
+    size     int: bytes
+    """
+
+
+class State(namedtuple("State", "unknown turns")):
+    """What the state file holds.
+
+    unknown  since when jobs have been unknown to the server (seconds since the epoch), by their directories' paths (dict)
+    turns    the path that was asked about last, by the uid (str) of an owner of more directories than one run asks about (dict)
+    """
+
+
+def _read_state(settings: dict) -> State:
+    """Return the State; an empty one, with which the grace time begins anew, when it cannot be read."""
     try:
         with open(os.path.join(settings["state_directory"], STATE)) as stream:
             state = json.load(stream)
-        return {str(path): float(since) for path, since in state.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}  # then the grace time begins anew
+        unknown, turns = (state["unknown"], state["turns"]) if "turns" in state else (state, {})  # older hooks wrote the first alone
+        return State({str(path): float(since) for path, since in unknown.items()}, {str(uid): str(path) for uid, path in turns.items()})
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return State({}, {})
 
 
-def _write_state_file(directory: int, unknown: "dict[str, float]") -> None:
+def _write_state(settings: dict, state: State) -> None:
     try:
-        rootfiles.replace_file(directory, STATE, json.dumps(unknown, indent=1, sort_keys=True) + "\n", 0o600)
+        directory = rootfiles.open_directory(settings["state_directory"])
+    except OSError as error:
+        raise HookError(SYSTEM, "cannot use %s: %s; nothing was removed" % (settings["state_directory"], error.strerror))
+    try:
+        rootfiles.replace_file(directory, STATE, json.dumps(state._asdict(), indent=1, sort_keys=True) + "\n", 0o600)
     except OSError as error:
         raise HookError(SYSTEM, "cannot write %s: %s; nothing was removed" % (STATE, error.strerror))
+    finally:
+        os.close(directory)
 
 
 def _empty_directory(descriptor: int) -> None:
@@ -106,8 +141,7 @@ def _get_job_id(path: str) -> str:
     return find_job_id(os.path.basename(path)) or ""
 
 
-def _find_candidates(settings: dict, server: Server, problems: "list[str]") -> "Iterator[tuple[dict, User, str, str, float, int]]":
-    """Yield (store, User, path, job id, newest change, bytes) of each directory whose job is this server's and not listed."""
+def _find_candidates(settings: dict, server: Server, problems: "list[str]") -> "Iterator[Candidate]":
     name, listed = server.read_name(), server.list_job_numbers()
 
     def is_candidate(path: str) -> bool:
@@ -120,7 +154,43 @@ def _find_candidates(settings: dict, server: Server, problems: "list[str]") -> "
     for store in settings["stores"]:
         location.check_mounted(store)
         for user, (path, changed, size) in catalog.map_job_directories(store, measure, problems, is_candidate):
-            yield store, user, path, _get_job_id(path), changed, size
+            yield Candidate(store, user, path, _get_job_id(path), changed, size)
+
+
+def choose_candidates(candidates: "Iterable[Candidate]", turns: "dict[str, str]", problems: "list[str]") -> "list[Candidate]":
+    """Return the candidates of this run: all of an owner, or the next ASKED of them.
+
+    :param turns: see State; brought up to date
+    :param problems: a sentence is added for each owner who has more
+    """
+    owned: "dict[int, list[Candidate]]" = {}
+    for candidate in candidates:
+        owned.setdefault(candidate.user.uid, []).append(candidate)
+    chosen, previous = [], dict(turns)
+    turns.clear()
+    for uid, ours in owned.items():
+        ours.sort(key=lambda candidate: candidate.path)
+        start = bisect.bisect([candidate.path for candidate in ours], previous.get(str(uid), ""))
+        turn = (ours[start:] + ours[:start])[:ASKED]
+        if len(turn) < len(ours):
+            turns[str(uid)] = turn[-1].path
+            problems.append("%s has %d directories of jobs that pbs_server does not list, and one run asks about %d of one owner; the next "
+                            "runs look at the others" % (ours[0].user.name, len(ours), ASKED))
+        chosen += turn
+    return chosen
+
+
+def _list_unknown(server: Server, chosen: "Iterable[Candidate]", remembered: "dict[str, float]", now: float) -> "dict[str, float]":
+    """Ask the server about each of the chosen candidates; return since when which are unknown, see State.
+
+    :param remembered: the same of the previous run
+    """
+    unknown = dict(remembered)
+    for candidate in chosen:
+        since = unknown.pop(candidate.path, now)
+        if server.denies_job(candidate.job_id):
+            unknown[candidate.path] = min(since, now)  # a clock that went back must not shorten the grace time
+    return unknown
 
 
 def prune_orphans(settings: dict, dry_run: bool, report: "Callable[[dict], None]", problems: "list[str]",
@@ -135,15 +205,16 @@ def prune_orphans(settings: dict, dry_run: bool, report: "Callable[[dict], None]
     :raises HookError: NO_SERVER when the server does not answer, CONFIG when a store is missing; nothing was removed then
     """
     server = Server(settings["torque_directory"], "nothing was removed")
-    remembered, grace = _read_state(settings), settings["orphan_grace_days"] * DAY
-    unknown: "dict[str, float]" = {}
+    state, grace = _read_state(settings), settings["orphan_grace_days"] * DAY
     candidates = list(_find_candidates(settings, server, problems))
-    for _store, _user, path, job_id, _changed, _size in list(candidates):
-        if server.denies_job(job_id):
-            unknown[path] = min(remembered.get(path, now()), now())  # a clock that went back must not shorten the grace time
+    chosen = choose_candidates(candidates, state.turns, problems)
+    remembered = {candidate.path: state.unknown[candidate.path] for candidate in candidates if candidate.path in state.unknown}
+    unknown = _list_unknown(server, chosen, remembered, now())
+    state = state._replace(unknown=unknown)
     if not dry_run:
-        _write_state(settings, unknown)
-    for store, user, path, job_id, changed, size in candidates:
+        _write_state(settings, state)
+    spent: "dict[int, float]" = {}
+    for store, user, path, job_id, changed, size in chosen:
         if path not in unknown:
             continue
         fact = {"kind": "orphan", "job": job_id, "owner": user.name, "path": path, "bytes": size}
@@ -153,23 +224,17 @@ def prune_orphans(settings: dict, dry_run: bool, report: "Callable[[dict], None]
         elif dry_run:
             report(dict(fact, action="would be removed"))
         else:
+            begun = time.monotonic()
             try:
+                if spent.get(user.uid, 0) > LONGEST:
+                    raise HookError(SYSTEM, "%s was left alone, because others of %s's took longer than %d seconds; the next run continues"
+                                    % (path, user.name, LONGEST))
                 remove_job_directory(store, path, user)
                 del unknown[path]
                 report(dict(fact, action="removed"))
             except HookError as error:
                 problems.append(error.sentence)
                 report(dict(fact, action="not removed: " + error.sentence))
+            spent[user.uid] = spent.get(user.uid, 0) + time.monotonic() - begun
     if not dry_run:
-        _write_state(settings, unknown)
-
-
-def _write_state(settings: dict, unknown: "dict[str, float]") -> None:
-    try:
-        directory = rootfiles.open_directory(settings["state_directory"])
-    except OSError as error:
-        raise HookError(SYSTEM, "cannot use %s: %s; nothing was removed" % (settings["state_directory"], error.strerror))
-    try:
-        _write_state_file(directory, unknown)
-    finally:
-        os.close(directory)
+        _write_state(settings, state)

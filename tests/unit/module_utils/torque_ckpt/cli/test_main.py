@@ -583,7 +583,7 @@ def test_images_of_unknown_jobs_go_when_the_grace_time_is_over(fleet):
 
 
 def seen(fleet, path):
-    return json.load(open(os.path.join(fleet.settings["state_directory"], "orphans.json")))[path]
+    return json.load(open(os.path.join(fleet.settings["state_directory"], "orphans.json")))["unknown"][path]
 
 
 def age(path, seconds):
@@ -604,9 +604,9 @@ def test_grace_time_begins_when_the_job_was_first_seen_unknown(fleet):
     assert seen(fleet, directory) == first
     state = os.path.join(fleet.settings["state_directory"], "orphans.json")
     with open(state, "w") as stream:
-        json.dump({directory: first - 8 * 86400}, stream)
+        json.dump({directory: first - 8 * 86400}, stream)  # as older hooks wrote it
     assert orphans(fleet) == [("12.head", "removed")]
-    assert json.load(open(state)) == {}
+    assert json.load(open(state)) == {"unknown": {}, "turns": {}}
 
 
 def test_grace_time_does_not_begin_before_the_last_change(fleet):
@@ -616,7 +616,7 @@ def test_grace_time_does_not_begin_before_the_last_change(fleet):
     orphans(fleet)
     state = os.path.join(fleet.settings["state_directory"], "orphans.json")
     with open(state, "w") as stream:
-        json.dump({directory: time.time() - 30 * 86400}, stream)
+        json.dump({"unknown": {directory: time.time() - 30 * 86400}, "turns": {}}, stream)
     (_job, action), = orphans(fleet)
     assert action == "waits until " + time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(os.stat(directory).st_mtime + 7 * 86400))
 
@@ -628,7 +628,7 @@ def test_job_that_is_known_again_is_forgotten(fleet):
     assert seen(fleet, directory)
     fleet.server(known=["12.head"])
     assert orphans(fleet) == []
-    assert json.load(open(os.path.join(fleet.settings["state_directory"], "orphans.json"))) == {}
+    assert json.load(open(os.path.join(fleet.settings["state_directory"], "orphans.json"))) == {"unknown": {}, "turns": {}}
 
 
 def test_time_in_the_future_neither_shortens_nor_lengthens_for_ever(fleet):
@@ -689,6 +689,62 @@ def test_job_that_only_the_second_question_knows(fleet):
     fleet.server(known=["12.head"])
     fleet.program("exit 0\n", "bin/qselect")
     assert orphans(fleet) == []
+
+
+def strange_directories(fleet, user, number):
+    """Let a user have so many directories with the name of a job that never was."""
+    account = privilege.find_user(user)
+    for job in range(number):
+        path = os.path.join(fleet.store, fleet.users_directory(user), "%d-1.head.CK" % (1000000 + job))
+        os.mkdir(path)
+        os.chown(path, account.uid, account.gid)
+
+
+def test_thousands_of_strange_directories_save_no_other_orphan(fleet):
+    """That they can be told from others takes a command of TORQUE's, or two, for each."""
+    fleet.configure(orphan_grace_days=0)
+    strange_directories(fleet, "daemon", 3000)
+    fleet.image(user="nobody")
+    fleet.server()
+    with open(os.path.join(fleet.top, "bin", "qstat"), "a+") as stream:
+        stream.seek(0)
+        text = stream.read()
+    fleet.program("echo $2 >> %s/asked\n%s" % (fleet.top, text), "bin/qstat")
+    answer = fleet.ask("prune", "--orphans", code=errors.SYSTEM, before="from torque_ckpt.cli import orphans; orphans.ASKED = 4")
+    assert [fact["job"] for fact in answer["removed"] if fact["action"] == "removed"] == [
+        "1000000[1].head", "1000001[1].head", "1000002[1].head", "1000003[1].head", "12.head"]
+    assert answer["problems"] == ["daemon has 3000 directories of jobs that pbs_server does not list, and one run asks about 4 of one "
+                                  "owner; the next runs look at the others"]
+    assert len(open(os.path.join(fleet.top, "asked")).read().splitlines()) == 1 + 4 * 2 + 1
+
+
+def test_directories_beyond_the_limit_have_their_turn_in_later_runs(fleet):
+    strange_directories(fleet, "daemon", 5)
+    fleet.server()
+    before = "from torque_ckpt.cli import orphans; orphans.ASKED = 2"
+    looked_at = []
+    for _run in range(3):
+        answer = fleet.ask("prune", "--orphans", code=errors.SYSTEM, before=before)
+        looked_at += [int(fact["job"].partition("[")[0]) - 1000000 for fact in answer["removed"]]
+    assert looked_at == [0, 1, 2, 3, 4, 0]
+    state = json.load(open(os.path.join(fleet.settings["state_directory"], "orphans.json")))
+    assert len(state["unknown"]) == 5, "since when each is unknown is kept while others have their turn"
+    fleet.configure(orphan_grace_days=0)
+    fleet.ask("prune", "--orphans", code=errors.SYSTEM, before=before)
+    assert sorted(os.listdir(os.path.join(fleet.store, "daemon"))) == ["1000000-1.head.CK", "1000003-1.head.CK", "1000004-1.head.CK"]
+
+
+def test_owner_whose_directories_take_long_to_remove_delays_no_other(fleet):
+    fleet.configure(orphan_grace_days=0)
+    strange_directories(fleet, "daemon", 2)
+    fleet.image(user="nobody")
+    fleet.server()
+    done = fleet.call("prune", "--orphans", before="from torque_ckpt.cli import orphans; orphans.LONGEST = 0")
+    assert sorted(os.listdir(os.path.join(fleet.store, "daemon"))) == ["1000001-1.head.CK"]
+    assert not os.path.exists(os.path.join(fleet.store, "12.head.CK"))
+    assert (done.returncode, done.stderr) == (
+        errors.SYSTEM, "torque-ckpt: %s/daemon/1000001-1.head.CK was left alone, because others of daemon's took longer than 0 seconds; "
+        "the next run continues\n" % fleet.store)
 
 
 def test_orphan_with_links_loses_the_links_only(fleet, tmp_path):
