@@ -56,6 +56,9 @@ class HookError(Exception):
     reported = False
     """Whether it has been logged and counted."""
 
+    cause = ""
+    """What kind of failure it is, where its code means several (see CAUSES)."""
+
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code

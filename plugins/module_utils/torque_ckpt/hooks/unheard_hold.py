@@ -19,6 +19,8 @@ PAUSE = 2
 class Unheard(HookError):
     """pbs_server does not answer, so the job must not end."""
 
+    cause = "no_server"
+
 
 def ask_server(commands: Commands) -> "str | None":
     """Return what pbs_server answered against a question, None when it answered it."""

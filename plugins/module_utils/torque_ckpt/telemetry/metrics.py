@@ -129,6 +129,7 @@ def count_call(settings: dict, hook: str, facts: dict) -> bool:
     :param settings: from config.load_settings
     :param hook: "checkpoint" or "restart"
     :param facts: outcome (str), bytes, seconds, frozen_seconds, phases (dict of float), and of a failure job, code, sentence
+        and, if it is not the one of the code, cause
     """
     outcome, engine = facts["outcome"], settings["engine"]
 
@@ -138,7 +139,7 @@ def count_call(settings: dict, hook: str, facts: dict) -> bool:
         for phase, seconds in facts.get("phases", {}).items():
             counters.add("ckpt_torque_phase_seconds_total", (hook, phase), seconds)
         if outcome == "failed":
-            counters.add("ckpt_torque_failures_total", (hook, errors.CAUSES.get(facts["code"], "other")))
+            counters.add("ckpt_torque_failures_total", (hook, facts.get("cause") or errors.CAUSES.get(facts["code"], "other")))
             counters.add("ckpt_torque_last_failure_timestamp_seconds", (hook,), now)
             counters.failures.append({"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now)), "hook": hook, "job": facts.get("job"),
                                       "code": facts["code"], "sentence": facts["sentence"]})

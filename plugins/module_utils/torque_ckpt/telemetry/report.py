@@ -31,10 +31,10 @@ class Report:
         """
         self._write(dict(facts, job=self.job_id))
 
-    def log_failure(self, code: int, sentence: str) -> None:
-        """Log and count a failure, with the phase that failed."""
-        phase = {"phase": phases.failed()} if phases.failed() else {}
-        self._write(dict(phase, job=self.job_id, outcome="failed", code=code, sentence=sentence))
+    def log_failure(self, code: int, sentence: str, cause: str = "") -> None:
+        """Log and count a failure, with the phase that failed, and its cause if that is not the one of its code."""
+        facts = {name: value for name, value in (("phase", phases.failed()), ("cause", cause)) if value}
+        self._write(dict(facts, job=self.job_id, outcome="failed", code=code, sentence=sentence))
 
     def _write(self, facts: dict) -> None:
         """Log one line with the facts, the node and the time of each phase; count it."""
@@ -63,7 +63,7 @@ class Report:
         sys.stderr.write(self.sentence + "\n")
         sys.stderr.flush()
         if not reported:
-            self.log_failure(self.code, self.sentence)
+            self.log_failure(self.code, self.sentence, failure.cause)
         return True
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from engine_scripts import STOPPING
 from torque_ckpt import errors
+from torque_ckpt.telemetry import metrics
 from torque_ckpt.torque import contract
 
 pytestmark = pytest.mark.root
@@ -67,6 +68,8 @@ def test_a_hold_of_which_the_server_cannot_hear_leaves_the_job_running(hold, sit
     assert done.poll() is None
     open(torque + "/server", "w").close()
     assert (done.communicate()[1], done.returncode) == (SENTENCE, errors.NO_SERVER)
+    counters = metrics.read_counters({"state_directory": site.state_directory})
+    assert counters.series["ckpt_torque_failures_total", ("checkpoint", "no_server")] == 1
     assert IMAGE in site.content()
     with open(torque + "/asked") as stream:
         assert set(stream.read().splitlines()) == {"-B"}

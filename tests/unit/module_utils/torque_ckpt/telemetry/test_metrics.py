@@ -105,6 +105,13 @@ def test_failures_by_cause(settings, code, cause):
     assert "ckpt_torque_last_success_timestamp_seconds" not in values
 
 
+def test_failure_with_a_cause_of_its_own(settings):
+    for more in ({}, {"cause": "no_server"}):
+        metrics.count_call(settings, "checkpoint", dict(FAILED, code=errors.NO_SERVER, **more))
+    assert samples(text(settings))["ckpt_torque_failures_total"] == {
+        (("hook", "checkpoint"), ("cause", cause)): 1 for cause in ("job_not_here", "no_server")}
+
+
 def test_no_label_holds_a_job(settings):
     metrics.count_call(settings, "checkpoint", HELD)
     metrics.count_call(settings, "checkpoint", FAILED)
