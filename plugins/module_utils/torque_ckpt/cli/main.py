@@ -157,8 +157,9 @@ def _prune_images(stores: Stores, arguments: "Namespace", _config_path: str) -> 
     removed: "list[dict]" = []
     problems: "list[str]" = []
     if arguments.orphans and os.geteuid() != 0:
-        raise HookError(REFUSED, "prune --orphans is for root: it removes images of all users; nothing was removed")
-    lock = None if dry_run or os.geteuid() else _take_lock(settings, "prune", "nothing was removed")
+        raise HookError(REFUSED, "prune --orphans is for root: it removes images of all users; %s" % orphans.NOTHING)
+    lock = None if dry_run or os.geteuid() else _take_lock(settings, "prune", orphans.NOTHING)
+    code = 0
 
     def report(fact: dict) -> None:
         removed.append(fact)
@@ -172,8 +173,14 @@ def _prune_images(stores: Stores, arguments: "Namespace", _config_path: str) -> 
         if arguments.orphans:
             orphans.prune_orphans(settings, dry_run, report, problems)
         for store in settings["stores"]:
-            location.check_mounted(store)
-            for user, facts in catalog.map_job_directories(store, prune, problems):
+            try:
+                location.check_mounted(store)
+                pruned = catalog.map_job_directories(store, prune, problems)
+            except HookError as error:
+                problems.append(error.sentence)
+                code = error.code
+                continue
+            for user, facts in pruned:
                 for fact in facts:
                     report(dict(fact, owner=user.name))
     finally:
@@ -185,7 +192,7 @@ def _prune_images(stores: Stores, arguments: "Namespace", _config_path: str) -> 
     stores.problems += problems
     lines = ["%s: %s of job %s (%s, %s) %s" % (_escape(fact["path"]), fact["kind"], fact["job"], fact["owner"], format_bytes(fact["bytes"]),
                                                fact["action"]) for fact in removed]
-    return SYSTEM if problems else 0, {"removed": removed}, lines or ["nothing to remove"]
+    return code or (SYSTEM if problems else 0), {"removed": removed}, lines or [orphans.NOTHING if code else "nothing to remove"]
 
 
 def _count_removed(counters: metrics.Counters, done: "list[dict]") -> None:
@@ -215,6 +222,7 @@ def _handle_node_down(stores: Stores, arguments: "Namespace", _config_path: str)
         raise HookError(REFUSED, "node-down is for root: it looks at images of all users; %s" % node_down.NOTHING)
     lock = None if arguments.dry_run else _take_lock(stores.settings, "node-down", node_down.NOTHING)
     facts: "list[dict]" = []
+    code = 0
 
     def report(fact: dict, is_new: bool) -> None:
         facts.append(fact)
@@ -223,12 +231,17 @@ def _handle_node_down(stores: Stores, arguments: "Namespace", _config_path: str)
 
     try:
         node_down.handle_down_nodes(stores, arguments.dry_run, report)
+    except HookError as error:
+        if not facts:
+            raise
+        stores.problems.append(error.sentence)
+        code = error.code
     finally:
         if lock is not None:
             os.close(lock)
     stores.problems += ["job %(job)s of %(node)s was %(action)s" % fact for fact in facts if fact["action"].startswith("not queued again")]
     lines = ["%(job)s: %(node)s is down for %(seconds)d s: %(action)s" % fact for fact in facts]
-    return SYSTEM if stores.problems else 0, {"jobs": facts}, lines or ["no job runs on a node that is down"]
+    return code or (SYSTEM if stores.problems else 0), {"jobs": facts}, lines or ["no job runs on a node that is down"]
 
 
 # -- this node -------------------------------------------------------------------------------------------------------

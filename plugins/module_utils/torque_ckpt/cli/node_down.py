@@ -29,7 +29,10 @@ GAP = 300
 """So many seconds after the end of a run nobody knows whether a node was down all the time; the count begins anew."""
 
 NOTHING = "nothing was done"
-SOME = "what is reported was done, and one more job may have been queued again; the next run looks at the rest"
+DONE = "what is reported was done"
+"""The consequence at the end."""
+
+SOME = DONE + ", and one more job may have been queued again; the next run looks at the rest"
 """The consequence once pbs_server was asked to queue a job again."""
 
 
@@ -89,7 +92,7 @@ def _read_state(settings: dict) -> "tuple[dict[str, Count], list[str]]":
         return {}, []  # then the count begins anew
 
 
-def _write_state(settings: dict, nodes: "dict[str, Count]", reported: "list[str]") -> None:
+def _write_state(settings: dict, nodes: "dict[str, Count]", reported: "list[str]", consequence: str) -> None:
     try:
         directory = rootfiles.open_directory(settings["state_directory"])
         try:
@@ -98,7 +101,7 @@ def _write_state(settings: dict, nodes: "dict[str, Count]", reported: "list[str]
         finally:
             os.close(directory)
     except OSError as error:
-        raise HookError(SYSTEM, "cannot write %s: %s; %s" % (STATE, error.strerror, NOTHING))
+        raise HookError(SYSTEM, "cannot write %s: %s; %s" % (STATE, error.strerror, consequence))
 
 
 def count_on(remembered: "Count | None", node: Node, now: float) -> Count:
@@ -156,7 +159,7 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
         raise
     finally:
         if not dry_run:
-            _write_state(settings, counts, reported)
+            _write_state(settings, counts, reported, NOTHING)
     facts: "list[dict[str, Any]]" = []
     ripe = {}
     for name in sorted(down):
@@ -174,7 +177,7 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
         actions.append("%s %s %s" % (fact["node"], fact["job"], fact["action"].partition(" until ")[0]))
         report(fact, actions[-1] not in reported)
     if not dry_run:  # the run may have taken longer than GAP
-        _write_state(settings, {name: count._replace(seen=now()) for name, count in counts.items()}, actions)
+        _write_state(settings, {name: count._replace(seen=now()) for name, count in counts.items()}, actions, DONE)
 
 
 def _handle_job(server: Server, settings: dict, fact: dict, dry_run: bool, count: Count) -> str:

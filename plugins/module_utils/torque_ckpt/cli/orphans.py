@@ -27,6 +27,8 @@ STATE = "orphans.json"
 
 DAY = 86400
 
+NOTHING, DONE = "nothing was removed", "what is reported was done"
+
 ASKED = 2000
 """About so many directories of one owner a run asks pbs_server, each of which costs a command or two."""
 
@@ -65,15 +67,15 @@ def _read_state(settings: dict) -> State:
         return State({}, {})
 
 
-def _write_state(settings: dict, state: State) -> None:
+def _write_state(settings: dict, state: State, consequence: str) -> None:
     try:
         directory = rootfiles.open_directory(settings["state_directory"])
     except OSError as error:
-        raise HookError(SYSTEM, "cannot use %s: %s; nothing was removed" % (settings["state_directory"], error.strerror))
+        raise HookError(SYSTEM, "cannot use %s: %s; %s" % (settings["state_directory"], error.strerror, consequence))
     try:
         rootfiles.replace_file(directory, STATE, json.dumps(state._asdict(), indent=1, sort_keys=True) + "\n", 0o600)
     except OSError as error:
-        raise HookError(SYSTEM, "cannot write %s: %s; nothing was removed" % (STATE, error.strerror))
+        raise HookError(SYSTEM, "cannot write %s: %s; %s" % (STATE, error.strerror, consequence))
     finally:
         os.close(directory)
 
@@ -204,7 +206,7 @@ def prune_orphans(settings: dict, dry_run: bool, report: "Callable[[dict], None]
     :param problems: to which sentences are added
     :raises HookError: NO_SERVER when the server does not answer, CONFIG when a store is missing; nothing was removed then
     """
-    server = Server(settings["torque_directory"], "nothing was removed")
+    server = Server(settings["torque_directory"], NOTHING)
     state, grace = _read_state(settings), settings["orphan_grace_days"] * DAY
     candidates = list(_find_candidates(settings, server, problems))
     chosen = choose_candidates(candidates, state.turns, problems)
@@ -212,7 +214,7 @@ def prune_orphans(settings: dict, dry_run: bool, report: "Callable[[dict], None]
     unknown = _list_unknown(server, chosen, remembered, now())
     state = state._replace(unknown=unknown)
     if not dry_run:
-        _write_state(settings, state)
+        _write_state(settings, state, NOTHING)
     spent: "dict[int, float]" = {}
     for store, user, path, job_id, changed, size in chosen:
         if path not in unknown:
@@ -237,4 +239,7 @@ def prune_orphans(settings: dict, dry_run: bool, report: "Callable[[dict], None]
                 report(dict(fact, action="not removed: " + error.sentence))
             spent[user.uid] = spent.get(user.uid, 0) + time.monotonic() - begun
     if not dry_run:
-        _write_state(settings, state)
+        try:
+            _write_state(settings, state, DONE)
+        except HookError as error:
+            problems.append(error.sentence)

@@ -17,6 +17,7 @@ from torque_ckpt.cli.stores import Stores
 from torque_ckpt.image import compatibility, schema, seal
 from torque_ckpt.store import location
 from torque_ckpt.system import privilege, strict_json
+from torque_ckpt.telemetry import metrics
 
 pytestmark = pytest.mark.root
 
@@ -557,6 +558,18 @@ def test_two_at_once(fleet):
                                               "nothing was removed\n")
 
 
+def test_prune_reports_and_counts_what_it_did_before_a_store_was_missing(fleet):
+    away = os.path.join(fleet.top, "away")
+    fleet.configure(stores=fleet.settings["stores"] + [{"path": away, "id": "away"}])
+    path = [fleet.image(generation=number) for number in (1, 2, 3)][0]
+    missing = "store %s is not usable on this node: %s/.ckpt-torque-store: No such file or directory; is it mounted?" % (away, away)
+    answer = fleet.ask("prune", code=errors.CONFIG)
+    assert [(fact["path"], fact["action"]) for fact in answer["removed"]] == [(path, "removed")] and answer["problems"] == [missing]
+    assert metrics.read_counters(fleet.settings).series["ckpt_torque_pruned_total", ("image",)] == 1
+    done = fleet.call("prune")
+    assert (done.returncode, done.stdout, done.stderr) == (errors.CONFIG, "nothing was removed\n", "torque-ckpt: %s\n" % missing)
+
+
 # -- orphans ---------------------------------------------------------------------------------------------------------
 
 def orphans(fleet, *arguments, code=0):
@@ -745,6 +758,26 @@ def test_owner_whose_directories_take_long_to_remove_delays_no_other(fleet):
     assert (done.returncode, done.stderr) == (
         errors.SYSTEM, "torque-ckpt: %s/daemon/1000001-1.head.CK was left alone, because others of daemon's took longer than 0 seconds; "
         "the next run continues\n" % fleet.store)
+
+
+def full_at_the_second_write(name):
+    """Return code after which the second write of this file of root's fails."""
+    return ("from torque_ckpt.system import rootfiles\nright, written = rootfiles.replace_file, []\n"
+            "def write(directory, name, text, mode):\n"
+            "    written.append(name)\n"
+            "    if name == %r and written.count(name) > 1: raise OSError(28, 'No space left on device')\n"
+            "    right(directory, name, text, mode)\n"
+            "rootfiles.replace_file = write" % name)
+
+
+def test_orphans_that_were_removed_are_reported_when_that_cannot_be_noted(fleet):
+    fleet.configure(orphan_grace_days=0)
+    fleet.image()
+    fleet.server()
+    answer = fleet.ask("prune", "--orphans", code=errors.SYSTEM, before=full_at_the_second_write("orphans.json"))
+    assert [(fact["job"], fact["action"]) for fact in answer["removed"]] == [("12.head", "removed")]
+    assert answer["problems"] == ["cannot write orphans.json: No space left on device; what is reported was done"]
+    assert metrics.read_counters(fleet.settings).series["ckpt_torque_pruned_total", ("orphan",)] == 1
 
 
 def test_orphan_with_links_loses_the_links_only(fleet, tmp_path):
@@ -1218,6 +1251,25 @@ def test_server_that_stops_answering_when_a_job_was_queued_again(down):
         errors.NO_SERVER, "torque-ckpt: pbs_server does not answer (qstat -f 12.head exited 111: away); what is reported was done, and one "
         "more job may have been queued again; the next run looks at the rest\n")
     assert batch.asked() == ["-f 12.head"]
+
+
+def test_job_that_was_queued_again_is_reported_when_that_cannot_be_noted(down):
+    Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    answer = down.ask("node-down", code=errors.SYSTEM, before=full_at_the_second_write("node_down.json"))
+    assert [fact["action"] for fact in answer["jobs"]] == ["queued again"]
+    assert answer["problems"] == ["cannot write node_down.json: No space left on device; what is reported was done"]
+
+
+def test_what_was_done_is_reported_when_the_server_stops_answering(down):
+    down.configure(node_down_share=60)
+    down.image("13.head")
+    remember(down, 7200, 60, nodes=("node1", "node5"))
+    Batch(down, dict(UP, node1="down", node5="down"), {"node1": "12.head", "node5": "13.head"},
+          RERUN + "; printf '#!/bin/sh\necho away >&2; exit 111\n' > $BIN/pbsnodes")
+    answer = down.ask("node-down", code=errors.NO_SERVER)
+    assert [(fact["job"], fact["action"]) for fact in answer["jobs"]] == [("12.head", "queued again")]
+    assert answer["problems"] == ["pbs_server does not answer (pbsnodes -x exited 111: away); what is reported was done, and one more job "
+                                  "may have been queued again; the next run looks at the rest"]
 
 
 def test_node_down_is_roots(down):
