@@ -87,7 +87,7 @@ def _read_state(settings: dict) -> "tuple[dict[str, Count], list[str]]":
         with open(os.path.join(settings["state_directory"], STATE)) as stream:
             state = json.load(stream)
         counts = {str(name): Count(float(since), float(seen), str(rectime)) for name, (since, seen, rectime) in state["nodes"].items()}
-        return counts, list(map(str, state["told"]))
+        return counts, list(map(str, state["reported"] if "reported" in state else state["told"]))  # as older hooks wrote it
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}, []  # then the count begins anew
 
@@ -96,7 +96,7 @@ def _write_state(settings: dict, nodes: "dict[str, Count]", reported: "list[str]
     try:
         directory = rootfiles.open_directory(settings["state_directory"])
         try:
-            text = json.dumps({"nodes": nodes, "told": sorted(reported)}, indent=1, sort_keys=True)
+            text = json.dumps({"nodes": nodes, "reported": sorted(reported)}, indent=1, sort_keys=True)
             rootfiles.replace_file(directory, STATE, text + "\n", 0o600)
         finally:
             os.close(directory)
@@ -136,6 +136,48 @@ def _find_images(stores: "Stores", jobs: "dict[str, dict[str, str]]") -> "dict[s
     return paths
 
 
+def _update_counts(settings: dict, nodes: "dict[str, Node]", moment: float,
+                   dry_run: bool) -> "tuple[dict[str, Count], set[str], list[str]]":
+    """Bring the state file up to date; return the Count of each node in state down, which of these do not report, and which actions
+    were reported.
+
+    :param moment: when the nodes were listed (seconds since the epoch)
+    :param dry_run: write no state
+    :raises HookError: TEMPORARY when too many nodes are down
+    """
+    remembered, reported = _read_state(settings)
+    counts = {name: count_on(remembered.get(name), node, moment) for name, node in nodes.items() if "down" in node.states}
+    down = {name for name in counts if name not in remembered or not remembered[name].has_ended(nodes[name])}
+    try:
+        check_down_share(nodes, down, settings["node_down_share"])
+    except HookError:  # that time says nothing of a node: when the network is back, some nodes report later than others
+        counts = {name: count_on(None, nodes[name], moment) for name in counts}
+        raise
+    finally:
+        if not dry_run:
+            _write_state(settings, counts, reported, NOTHING)
+    return counts, down, reported
+
+
+def _collect_facts(stores: "Stores", server: Server, down: "dict[str, Node]", seconds: "dict[str, int]") -> "list[dict[str, Any]]":
+    """Return a fact (job, node, seconds, image) for each job that runs on a node which is down.
+
+    :param down: these nodes
+    :param seconds: for how long each has been down
+    """
+    facts: "list[dict[str, Any]]" = []
+    ripe = {}
+    for name in sorted(down):
+        for job_id in sorted(down[name].jobs):
+            job = server.read_job(job_id) if is_job_id(job_id) else {}
+            if runs_on(job, name):
+                facts.append({"job": job_id, "node": name, "seconds": seconds[name]})
+                if seconds[name] >= stores.settings["node_down_seconds"]:
+                    ripe[job_id] = job
+    images = _find_images(stores, ripe)
+    return [dict(fact, image=images.get(fact["job"])) for fact in facts]
+
+
 def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, bool], None]",
                       now: "Callable[[], float]" = time.time) -> None:
     """Report the jobs on nodes that are down, or have pbs_server queue them again, as the settings decide.
@@ -149,30 +191,10 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
     settings = stores.settings
     server = Server(settings["torque_directory"], NOTHING)
     nodes, moment = server.list_nodes(), now()
-    remembered, reported = _read_state(settings)
-    counts = {name: count_on(remembered.get(name), node, moment) for name, node in nodes.items() if "down" in node.states}
-    down = {name for name in counts if name not in remembered or not remembered[name].has_ended(nodes[name])}
-    try:
-        check_down_share(nodes, down, settings["node_down_share"])
-    except HookError:  # that time says nothing of a node: when the network is back, some nodes report later than others
-        counts = {name: count_on(None, nodes[name], moment) for name in counts}
-        raise
-    finally:
-        if not dry_run:
-            _write_state(settings, counts, reported, NOTHING)
-    facts: "list[dict[str, Any]]" = []
-    ripe = {}
-    for name in sorted(down):
-        seconds = int(moment - counts[name].since)
-        for job_id in sorted(nodes[name].jobs):
-            job = server.read_job(job_id) if is_job_id(job_id) else {}
-            if runs_on(job, name):
-                facts.append({"job": job_id, "node": name, "seconds": seconds})
-                if seconds >= settings["node_down_seconds"]:
-                    ripe[job_id] = job
-    images, actions = _find_images(stores, ripe), []
-    for fact in facts:
-        fact["image"] = images.get(fact["job"])
+    counts, down, reported = _update_counts(settings, nodes, moment, dry_run)
+    seconds = {name: int(moment - count.since) for name, count in counts.items()}
+    actions = []
+    for fact in _collect_facts(stores, server, {name: nodes[name] for name in down}, seconds):
         fact["action"] = _handle_job(server, settings, fact, dry_run, counts[fact["node"]])
         actions.append("%s %s %s" % (fact["node"], fact["job"], fact["action"].partition(" until ")[0]))
         report(fact, actions[-1] not in reported)

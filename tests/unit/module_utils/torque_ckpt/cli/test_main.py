@@ -1009,7 +1009,7 @@ def remember(fleet, first, last, rectime="1000", nodes=("node1",)):
     now = time.time()
     os.makedirs(fleet.settings["state_directory"], exist_ok=True)
     with open(os.path.join(fleet.settings["state_directory"], "node_down.json"), "w") as stream:
-        json.dump({"nodes": {node: [now - first, now - last, rectime] for node in nodes}, "told": []}, stream)
+        json.dump({"nodes": {node: [now - first, now - last, rectime] for node in nodes}, "reported": []}, stream)
 
 
 def actions(fleet, *arguments, code=0):
@@ -1051,6 +1051,23 @@ def test_job_is_only_reported(down, action):
     down.configure(node_down_action=action)
     batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
     assert actions(down) == [("12.head", "node1", "reported")] and batch.asked() == []
+
+
+@pytest.mark.parametrize("key", ["reported", "told"])
+def test_action_that_an_earlier_run_reported_is_not_new(down, key):
+    """The second key is that of older hooks."""
+    down.configure(node_down_action="report")
+    Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    path = os.path.join(down.settings["state_directory"], "node_down.json")
+    with open(path, "r+") as stream:
+        state = json.load(stream)
+        stream.seek(0)
+        json.dump({"nodes": state["nodes"], key: ["node1 12.head reported"]}, stream)
+        stream.truncate()
+    stores, reports = Stores(config.load_settings(down.config)), []
+    node_down.handle_down_nodes(stores, False, lambda fact, is_new: reports.append((fact["job"], is_new)))
+    assert reports == [("12.head", False)]
+    assert json.load(open(path))["reported"] == ["node1 12.head reported"]
 
 
 @pytest.mark.parametrize("first, last, why", [
