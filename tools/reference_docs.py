@@ -17,7 +17,7 @@ sys.path[:0] = [str(TOP / "plugins/module_utils"), str(TOP / "plugins")]
 from torque_ckpt import config, settings  # noqa: E402
 from torque_ckpt.engines import registry  # noqa: E402
 from torque_ckpt.image import compatibility, schema  # noqa: E402
-from module_utils.validation import history, results  # noqa: E402
+from module_utils.report import history, results  # noqa: E402
 
 MADE = "<!-- generated from %s by `make docs`; edit that file -->"
 HOOKS_JSON = """\
@@ -137,7 +137,7 @@ def node_records():
 
 def results_json():
     heading = ("field", "type", "present", "meaning")
-    lines = [MADE % "plugins/module_utils/validation/results.py", "", "# results.json", "", RESULTS]
+    lines = [MADE % "plugins/module_utils/report/results.py", "", "# results.json", "", RESULTS]
     lines += table(heading, field_rows(results.DOCUMENT)) + ["## history.jsonl", "", HISTORY % (history.RUNS, history.LARGEST >> 20)]
     return "\n".join(lines + table(heading, field_rows(results.RUN)))
 

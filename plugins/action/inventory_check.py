@@ -11,8 +11,8 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.ckpt.torque.plugins.module_utils import inventory
+from ansible_collections.ckpt.torque.plugins.module_utils.report.results import LEVELS
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import cases
-from ansible_collections.ckpt.torque.plugins.module_utils.validation.results import LEVELS
 from ansible_collections.ckpt.torque.plugins.plugin_utils import bundle
 
 MYPY = False  # true for the type checker alone

@@ -6,10 +6,11 @@ from __future__ import annotations
 import re
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.ckpt.torque.plugins.module_utils.report import images, preflight
+from ansible_collections.ckpt.torque.plugins.module_utils.report.results import LEVELS
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.image import compatibility
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import images, preflight, walk
+from ansible_collections.ckpt.torque.plugins.module_utils.validation import walk
 from ansible_collections.ckpt.torque.plugins.module_utils.validation.cases import CASES
-from ansible_collections.ckpt.torque.plugins.module_utils.validation.results import LEVELS
 from ansible_collections.ckpt.torque.plugins.module_utils.validation.walk import LEFT_OUT, LOST
 
 MYPY = False  # true for the type checker alone

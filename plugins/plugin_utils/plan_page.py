@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import collections
 
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import outcomes
+from ansible_collections.ckpt.torque.plugins.module_utils.report import outcomes
 from ansible_collections.ckpt.torque.plugins.plugin_utils import pages
 
 WORDS = {"passed": "ready", "unproven": "needs something", "failed": "not reached"}

@@ -7,9 +7,9 @@ import errno
 import json
 import os
 
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import history, outcomes, report
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import images as stored
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import results as formats
+from ansible_collections.ckpt.torque.plugins.module_utils.report import history, outcomes, report
+from ansible_collections.ckpt.torque.plugins.module_utils.report import images as stored
+from ansible_collections.ckpt.torque.plugins.module_utils.report import results as formats
 from ansible_collections.ckpt.torque.plugins.plugin_utils import validation_page
 
 MYPY = False  # true for the type checker alone

@@ -6,8 +6,8 @@ from __future__ import annotations
 import collections
 import statistics
 
+from ansible_collections.ckpt.torque.plugins.module_utils.report import history, outcomes, report
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.units import format_bytes
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import history, outcomes, report
 from ansible_collections.ckpt.torque.plugins.plugin_utils import pages
 
 MYPY = False  # true for the type checker alone

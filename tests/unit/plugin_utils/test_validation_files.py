@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import history, report, results
+from ansible_collections.ckpt.torque.plugins.module_utils.report import history, report, results
 from ansible_collections.ckpt.torque.plugins.plugin_utils import validation_files
 from ansible_collections.ckpt.torque.plugins.plugin_utils.validation_files import ReportError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import outcomes
+from ansible_collections.ckpt.torque.plugins.module_utils.report import outcomes
 
 
 def result(level, passed, *nodes, cause="", **facts):

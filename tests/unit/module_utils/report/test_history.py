@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import history
+from ansible_collections.ckpt.torque.plugins.module_utils.report import history
 
 
 def run(day, outcome="passed", engine="criu 4.1", collection="0.2.0", torque="6.1.3", kernel="6.12", name="a"):

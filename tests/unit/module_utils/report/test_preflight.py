@@ -3,7 +3,7 @@ import copy
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import preflight
+from ansible_collections.ckpt.torque.plugins.module_utils.report import preflight
 
 LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"
 

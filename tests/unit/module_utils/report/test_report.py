@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import report
+from ansible_collections.ckpt.torque.plugins.module_utils.report import report
 
 PASSED = {
     "level": "L1", "nodes": ["node1"], "passed": True, "cause": "", "engine": {"name": "criu", "version": "4.2.1"},

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import images, results
+from ansible_collections.ckpt.torque.plugins.module_utils.report import images, results
 
 ONLY = "the image restarts on vm only"
 
