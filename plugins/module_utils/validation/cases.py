@@ -5,7 +5,6 @@
 The module's documentation repeats the descriptions; a test compares them.
 """
 
-import collections
 import contextlib
 import functools
 import os
@@ -13,64 +12,16 @@ import pwd
 import stat
 
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
-from . import harms, outages, programs
-from .job import hold_job
+from . import harms, needs, outages, programs
+from .case import Case, Step
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Callable, ContextManager, Iterator, Sequence
+    from typing import Callable, ContextManager, Iterator
     from .job import JobRoundTrip
 
 INTERVAL = 1
 """Between two periodic images, in minutes of walltime: the shortest that TORQUE knows."""
-
-Step = collections.namedtuple("Step", "name work")
-"""A step of a case: its name in the result's phases (str), and what is called with the JobRoundTrip."""
-
-
-class Case:
-    """What happens to a job beside the moves of its path.
-
-    :param description: of the module's documentation
-    :param qsub_words: further words for "qsub -c"; {work} in them is the job's directory
-    :param on_first_node: steps after the job was submitted
-    :param on_each_node: steps after each start of the job
-    :param first_hold: what holds the job for the first time, called with the JobRoundTrip
-    :param after_hold: steps after the first hold
-    :param before_release: steps before the first release; their work is called with the next node's name, too
-    :param after_end: steps after the job has ended
-    :param least_nodes: how many nodes the path must have
-    :param needs_store: whether this host must see the store of the nodes
-    :param program: what the job runs
-    :param on_all_nodes: whether the job has all nodes of the path at a time
-    :param moves: whether the job leaves its first node
-    :param array: whether the job is the only one of an array
-    :param disturbs_others: whether no other job may be tried at the same time
-    :param crashes: whether the job's node crashes
-    :param fills_store: whether the store of the job's node has no free space for a while
-    """
-
-    def __init__(self, description: str, qsub_words: "Sequence[str]" = (), on_first_node: "Sequence[Step]" = (),
-                 on_each_node: "Sequence[Step]" = (), after_hold: "Sequence[Step]" = (), before_release: "Sequence[Step]" = (),
-                 after_end: "Sequence[Step]" = (), least_nodes: int = 1, needs_store: bool = False,
-                 program: programs.Program = programs.COUNTER, on_all_nodes: bool = False, moves: bool = True,
-                 array: bool = False, disturbs_others: bool = False, crashes: bool = False, fills_store: bool = False,
-                 first_hold: "Callable[[JobRoundTrip], None]" = hold_job) -> None:
-        self.description = description
-        self.qsub_words = qsub_words
-        self.on_first_node, self.on_each_node = on_first_node, on_each_node
-        self.after_hold, self.before_release, self.after_end = after_hold, before_release, after_end
-        self.least_nodes = least_nodes
-        self.needs_store = needs_store
-        self.program = program
-        self.on_all_nodes = on_all_nodes
-        self.moves = moves
-        self.array = array
-        self.disturbs_others = disturbs_others
-        self.crashes = crashes
-        self.fills_store = fills_store
-        self.first_hold = first_hold
-
 
 def continue_job(trip: "JobRoundTrip") -> None:
     """Checkpoint the job and see it continue."""
@@ -235,6 +186,7 @@ def _truncate_file(path: str, entry: dict) -> None:
 
 
 CONTINUE = Step("continue", continue_job)
+PROBE = Step("probe", needs.probe_node)
 STARTS = Step("starts", check_starts)
 NODES_OUTPUT = Step("nodes_output", check_nodes_output)
 
@@ -323,10 +275,10 @@ CASES = {
         "As V(continue), but the job runs four ranks of MPICH, which exchange messages. It compiles its program by C(mpicc.mpich) and "
         "starts it by C(mpiexec.mpich). If a node of the path has no such command, or the job cannot compile, RV(passed) is null and "
         "RV(cause) contains the reason.",
-        on_first_node=[CONTINUE], program=programs.MPICH),
+        before_submit=[PROBE], on_first_node=[CONTINUE], program=programs.MPICH),
     "mpi_openmpi": Case(
         "As V(mpi_mpich), but of Open MPI, by C(mpicc.openmpi) and C(mpiexec.openmpi).",
-        on_first_node=[CONTINUE], program=programs.OPEN_MPI),
+        before_submit=[PROBE], on_first_node=[CONTINUE], program=programs.OPEN_MPI),
 }
 
 

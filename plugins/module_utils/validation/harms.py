@@ -12,7 +12,7 @@ import stat
 
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
 from ..torque_ckpt.system import dirfd
-from .needs import NotPossibleError
+from .case import NotPossibleError
 
 MYPY = False  # true for the type checker alone
 if MYPY:

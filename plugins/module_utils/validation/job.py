@@ -19,12 +19,13 @@ from ..torque_ckpt.system.textfile import read_text
 from ..torque_ckpt.system.waiting import wait_until
 from ..torque_ckpt.torque.names import get_directory_name
 from ..torque_ckpt.torque.server import get_first_node
-from . import evidence, needs
+from . import evidence
+from .case import Case, NotPossibleError
+from .free_nodes import check_room
 
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Callable, Iterator
-    from .cases import Case
 
 PAUSE = 0.1
 """Between two queries of the job, in seconds: each is a qstat or a process."""
@@ -73,7 +74,7 @@ class JobRoundTrip:
     possible   whether the nodes have what the case needs (bool), as far as known
     """
 
-    def __init__(self, params: dict, case: "Case", commands: Commands) -> None:
+    def __init__(self, params: dict, case: Case, commands: Commands) -> None:
         self.commands = commands
         self.case = case
         self.path = params["path"] if case.moves else params["path"][:1]
@@ -215,7 +216,7 @@ class JobRoundTrip:
 
     def submit_job(self) -> None:
         """Submit the job for the first node and see it make progress there."""
-        needs.check_room(self, self.place_on(self.path[0]).split("+"))
+        check_room(self.read_node, self.place_on(self.path[0]).split("+"), self.timeout)
         self.create_directory()
         # stdout, which is checked, goes through MOM's spool; tee's file shows how far the job is while it runs.
         program = self.case.program
@@ -235,7 +236,7 @@ class JobRoundTrip:
         except FAULTS as error:
             obstacle = self.read_file("obstacle").strip()
             if obstacle:
-                raise needs.NotPossibleError(obstacle)
+                raise NotPossibleError(obstacle)
             complaints = [line for line in self.read_output("stderr").splitlines() if not line.startswith(("job ", "run: "))]
             if complaints:
                 raise RoundTripError("%s; its stderr ends with: %s" % (error, complaints[-1]))
@@ -274,7 +275,7 @@ class JobRoundTrip:
 
     def release_job(self, node: str) -> None:
         """Release the job to a node and see it continue there from where its image was."""
-        needs.check_room(self, self.place_on(node).split("+"))
+        check_room(self.read_node, self.place_on(node).split("+"), self.timeout)
         written, started = len(self.read_counters()), time.monotonic()
         self.request_release(node)
         self.await_start(node, self.origin, written, started)
@@ -389,14 +390,14 @@ class JobRoundTrip:
 
     def list_steps(self) -> "Iterator[tuple[str, str, Callable[[], None]]]":
         """Yield the steps: name, node, work."""
-        if self.case.program.needs:
+        for step in self.case.before_submit:
             for node in sorted(set(self.path), key=self.path.index):
-                yield "probe", node, functools.partial(needs.probe_node, self, node)
+                yield step.name, node, functools.partial(step.work, self, node)
         yield "submit", self.path[0], self.submit_job
         for number, node in enumerate(self.path):
             if number:
                 self.wait_for_next_second()
-                yield "hold", self.path[number - 1], functools.partial(self.case.first_hold if number == 1 else hold_job, self)
+                yield "hold", self.path[number - 1], functools.partial(number == 1 and self.case.first_hold or hold_job, self)
                 if number == 1:
                     for step in self.case.after_hold:
                         yield step.name, self.path[0], functools.partial(step.work, self)
@@ -421,7 +422,7 @@ class JobRoundTrip:
                     self._step_facts = {}
                     self.phases.measure(step, work, node=node)
                     self.phases.done[-1].update(self._step_facts, counter=self.read_counter())
-                except needs.NotPossibleError as error:
+                except NotPossibleError as error:
                     self.possible = False
                     causes.append("not proven: %s" % error)
                     break

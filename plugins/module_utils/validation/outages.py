@@ -10,7 +10,7 @@ from ..torque.commands import CommandError, JobError
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
 from ..torque_ckpt.system.textfile import read_text
 from ..torque_ckpt.system.waiting import wait_until
-from .needs import NotPossibleError
+from .case import NotPossibleError
 
 MYPY = False  # true for the type checker alone
 if MYPY:

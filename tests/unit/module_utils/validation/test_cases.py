@@ -2,7 +2,7 @@
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.validation.cases import CASES, find_fault
+from ansible_collections.ckpt.torque.plugins.module_utils.validation.cases import CASES, PROBE, find_fault
 
 
 @pytest.mark.parametrize("name, path, copies_path, fault", [
@@ -26,5 +26,11 @@ def test_find_fault(name, path, copies_path, fault):
 
 def test_no_two_steps_of_a_case_have_one_name():
     for name, case in CASES.items():
-        steps = [step.name for step in [*case.on_first_node, *case.on_each_node, *case.after_hold, *case.before_release, *case.after_end]]
+        steps = [step.name for step in [*case.before_submit, *case.on_first_node, *case.on_each_node, *case.after_hold,
+                                        *case.before_release, *case.after_end]]
         assert len(steps) == len(set(steps)), name
+
+
+def test_cases_whose_program_needs_commands_look_for_them_first():
+    for name, case in CASES.items():
+        assert bool(case.program.needs) == (PROBE in case.before_submit), name
