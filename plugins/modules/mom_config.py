@@ -190,8 +190,8 @@ import os
 import stat
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.build.source import SourceError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import mom_config
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.version import VersionError
 
 TYPED = ("pbsserver", "checkpoint_run_exe", "checkpoint_script", "restart_script", "checkpoint_interval", "remote_checkpoint_dirs",
          "usecp", "tmpdir", "spool_as_final_name", "job_starter", "loglevel", "logevent", "log_keep_days", "cputmult", "wallmult",
@@ -254,7 +254,7 @@ def main() -> None:
         after = mom_config.render(directives, params["resources"], version)
         faults = [fault.text for fault in mom_config.faults(after, version, read_status, [name.lower() for name in params["allowed"]])]
         restart = status is None or mom_config.restart_needed(before, after, version)
-    except (mom_config.ConfigError, SourceError) as error:
+    except (mom_config.ConfigError, VersionError) as error:
         module.fail_json(msg="cannot write %s: %s; correct it; nothing was changed" % (path, error), faults=[str(error)])
     except OSError as error:
         module.fail_json(msg="cannot read %s: %s; correct path and become root; nothing was changed" % (path, error.strerror),

@@ -69,8 +69,8 @@ traps:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.build.source import SourceError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import mom_config
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.version import VersionError
 
 
 def main() -> None:
@@ -89,7 +89,7 @@ def main() -> None:
             module.fail_json(msg="there is no file %s; correct path or write it with mom_config" % path)
         faults = mom_config.find_file_faults(path, text, version, module.params["allowed"])
         traps = mom_config.traps(text, version)
-    except SourceError as error:
+    except VersionError as error:
         module.fail_json(msg="cannot check %s: %s; correct it" % (path, error))
     except OSError as error:
         module.fail_json(msg="cannot read %s: %s; correct path and become root" % (path, error.strerror))

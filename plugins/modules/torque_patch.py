@@ -145,7 +145,7 @@ import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.build.patches import Applier, PatchError, install, plan
-from ansible_collections.ckpt.torque.plugins.module_utils.build.source import SourceError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.version import VersionError
 
 
 def shown(text: "str | None") -> str:
@@ -187,7 +187,7 @@ def main() -> None:
         if after and not module.check_mode:
             staging.append(tempfile.mkdtemp(prefix=".ckpt-torque-", dir=tree))
             install(os.path.realpath(tree), before, after, staging[0])
-    except (PatchError, SourceError) as error:
+    except (PatchError, VersionError) as error:
         module.fail_json(msg="%s; nothing was changed" % error)
     except OSError as error:
         module.fail_json(msg="cannot patch %s: %s: %s; become a user who can write there, or free some space; nothing was changed" % (

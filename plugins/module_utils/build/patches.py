@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 
-from .source import SourceError, parse_version
+from ..torque.version import VersionError, parse_version
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -54,7 +54,7 @@ def choose(entry: dict, version: str) -> "tuple[str | None, str | None]":
     try:
         upstream = any(within(version, limits) for limits in entry.get("upstream") or [])
         files = [variant["file"] for variant in entry.get("variants") or [] if within(version, variant)]
-    except SourceError as error:
+    except VersionError as error:
         raise PatchError("patch %s: %s" % (entry["name"], error))
     if upstream:
         return None, UPSTREAM
@@ -205,7 +205,7 @@ def plan(tree: str, version: str, directory: str, series: "list[dict]",
     :returns: (result, digest, before, after): result is a list of dicts with name, state and file; digest is of the
         patches that are in the tree then; before and after are texts by path, of the files that differ
     :raises PatchError: when a patch for this version cannot be put in
-    :raises SourceError: when version is none
+    :raises VersionError: when version is none
     """
     parse_version(version)
     result, patches = [], []

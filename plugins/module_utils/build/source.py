@@ -32,16 +32,6 @@ class SourceError(Exception):
     """This is not the source asked for; the text says why and what to do."""
 
 
-def parse_version(version: str) -> "list[tuple[int, int, str]]":
-    """Return what sorts versions loosely: 2.4.8 < 2.5 < 6.1.3 < 6.1.3.h5 < 6.1.3.1 < 6.1.10.
-
-    :raises SourceError: when it does not begin with a number
-    """
-    if not re.match(r"\d[\w.+-]*$", version):
-        raise SourceError("'%s' is not a version; name one such as 6.1.3 or 6.1.3.h5" % version)
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[a-z]+", version.lower())]
-
-
 def read_version(tree: str) -> str:
     """Return the version that a tree gives itself, empty when it is not a TORQUE tree."""
     if not all(os.path.isdir(os.path.join(tree, "src", name)) for name in ("resmom", "server")):

@@ -8,8 +8,8 @@ import os
 import re
 import stat
 
-from ..build.source import parse_version
 from ..install import replace_file
+from .version import parse_version
 
 MYPY = False  # true for the type checker alone
 if MYPY:

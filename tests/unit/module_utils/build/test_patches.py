@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils.build import patches
 from ansible_collections.ckpt.torque.plugins.module_utils.build.patches import PatchError, Rejected, Section
-from ansible_collections.ckpt.torque.plugins.module_utils.build.source import SourceError
+from ansible_collections.ckpt.torque.plugins.module_utils.torque.version import VersionError
 
 PROGRAM = shutil.which("patch")
 
@@ -382,7 +382,7 @@ def test_names_are_unique(site):
 
 
 def test_version_is_one(site):
-    with pytest.raises(SourceError) as caught:
+    with pytest.raises(VersionError) as caught:
         site.plan(version="latest")
     assert str(caught.value) == "'latest' is not a version; name one such as 6.1.3 or 6.1.3.h5"
 
