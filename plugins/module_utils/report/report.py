@@ -8,8 +8,7 @@ None for "not run"), cause, and whatever evidence the level has.
 import re
 from xml.etree import ElementTree
 
-from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.units import format_bytes
-
+from ..torque_ckpt.units import format_bytes
 from .results import LEVELS, PROOFS
 
 MEANING = {"L0": "preflight", "L1": "engine", "L2": "hooks", "L3": "job"}

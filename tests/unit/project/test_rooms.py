@@ -1,4 +1,4 @@
-"""The rooms of the hooks' package: which may know which, out of the imports."""
+"""The rooms of module_utils, and those of the hooks' package in it: which may know which, out of the imports."""
 import ast
 import pathlib
 import subprocess
@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils/torque_ckpt"
+MODULE_UTILS = pathlib.Path(__file__).resolve().parents[3] / "plugins/module_utils"
+PACKAGE = MODULE_UTILS / "torque_ckpt"
 GROUND = {"errors", "phases", "settings", "units", "version"}
 ARROWS = {
     "hooks": {"config", "engines", "files", "image", "job", "nested", "store", "system", "telemetry", "torque"},
@@ -25,24 +26,38 @@ ARROWS = {
     "system": set(),
     "errors": set(), "phases": set(), "settings": set(), "units": set(), "version": set(),
 }
-"""Which rooms a room may import, beside GROUND, which all may."""
+"""Which rooms of PACKAGE a room may import, beside GROUND, which all may."""
 
 ONE_FILE = {("files", "image"): {"schema"}, ("config", "image"): {"compressors"}, ("config", "engines"): {"registry"},
             ("image", "engines"): {"registry"}, ("job", "telemetry"): {"syslog"}, ("job", "torque"): {"names"},
             ("store", "telemetry"): {"syslog"}, ("store", "torque"): {"names"}, ("telemetry", "torque"): {"contract"}}
 """Of these rooms one file alone."""
 
+MODULE_ARROWS = {
+    "validation": {"torque", "torque_ckpt"},
+    "report": {"torque_ckpt"},
+    "build": {"torque", "torque_ckpt"},
+    "torque": {"install", "torque_ckpt"},
+    "store": {"torque_ckpt"},
+    "engine": {"torque_ckpt"},
+    "inventory": {"torque_ckpt"},
+    "snapshot": {"install"},
+    "install": set(), "daemon": set(), "packages": set(),
+    "torque_ckpt": set(),
+}
+"""Which rooms of MODULE_UTILS a room may import; torque_ckpt is on the nodes without the others."""
+
 HEALTH = 20
 """How many files of the package the health hook may load: pbs_mom asks it every few minutes on each node."""
 
 
-def files():
-    return {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in PACKAGE.rglob("*.py")}
+def files(top):
+    return {".".join(path.relative_to(top).with_suffix("").parts): path for path in top.rglob("*.py")}
 
 
-def imports():
+def imports(top):
     """Return {file: set of files that it imports}, wherever in it."""
-    known, imported = files(), {}
+    known, imported = files(top), {}
     for name, path in known.items():
         imported[name] = set()
         for node in ast.walk(ast.parse(path.read_text())):
@@ -59,28 +74,44 @@ def room(name):
     return name.split(".")[0]
 
 
-def test_arrows_go_downwards():
+def find_circle(left):
+    """Return those (list of str) that lead to each other, or to such, in a dict of sets; empty if none do."""
+    while left:
+        free = {name for name, others in left.items() if not others & set(left) - {name}}
+        if not free:
+            return sorted(left)
+        left = {name: others for name, others in left.items() if name not in free}
+    return []
+
+
+@pytest.mark.parametrize("top, arrows, ground, one_file", [
+    (PACKAGE, ARROWS, GROUND, ONE_FILE), (MODULE_UTILS, MODULE_ARROWS, set(), {})], ids=["torque_ckpt", "module_utils"])
+def test_arrows_go_downwards(top, arrows, ground, one_file):
     wrong = []
-    for name, others in imports().items():
+    for name, others in imports(top).items():
         for other in others:
             importer, target = room(name), room(other)
-            if importer == target or target in GROUND | {"__init__"}:
+            if importer == target or target in ground | {"__init__"}:
                 continue
-            if target not in ARROWS[importer] or other.split(".")[-1] not in ONE_FILE.get((importer, target), {other.split(".")[-1]}):
+            if target not in arrows[importer] or other.split(".")[-1] not in one_file.get((importer, target), {other.split(".")[-1]}):
                 wrong.append("%s imports %s" % (name, other))
     assert not wrong
+    assert not find_circle(arrows)
 
 
-def test_rooms_are_those_of_the_list():
-    assert {room(name) for name in files()} - {"__init__"} == set(ARROWS)
+@pytest.mark.parametrize("top, arrows", [(PACKAGE, ARROWS), (MODULE_UTILS, MODULE_ARROWS)], ids=["torque_ckpt", "module_utils"])
+def test_rooms_are_those_of_the_list(top, arrows):
+    assert {room(name) for name in files(top)} - {"__init__"} == set(arrows)
 
 
 def test_no_imports_go_in_a_circle():
-    left = imports()
-    while left:
-        free = {name for name, others in left.items() if not others & set(left) - {name}}
-        assert free, "these import each other: %s" % sorted(left)
-        left = {name: others for name, others in left.items() if name not in free}
+    assert not find_circle(imports(MODULE_UTILS))
+
+
+def test_imports_are_relative():
+    """Of others imports() knows nothing."""
+    assert not [name for name, path in files(MODULE_UTILS).items() if "import ansible_collections" in path.read_text()
+                or "from ansible_collections" in path.read_text()]
 
 
 @pytest.mark.parametrize("engine", ["criu", "blcr"])
