@@ -130,7 +130,7 @@ import os
 import signal
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.ckpt.torque.plugins.module_utils.torque import migration, nodes
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import drain, migration, nodes, outcomes
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import CommandError, Commands
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.held_jobs import HeldJobs, HeldJobsError
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.nodes import NodeError, Pbsnodes
@@ -189,20 +189,19 @@ def main() -> None:
     jobs = migration.Migration(commands, held, params)
     try:
         if module.check_mode:
-            now = migration.read_nodes(pbsnodes)
-            outcomes = migration.predict_outcomes(commands, now if params["move"] else {}, held.peek())
-            module.exit_json(**migration.build_answer(now, outcomes, any(outcome["action"] != "stays" for outcome in outcomes), True))
+            now = drain.read_nodes(pbsnodes)
+            predicted = drain.predict_outcomes(commands, now if params["move"] else {}, held.peek())
+            module.exit_json(**outcomes.build_answer(now, predicted, any(outcome["action"] != "stays" for outcome in predicted), True))
         for number in nodes.SIGNALS:
             signal.signal(number, nodes.raise_interrupted)
         with held:
-            now = migration.empty_nodes(pbsnodes, jobs, params["move"])
+            now = drain.empty_nodes(pbsnodes, jobs, params["move"])
             if params["wait"]:
-                now = migration.await_empty_nodes(pbsnodes, jobs, params["wait_timeout"], params["poll"])
+                now = drain.await_empty_nodes(pbsnodes, jobs, params["wait_timeout"], params["poll"])
     except (NodeError, CommandError, HeldJobsError) as error:
-        outcomes = list(jobs.outcomes.values())
-        module.fail_json(msg=str(error), changed=jobs.changed, jobs=outcomes,
-                         lines=[migration.describe_outcome(outcome) for outcome in outcomes])
-    answer = migration.build_answer(now, jobs.outcomes.values(), jobs.changed)
+        known = list(jobs.outcomes.values())
+        module.fail_json(msg=str(error), changed=jobs.changed, jobs=known, lines=[outcomes.describe_outcome(outcome) for outcome in known])
+    answer = outcomes.build_answer(now, jobs.outcomes.values(), jobs.changed)
     failure = find_failure(answer, params)
     if failure:
         module.fail_json(msg=failure, **{key: value for key, value in answer.items() if key != "msg"})

@@ -1,31 +1,26 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Moving the jobs of nodes to other nodes: which can be moved, how each is held and released, and what became of it.
+"""Moving jobs to other nodes: how each is held and released, and what became of it.
 
 A job is held by an operator's hold (qhold -h o), which its owner can neither set nor take off: whatever else holds a job is left
 alone. Before that it is noted (held_jobs), until the hold is off again.
 """
 
 import collections
-import re
 import signal
 import time
 
-from ..torque_ckpt.system.waiting import wait_until
-from ..torque_ckpt.torque.names import get_job_number
-from ..torque_ckpt.torque.server import get_owner, parse_exec_host
+from ..torque_ckpt.torque.server import parse_exec_host
 from .commands import CommandError, JobError
-from .nodes import SIGNALS, Interrupted, NodeError
+from .job_attributes import HOLD, find_obstacle, get_comment, get_holds, has_our_hold, is_pinned
+from .nodes import SIGNALS, NodeError
+from .outcomes import build_outcome
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Any, Callable, Iterable
+    from typing import Callable, Iterable
     from .commands import Commands
     from .held_jobs import HeldJobs
-    from .nodes import Node, Pbsnodes
-
-HOLD = "o"
-"""The hold that is set and taken off, of TORQUE's u (user), o (operator) and s (system)."""
 
 RELEASE = 60
 """How long taking a hold off is tried, in seconds."""
@@ -35,78 +30,6 @@ SETTLE = 3
 
 GRACE = 10
 """After a signal: how long to wait for the holds that are under way, in seconds."""
-
-
-# -- what the attributes of a job say ----------------------------------------
-
-def is_checkpointable(checkpoint: str) -> bool:
-    """Return whether a job with this Checkpoint attribute is checkpointed when it is held."""
-    return bool({word.partition("=")[0].strip() for word in checkpoint.split(",")} & {"enabled", "c", "s"})
-
-
-def is_pinned(request: str, node: str) -> bool:
-    """Return whether a request such as "node1:ppn=2+fast" (Resource_List.nodes) names a node."""
-    return node in re.split(r"[+:#]", request)
-
-
-def find_obstacle(job: "dict[str, str]") -> str:
-    """Return why a job, by its attributes, cannot be moved; empty when it can."""
-    state = job.get("job_state", "")
-    if state != "R":
-        return "it is ending" if state == "E" else "it is in state %s" % state
-    if job.get("interactive", "False") not in ("False", "0", ""):
-        return "it is interactive"
-    if not is_checkpointable(job.get("Checkpoint", "")):
-        return "it was submitted without qsub -c enabled"
-    return ""
-
-
-def get_holds(job: "dict[str, str]") -> "set[str]":
-    """Return the letters of a job's holds, none for "n"."""
-    return set(job.get("Hold_Types", "n")) - {"n"}
-
-
-def has_our_hold(job: "dict[str, str]") -> bool:
-    """Return whether a job that has not ended has an operator's hold."""
-    return job.get("job_state", "C") != "C" and HOLD in get_holds(job)
-
-
-def get_comment(job: "dict[str, str]") -> str:
-    """Return a job's comment as one line."""
-    return " ".join(job.get("comment", "").split())
-
-
-# -- what became of a job ---------------------------------------------------------
-
-def build_outcome(job_id: str, node: str, job: "dict[str, str]", action: str, reason: str = "", to: str = "",
-                  seconds: "float | None" = None) -> dict:
-    """Return what became of a job (its attributes) on a node.
-
-    :param action: moved, queued or held (it is off the node), left (by itself), stays, or unreleased (it may still have our hold)
-    :param to: the node on which it continues, if moved, or several with plus signs between
-    :param seconds: from the request until it was off the node
-    """
-    return {"job": job_id, "owner": get_owner(job), "node": node, "action": action, "reason": reason,
-            "to": to, "seconds": None if seconds is None else round(seconds, 1)}
-
-
-def describe_outcome(outcome: dict, check: bool = False) -> str:
-    """Return a line on what became of a job, in check mode on what would."""
-    off = "off %(node)s" % outcome
-    if outcome["seconds"] is not None:
-        off += " after %(seconds).1f seconds" % outcome
-    ends = {"moved": "moved from %(node)s to %(to)s, " + off, "queued": off + ", queued: %(reason)s", "held": off + ", held: %(reason)s",
-            "left": off + " by itself", "stays": "stays on %(node)s: %(reason)s", "unreleased": "is still held: %(reason)s"}
-    if check:
-        ends.update(moved="would be held and released, to start on another node", queued="would be held and released; %(reason)s",
-                    held="would be released: %(reason)s")
-    return ("%(job)s (%(owner)s): " + ends[outcome["action"]]) % outcome
-
-
-def describe_node(name: str, node: "Node") -> str:
-    """Return a line on a node after its jobs were moved."""
-    mark = "offline (%s)" % (node.note or "without a note") if node.offline else "not offline"
-    return "%s: %s, %s" % (name, mark, "still on it: %s" % ", ".join(node.jobs) if node.jobs else "no jobs")
 
 
 class Move:
@@ -384,98 +307,3 @@ class Migration:
             return self.commands.read_job(move.job_id)
         except CommandError:
             return None
-
-
-# -- the jobs of nodes --------------------------------------------------------------
-
-def read_nodes(pbsnodes: "Iterable[Pbsnodes]") -> "dict[str, Node]":
-    """Return the nodes by their names."""
-    return {each.name: each.read() for each in pbsnodes}
-
-
-def check_offline(nodes: "dict[str, Node]") -> None:
-    """Check that nothing new starts on the nodes.
-
-    :raises NodeError: when it may
-    """
-    free = sorted(name for name, node in nodes.items() if not node.offline)
-    if free:
-        raise NodeError("%s: not offline, so that jobs would come back; drain it first (ckpt.torque.pbs_node); no job was held"
-                        % ", ".join(free))
-
-
-def predict_outcomes(commands: "Commands", nodes: "dict[str, Node]", held: "dict[str, str]") -> "list[dict]":
-    """Return what would become of the jobs on nodes, and of those that an earlier run held."""
-    outcomes = []
-    for job_id, node in held.items():
-        job = commands.read_job(job_id)
-        if has_our_hold(job):
-            outcomes.append(build_outcome(job_id, node, job, "held", "an earlier drain held it"))
-    for name, node_state in nodes.items():
-        for job_id in node_state.jobs:
-            job = commands.read_job(job_id)
-            if job_id in held or job.get("job_state", "C") in "CH" or any(outcome["job"] == job_id for outcome in outcomes):
-                continue
-            obstacle, request = find_obstacle(job), job.get("Resource_List.nodes", "")
-            if obstacle:
-                outcomes.append(build_outcome(job_id, name, job, "stays", obstacle))
-            elif is_pinned(request, name):
-                outcomes.append(build_outcome(job_id, name, job, "queued", "its resource list names %s, for which it would wait" % name))
-            else:
-                outcomes.append(build_outcome(job_id, name, job, "moved"))
-    return outcomes
-
-
-def empty_nodes(pbsnodes: "list[Pbsnodes]", migration: Migration, move: bool = True) -> "dict[str, Node]":
-    """Move the jobs off nodes that are offline; return the nodes after it.
-
-    :param move: whether to hold jobs; otherwise those of an earlier run are released only
-    :raises NodeError: when one is not offline, or on a signal
-    """
-    nodes = read_nodes(pbsnodes)
-    check_offline(nodes)
-    while True:  # a job that the scheduler started just before the node was offline may come up later
-        new = [(job_id, name) for name, node in nodes.items() for job_id in node.jobs if move and job_id not in migration.outcomes]
-        if not new and not migration.list_leftovers():
-            return nodes
-        migration.move_jobs(new)
-        nodes = read_nodes(pbsnodes)
-
-
-def await_empty_nodes(pbsnodes: "list[Pbsnodes]", migration: Migration, timeout: int, poll: int) -> "dict[str, Node]":
-    """Wait until no job is left on nodes or the time is over; return the nodes after it.
-
-    The outcome of a job that has left by then says so.
-    """
-    seen: "dict[str, Node]" = {}
-
-    def are_empty() -> bool:
-        try:
-            seen.update(read_nodes(pbsnodes))
-        except Interrupted:
-            raise
-        except NodeError:
-            if not seen:
-                raise
-        for outcome in migration.outcomes.values():
-            if outcome["action"] == "stays" and outcome["node"] in seen and outcome["job"] not in seen[outcome["node"]].jobs:
-                outcome.update(action="left", reason="", seconds=round(migration.clock() - migration.started, 1))
-        return not any(node.jobs for node in seen.values())
-
-    wait_until(are_empty, timeout, poll, migration.clock, migration.sleep)
-    return seen
-
-
-def describe_rest(nodes: "dict[str, Node]") -> str:
-    """Return a sentence on the nodes after their jobs were moved."""
-    busy = ["%s (%s)" % (name, ", ".join(node.jobs)) for name, node in sorted(nodes.items()) if node.jobs]
-    return "jobs are still on %s" % ", ".join(busy) if busy else "no job is left on %s" % (", ".join(sorted(nodes)) or "any node")
-
-
-def build_answer(nodes: "dict[str, Node]", outcomes: "Iterable[dict]", changed: bool, check: bool = False) -> "dict[str, Any]":
-    """Return the module's answer."""
-    outcomes = sorted(outcomes, key=lambda outcome: (outcome["node"], int(get_job_number(outcome["job"])), outcome["job"]))
-    lines = [describe_outcome(outcome, check) for outcome in outcomes] + ([] if check else [
-        describe_node(name, node) for name, node in sorted(nodes.items())])
-    return {"changed": changed, "jobs": outcomes, "nodes": [dict(node._asdict(), name=name) for name, node in sorted(nodes.items())],
-            "lines": lines, "msg": describe_rest(nodes)}

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from ansible_collections.ckpt.torque.plugins.module_utils.torque import migration
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import drain as drain_nodes, job_attributes, migration, outcomes
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import CommandError, Commands
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.held_jobs import HeldJobs
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.nodes import SIGNALS, Interrupted, NodeError, Pbsnodes
@@ -29,10 +29,10 @@ def drain(tmp_path):
         with HeldJobs(str(tmp_path)) as held:
             run.jobs = migration.Migration(Commands("/x", run=torque, clock=clock), held, params, clock, clock.sleep)
             pbsnodes = [Pbsnodes("/x/pbsnodes", name, torque) for name in nodes]
-            shown = migration.empty_nodes(pbsnodes, run.jobs)
+            shown = drain_nodes.empty_nodes(pbsnodes, run.jobs)
             if wait is not None:
-                shown = migration.await_empty_nodes(pbsnodes, run.jobs, wait, 1)
-        return migration.build_answer(shown, run.jobs.outcomes.values(), run.jobs.changed)["lines"]
+                shown = drain_nodes.await_empty_nodes(pbsnodes, run.jobs, wait, 1)
+        return outcomes.build_answer(shown, run.jobs.outcomes.values(), run.jobs.changed)["lines"]
 
     run.path = tmp_path
     run.note = lambda **nodes: _note(tmp_path, {job_id.replace("_", "."): node for job_id, node in nodes.items()})
@@ -60,14 +60,14 @@ EMPTY = "n1: offline (ckpt-torque: x), no jobs"
     ("enabled", True), ("enabled,periodic,interval=60", True), ("periodic,enabled", True), ("c", True), ("c=60", True), ("s", True),
     ("", False), ("n", False), ("u", False), ("none", False), ("shutdown", False), ("dir=/enabled", False)])
 def test_is_checkpointable(value, checkpointable):
-    assert migration.is_checkpointable(value) is checkpointable
+    assert job_attributes.is_checkpointable(value) is checkpointable
 
 
 @pytest.mark.parametrize("request_text, pinned", [
     ("n1", True), ("n1:ppn=2", True), ("2:ppn=1+n1", True), ("1:ppn=2", False), ("n10", False), ("fast:ppn=2", False), ("", False),
     ("1:n1", True), ("1#excl", False)])
 def test_is_pinned(request_text, pinned):
-    assert migration.is_pinned(request_text, "n1") is pinned
+    assert job_attributes.is_pinned(request_text, "n1") is pinned
 
 
 @pytest.mark.parametrize("shown, obstacle", [
@@ -76,7 +76,7 @@ def test_is_pinned(request_text, pinned):
     ({"interactive": "True"}, "it is interactive"),
     ({"job_state": "S"}, "it is in state S"), ({"job_state": "E"}, "it is ending")])
 def test_find_obstacle(shown, obstacle):
-    assert migration.find_obstacle(Job(**shown).shown) == obstacle
+    assert job_attributes.find_obstacle(Job(**shown).shown) == obstacle
 
 
 # -- moves --
@@ -317,7 +317,7 @@ def test_signal_releases_what_is_held_within_some_seconds(drain):
     torque.trouble["qhold -h o 3.h"] = interrupted
     assert failure(lambda: drain(torque)) == "interrupted by signal 15; still held: 2.h; run again to release them"
     assert torque.done == ["qhold 1.h", "qhold 2.h", "qrls 1.h"]
-    lines = [migration.describe_outcome(outcome) for outcome in drain.jobs.outcomes.values()]
+    lines = [outcomes.describe_outcome(outcome) for outcome in drain.jobs.outcomes.values()]
     assert lines == ["3.h (alice): stays on n1: the run was interrupted before the job was held",
                      "1.h (alice): off n1 after 6.0 seconds, queued: it was not followed any further",
                      "2.h (alice): is still held: run again to release it"]
@@ -400,7 +400,7 @@ def test_server_that_is_away_during_the_wait(drain):
 ])
 def test_prediction(job, held, lines):
     torque = Torque({"1.h": job})
-    nodes = migration.read_nodes([Pbsnodes("/x/pbsnodes", "n1", torque)])
-    outcomes = migration.predict_outcomes(Commands("/x", run=torque), nodes, held)
-    assert migration.build_answer(nodes, outcomes, False, True)["lines"] == lines
+    nodes = drain_nodes.read_nodes([Pbsnodes("/x/pbsnodes", "n1", torque)])
+    predicted = drain_nodes.predict_outcomes(Commands("/x", run=torque), nodes, held)
+    assert outcomes.build_answer(nodes, predicted, False, True)["lines"] == lines
     assert torque.done == []
