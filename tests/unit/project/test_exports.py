@@ -6,7 +6,7 @@ import yaml
 
 ROLE = playbooks.TOP / "roles/checkpoint_store"
 EXPORTS = "/etc/exports.d/ckpt-torque.exports"
-TASKS = (("main", "Look for earlier exports"), ("main", "Read the earlier exports"), ("export", "Write the export"),
+TASKS = (("earlier_exports", "Look for earlier exports"), ("earlier_exports", "Read the earlier exports"), ("export", "Write the export"),
          ("main", "Remove an earlier export"))
 HEADING = "# Written by the role ckpt.torque.checkpoint_store.\n"
 OLD = "/srv/ckpt 192.0.2.0/24(rw,fsid=7)\n"
@@ -16,10 +16,12 @@ NEW = "/srv/new 192.0.2.0/25(rw,fsid=8)\n"
 def list_tasks(path):
     """Return the role's tasks that write or remove the exports (list of dict), with another path of the file."""
     pages = {page: {task["name"]: task for task in yaml.safe_load((ROLE / "tasks" / (page + ".yml")).read_text())}
-             for page in ("main", "export")}
+             for page in {page for page, _name in TASKS} | {"main"}}
     tasks = [pages[page][name] for page, name in TASKS]
     for task in tasks:
         task.pop("notify", None)
+    tasks[0]["when"] = pages["main"]["Read the earlier exports"]["when"]
+    tasks[1]["when"] += " | default(false)"  # not included when the first is not run
     tasks[2]["when"] = pages["main"]["Export the store"]["when"]
     tasks[2]["ansible.builtin.template"]["src"] = str(ROLE / "templates/exports.j2")
     return json.loads(json.dumps(tasks).replace(EXPORTS, path))
