@@ -15,6 +15,10 @@ def qsub(cluster):
         yield jobs
 
 
+OVER_LIMIT = ("-11", "271")
+"""What pbs_server says of a job that pbs_mom has ended for its walltime: so, or that it was ended by SIGTERM."""
+
+
 def mom(node):
     return node.ask("systemctl show -p MainPID --value pbs_mom")
 
@@ -38,7 +42,7 @@ def test_limit_of_a_restarted_job(qsub, node2):
     with hurried(node2) as see:
         see()
         job.wait("C")
-    assert job.facts()["exit_status"] == "271"
+    assert job.facts()["exit_status"] in OVER_LIMIT
     assert "job killed: walltime" in job.text("err")
 
 
@@ -50,14 +54,17 @@ def test_limit_of_a_job_that_outlives_a_restart_of_pbs_mom(qsub, cluster, node1)
     with hurried(node1) as see:
         see()
         job.wait("C")
-    assert job.facts()["exit_status"] == "271"
+    assert job.facts()["exit_status"] in OVER_LIMIT
 
 
-def test_restart_that_fails_of_a_job_with_staged_in_files(qsub, node1):
+def test_restart_that_fails_of_a_job_with_staged_in_files(qsub, cluster, node1):
     """Such a job restarts on its node only."""
+    if cluster.is_older_than(6, 1):
+        pytest.skip("TORQUE %s does not remove staged-in files in this way" % cluster.version)
     here = STORE + "/alice"
     node1.ask("echo staged > {0}/source; chown alice {0}/source".format(here))
-    job = qsub("cat %s/staged > first; %s" % (here, COUNTS), "-c", "enabled", "-W", "stagein={0}/staged@head:{0}/source".format(here))
+    job = qsub("cat %s/staged > $PBS_O_WORKDIR/first; %s" % (here, COUNTS), "-c", "enabled",
+               "-W", "stagein={0}/staged@head:{0}/source".format(here))
     job.reach("up")
     job.hold()
     before = mom(node1)
@@ -71,8 +78,10 @@ def test_restart_that_fails_of_a_job_with_staged_in_files(qsub, node1):
     assert job.text("first") == "staged"
 
 
-def test_element_of_an_array_whose_restart_fails_for_now(qsub, node2):
+def test_element_of_an_array_whose_restart_fails_for_now(qsub, cluster, node2):
     """Its place among those that may run at once is free again: it is started when that can succeed."""
+    if cluster.is_older_than(6, 1):
+        pytest.skip("the patch array-slots does not fit TORQUE %s" % cluster.version)
     job = qsub("cd $PBS_O_WORKDIR; touch up; while [ ! -e go ]; do sleep 0.1; done; exit 5", "-t", "0%1", "-c", "enabled", output=False)
     array = job.id
     try:
@@ -87,6 +96,7 @@ def test_element_of_an_array_whose_restart_fails_for_now(qsub, node2):
         job.wait("R")
     finally:
         job.id = array
+        job.head.run("rm -rf %s/%s.CK" % (STORE, array.replace("[]", "-0")))
 
 
 def test_hold_that_is_refused_leaves_no_hold(qsub):

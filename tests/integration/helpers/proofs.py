@@ -138,7 +138,7 @@ def damaged_image(jobs):
 @contextlib.contextmanager
 def take_pid(job, node):
     """A process of a node has the process id of a job's image; await_refusal() waits for what the hook says, and returns it."""
-    manifest = "%s/%s.CK/%s/manifest.json" % (STORE, job.id, job.facts()["checkpoint_name"])
+    manifest = "%s/%s.CK/%s/manifest.json" % (STORE, job.id.replace("[0]", "-0"), job.facts()["checkpoint_name"])
     pid = job.head.ask("python3 -c 'import json; print(json.load(open(\"%s\"))[\"root\"])'" % manifest)
     taker = node.ask(TAKE_PID.replace("PID", pid))
     assert taker == pid, "process id %s could not be taken on %s" % (pid, node.name)

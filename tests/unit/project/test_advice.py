@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.files import obstacles
-from ansible_collections.ckpt.torque.plugins.module_utils.validation import outcomes
+from ansible_collections.ckpt.torque.plugins.module_utils.report import outcomes
 from paths import TOP
 from program_texts import find_words
 

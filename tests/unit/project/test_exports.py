@@ -6,25 +6,27 @@ import yaml
 
 ROLE = playbooks.TOP / "roles/checkpoint_store"
 EXPORTS = "/etc/exports.d/ckpt-torque.exports"
-TASKS = (("earlier_exports", "Look for earlier exports"), ("earlier_exports", "Read the earlier exports"), ("export", "Write the export"),
-         ("main", "Remove an earlier export"))
 HEADING = "# Written by the role ckpt.torque.checkpoint_store.\n"
 OLD = "/srv/ckpt 192.0.2.0/24(rw,fsid=7)\n"
 NEW = "/srv/new 192.0.2.0/25(rw,fsid=8)\n"
 
 
-def list_tasks(path):
-    """Return the role's tasks that write or remove the exports (list of dict), with another path of the file."""
-    pages = {page: {task["name"]: task for task in yaml.safe_load((ROLE / "tasks" / (page + ".yml")).read_text())}
-             for page in {page for page, _name in TASKS} | {"main"}}
-    tasks = [pages[page][name] for page, name in TASKS]
+def list_tasks(top, path):
+    """Return the role's tasks that read, write or remove the exports (list of dict), with another path of the file.
+
+    :param top: a directory for the task file that is included (pathlib.Path)
+    """
+    def load(page):
+        tasks = yaml.safe_load((ROLE / "tasks" / page).read_text())
+        return {task["name"]: task for task in json.loads(json.dumps(tasks).replace(EXPORTS, path))}
+    main, export = load("main.yml"), load("export.yml")["Write the export"]
+    (top / "earlier_exports.yml").write_text(yaml.safe_dump(list(load("earlier_exports.yml").values())))
+    export["when"] = main["Export the store"]["when"]
+    export["ansible.builtin.template"]["src"] = str(ROLE / "templates/exports.j2")
+    tasks = [main["Read the earlier exports"], export, main["Remove an earlier export"]]
     for task in tasks:
         task.pop("notify", None)
-    tasks[0]["when"] = pages["main"]["Read the earlier exports"]["when"]
-    tasks[1]["when"] += " | default(false)"  # not included when the first is not run
-    tasks[2]["when"] = pages["main"]["Export the store"]["when"]
-    tasks[2]["ansible.builtin.template"]["src"] = str(ROLE / "templates/exports.j2")
-    return json.loads(json.dumps(tasks).replace(EXPORTS, path))
+    return tasks
 
 
 def test_export_of_a_previous_store(tmp_path):
@@ -49,14 +51,14 @@ def test_export_of_a_previous_store(tmp_path):
     load = {"ansible.builtin.include_vars": str(ROLE / "vars/main.yml")}
     end = {"ansible.builtin.set_fact": {"answer": ""}}
     for _run in range(2):
-        playbooks.answers(tmp_path, hosts, [load, *list_tasks("{{ exports }}"), end], {})
+        playbooks.answers(tmp_path, hosts, [load, *list_tasks(tmp_path, "{{ exports }}"), end], {})
         assert {case: (tmp_path / case).read_text() if (tmp_path / case).exists() else None for case in cases} == {
             case: expected for case, (_variables, expected) in cases.items()}
 
 
 def test_exports_that_cannot_be_read(tmp_path):
     """They are not taken for none: the host fails, and no line is lost."""
-    tasks = list_tasks(str(tmp_path / "exports"))
+    tasks = list_tasks(tmp_path, str(tmp_path / "exports"))
     (tmp_path / "exports").mkdir()
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
     case = dict(defaults, checkpoint_store_path="/srv/new", checkpoint_store_additional_stores=[{"path": "/srv/ckpt", "id": "default"}])
