@@ -68,13 +68,15 @@ def _write_draft(path: str, text: str, mode: int) -> str:
 def _open_draft(path: str) -> "Iterator[IO[bytes]]":
     """Give the stream of a new file beside path, which is on the disk when the block ends, or gone when that fails."""
     with tempfile.NamedTemporaryFile(prefix=DRAFT, dir=os.path.dirname(path), delete=False) as stream:
+        on_disk = False
         try:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        except BaseException:
-            os.unlink(stream.name)
-            raise
+            on_disk = True
+        finally:
+            if not on_disk:
+                os.unlink(stream.name)
 
 
 def _take_place(draft: str, path: str) -> None:

@@ -9,7 +9,7 @@ from . import programs
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Callable, Sequence
+    from typing import Callable, Optional, Sequence
 
 Step = collections.namedtuple("Step", "name work")
 """A step of a case: its name in the result's phases (str), and what is called with the JobRoundTrip."""
@@ -43,7 +43,7 @@ class Case:
                  before_release: "Sequence[Step]" = (), after_end: "Sequence[Step]" = (), least_nodes: int = 1, needs_store: bool = False,
                  program: programs.Program = programs.COUNTER, on_all_nodes: bool = False, moves: bool = True,
                  array: bool = False, disturbs_others: bool = False, crashes: bool = False, fills_store: bool = False,
-                 first_hold: "Callable[..., None] | None" = None) -> None:
+                 first_hold: "Optional[Callable[..., None]]" = None) -> None:
         self.description = description
         self.qsub_words = qsub_words
         self.before_submit = before_submit

@@ -23,6 +23,7 @@ if MYPY:
 INTERVAL = 1
 """Between two periodic images, in minutes of walltime: the shortest that TORQUE knows."""
 
+
 def continue_job(trip: "JobRoundTrip") -> None:
     """Checkpoint the job and see it continue."""
     trip.request_checkpoint("after qchkpt")

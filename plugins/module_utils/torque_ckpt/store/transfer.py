@@ -21,7 +21,9 @@ from .draft import Draft
 
 MYPY = False  # true for the type checker alone
 if MYPY:
+    from typing import Union
     from .server_directory import MountedServer, SftpServer
+    Server = Union[MountedServer, SftpServer]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
@@ -68,7 +70,7 @@ def _read_depth(image: int, depth: int) -> int:
         return depth
 
 
-def copy_to_server(server: "MountedServer | SftpServer", path: str, job: str, name: str, depth: int) -> int:
+def copy_to_server(server: "Server", path: str, job: str, name: str, depth: int) -> int:
     """Copy an image of this node to the server, and keep no more than the newest of the job's images at the server.
 
     :param path: the image
@@ -133,7 +135,7 @@ def _is_present(directory: int, path: str) -> "bool | None":
         os.close(image)
 
 
-def fetch_from_server(server: "MountedServer | SftpServer", path: str, job: str, name: str) -> int:
+def fetch_from_server(server: "Server", path: str, job: str, name: str) -> int:
     """Copy an image from the server to this node, unless it is here.
 
     :param path: where pbs_mom wants it; the directory that holds it exists
@@ -184,12 +186,12 @@ def _explain(error: "OSError | HookError") -> str:
     return error.sentence if isinstance(error, HookError) else error.strerror or str(error)
 
 
-def remove_from_server(server: "MountedServer | SftpServer", job: str, name: str) -> None:
+def remove_from_server(server: "Server", job: str, name: str) -> None:
     """Remove an image from the server (L2 and try_transfer do; for a job pbs_server does)."""
     server.remove_images(job, [candidate for candidate in server.list_names(job) if candidate == name])
 
 
-def try_transfer(server: "MountedServer | SftpServer", directory: str, job: str) -> "dict[str, float]":
+def try_transfer(server: "Server", directory: str, job: str) -> "dict[str, float]":
     """Copy a small image to the server and back, as pbs_mom would; return the cost: {"bytes", "seconds"}.
 
     :param directory: one of the user's in this node's store

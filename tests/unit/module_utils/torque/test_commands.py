@@ -10,6 +10,7 @@ from ansible_collections.ckpt.torque.plugins.module_utils.torque import commands
 from ansible_collections.ckpt.torque.plugins.module_utils.torque.commands import CommandError, Commands, JobError
 from recorded import calls
 
+
 # run
 
 @pytest.mark.parametrize("version, name, text", [
