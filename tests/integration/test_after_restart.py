@@ -71,6 +71,7 @@ def test_restart_that_fails_of_a_job_with_staged_in_files(qsub, cluster, node1):
     job.release("node1")
     job.finish()
     assert job.text("first") == "staged"
+    node1.ask("rm {0}/source {0}/staged".format(here))
 
 
 def test_element_of_an_array_whose_restart_fails_for_now(qsub, cluster, node2):
