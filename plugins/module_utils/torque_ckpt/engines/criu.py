@@ -36,6 +36,9 @@ _PID_IN_USE = re.compile(r"(?:Can't fork for|Unable to fork|Can't clone).*File e
 # is printed first it reports nothing about them, or something else.
 _DISTURBED = re.compile(r"Unexpected fle|Can't get fd=|Unable to open fd=|Message reply from daemon is trimmed|Communication error"
                         r"|Command \d+ for daemon failed|Failed to read ack|Can't switch parasite \d+ to daemon mode")
+# The kernel goes on to carry bytes from one end of a connection to the other while both are frozen, also between the two moments in
+# which CRIU asks how many an end has and reads them.
+_CARRYING = re.compile(r"recv failed \(\d+, want \d+\)")
 _TRANSPORT = b"\0/crtools-pr-"
 """How names of the sockets begin by which CRIU talks to a job's processes."""
 LONGEST = 300
@@ -233,9 +236,13 @@ class Criu(Engine):
                 for name in links:
                     os.unlink(os.path.join(directory, name))
                 return
-            if find_reason(output) not in _CONFINED:
-                raise HookError(TEMPORARY if _DISTURBED.match(find_reason(output)) else ENGINE,
-                                "criu dump failed with status %d: %s; the job keeps running" % (status, find_reason(output)))
+            reason = find_reason(output)
+            if _CARRYING.match(reason):
+                raise HookError(TEMPORARY, "the TCP connections of the job still carried bytes while its image was written (criu: %s); the "
+                                "job keeps running; try again" % reason)
+            if reason not in _CONFINED:
+                raise HookError(TEMPORARY if _DISTURBED.match(reason) else ENGINE,
+                                "criu dump failed with status %d: %s; the job keeps running" % (status, reason))
             if left:
                 _remove_files(directory, memory)
                 meanwhile = None  # it has been called

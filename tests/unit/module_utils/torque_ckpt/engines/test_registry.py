@@ -291,6 +291,24 @@ def test_other_failures_of_restore_are_not_temporary(program, words):
     assert caught.value.code == errors.ENGINE
 
 
+@pytest.mark.parametrize("words", ["\trecv failed (2456404, want 2495316): Invalid argument", "\trecv failed (0, want 12): Success"])
+def test_connection_that_carries_bytes_during_a_dump_is_temporary(program, words):
+    """What CRIU 4.2 says when they are fewer or more than a moment before."""
+    with pytest.raises(HookError) as caught:
+        dump(criu.Criu(program("cat <<'END'\nError (soccr/soccr.c:371): %s\nError (criu/sk-tcp.c:1): x\nEND\nexit 1\n" % words)))
+    assert str(caught.value) == ("the TCP connections of the job still carried bytes while its image was written (criu: %s); the job keeps "
+                                 "running; try again" % words.strip())
+    assert caught.value.code == errors.TEMPORARY
+
+
+def test_connection_that_cannot_be_read_is_not_temporary(program):
+    words = "recv failed (-1, want 12): Bad address"
+    with pytest.raises(HookError) as caught:
+        dump(criu.Criu(program("echo 'Error (soccr/soccr.c:371): %s'; exit 1\n" % words)))
+    assert str(caught.value) == "criu dump failed with status 1: %s; the job keeps running" % words
+    assert caught.value.code == errors.ENGINE
+
+
 @pytest.mark.parametrize("words", [
     "Error (criu/files.c:1018): Unexpected fle 0x4141414141414141, pid=9\nError (criu/files.c:1204): Unable to open fd=1 id=0x4",
     "Error (criu/files.c:1169): Can't get fd=1, pid=9\n(00.1)    9: Error (criu/files.c:1204): Unable to open fd=1 id=0x4",
