@@ -474,6 +474,45 @@ def test_connections_let_the_job_come_back_to_its_node_at_once(job, node1):
     assert running.end() == 5
 
 
+STREAM = """
+exec python3 -c "
+import os, socket, time
+listener = socket.socket()
+listener.bind(('127.0.0.1', 0))
+listener.listen(5)
+line = b'0123456789' * 1000
+if os.fork() == 0:
+    client = socket.create_connection(listener.getsockname())
+    listener.close()
+    while True:
+        client.sendall(line)
+server, received = listener.accept()[0], 0
+while not os.path.exists('stop'):
+    for _turn in range(20):
+        data = server.recv(4000)
+        assert data == (line + line)[received %% 10000:][:len(data)] != b''
+        received += len(data)
+    os.write(1, b'%%d\\n' %% received)
+    time.sleep(%s)
+os._exit(5)
+"
+"""
+"""Counts the bytes that its child sends as fast as it may; it looks at each, and sleeps after 80 kB at most (seconds)."""
+
+
+@pytest.mark.parametrize("pause", [0.02, 0], ids=["slow", "fast"])
+def test_stream_between_processes_moves(job, node1, node2, pause):
+    """CRIU alone would send what the child has written before the other end is there again."""
+    running = job(node1, STREAM % pause)
+    running.progress()
+    for node in (node2, node1, node2):
+        assert running.checkpoint(0).code == 0
+        running.progress()
+        running.hold()
+        running.move(node)
+    assert running.end() == 5
+
+
 def test_hold_that_fails_after_the_image_lets_connections_continue(job, node1):
     """CRIU alone would leave them unusable."""
     running = job(node1, CONNECTED)

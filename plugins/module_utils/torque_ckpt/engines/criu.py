@@ -15,6 +15,8 @@ MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Callable, Optional, Sequence
 
+    from . import criu_connections
+
 # --shell-job           the tree's session is the hook's, outside the image
 # --file-locks          jobs lock files; their locks are restored
 # --ext-unix-sk         a socket to syslog or the like must not prevent the image
@@ -46,7 +48,6 @@ LONGEST = 300
 _CORE = re.compile(r"core-([0-9]+)\.img")
 _MEMORY = re.compile(r"pages-[0-9]+\.img")
 _ERROR = re.compile(r"Error \([^)]*\): (.*)")
-_TCP_STREAM = re.compile(r"tcp-stream-[0-9a-f]+\.img")
 _RIGHTS = re.compile(r"(core|creds)-[0-9]+\.img")
 _REMOVED = 1 << 20
 """How large a removed file may be for CRIU by itself (bytes). It is never told less."""
@@ -285,16 +286,16 @@ class Criu(Engine):
 
     def find_excess(self, directory: int) -> str:
         """See Engine."""
-        from . import criu_image  # only a restart reads images; the health check need not load it
+        from . import criu_rights, criu_wire  # the health check reads no image and need not load them
         gids = set(os.getgroups()) | {os.getgid()}
         for name in sorted(filter(_RIGHTS.fullmatch, os.listdir(directory))):
             if name.startswith("creds"):
                 return name + " is of a CRIU that these hooks do not know"
             with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "rb") as stream:
-                data = stream.read(criu_image.LARGEST + 1)
+                data = stream.read(criu_rights.LARGEST + 1)
             try:
-                excess = criu_image.find_excess(data, os.getuid(), gids)
-            except criu_image.Unreadable as error:
+                excess = criu_rights.find_excess(data, os.getuid(), gids)
+            except criu_wire.Unreadable as error:
                 return "%s is not as CRIU writes it: %s" % (name, error)
             if excess:
                 return "%s has %s" % (name, excess)
@@ -302,31 +303,28 @@ class Criu(Engine):
 
     def find_foreign_connection(self, directory: int) -> str:
         """See Engine."""
-        from . import criu_image
-        with open(os.open("files.img", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "rb") as stream:
-            data = stream.read(criu_image.LARGEST_FILES + 1)
+        from . import criu_connections, criu_wire
         try:
-            return criu_image.find_foreign_connection(data)
-        except criu_image.Unreadable as error:
+            return criu_connections.find_foreign_connection(self._list_ends(directory))
+        except criu_wire.Unreadable as error:
             return "files.img is not as CRIU writes it: %s" % error
 
-    def find_unrestorable_connection(self, directory: int) -> str:
-        """See Engine."""
-        from . import criu_image
-
-        def read(name: str, most: int) -> bytes:
-            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "rb") as stream:
-                return stream.read(most)
+    def settle_connections(self, directory: int) -> str:
+        """See Engine. What is under way in them becomes what has arrived."""
+        from . import criu_connections, criu_wire
         name = "files.img"
         try:
-            reason = criu_image.find_closed_connection(read(name, criu_image.LARGEST_FILES + 1))
-            for name in sorted(filter(_TCP_STREAM.fullmatch, os.listdir(directory))):
-                unsent = criu_image.count_unsent_bytes(read(name, criu_image.LARGEST_STREAM))
-                if unsent and not reason:
-                    reason = "one has %d bytes that it has not sent yet" % unsent
-        except criu_image.Unreadable as error:
+            ends = self._list_ends(directory)
+            name = "an image of a connection"
+            return criu_connections.find_closed_connection(ends) or criu_connections.settle(directory, ends)
+        except criu_wire.Unreadable as error:
             return "%s is not as CRIU writes it: %s" % (name, error)
-        return reason
+
+    @staticmethod
+    def _list_ends(directory: int) -> "list[criu_connections.End]":
+        """Return the TCP sockets of the image in directory (descriptor)."""
+        from . import criu_connections
+        return criu_connections.list_ends(criu_connections.read_image(directory, "files.img", criu_connections.LARGEST_FILES))
 
     def is_memory(self, name: str) -> bool:
         """See Engine. CRIU copies these into the processes and reads nothing in them."""

@@ -182,8 +182,8 @@ def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "Priva
     return dict(facts, engine=engine, frozen_seconds=round(seconds, 6), held=held, connected=target.connected)
 
 
-def _check_rights(job: preflight.Job, target: Target, staging: "PrivateDirectory") -> None:
-    """Check that the image would give no process more than its owner has, and no connection with anything outside it or that is lost.
+def _settle_connections(job: preflight.Job, target: Target, staging: "PrivateDirectory") -> None:
+    """Check that the image gives the job no connection with anything outside it; have none of its own be lost.
 
     :raises HookError: REFUSED, or TEMPORARY
     """
@@ -191,10 +191,17 @@ def _check_rights(job: preflight.Job, target: Target, staging: "PrivateDirectory
     if connection:
         raise HookError(REFUSED, "the job was connected with something outside it while its image was written (%s); the job keeps "
                         "running; try again when that connection is closed" % connection)
-    reason = job.engine.find_unrestorable_connection(staging.descriptor) if target.connected else ""
+    reason = job.engine.settle_connections(staging.descriptor) if target.connected else ""
     if reason:
         raise HookError(TEMPORARY, "the TCP connections of the job could not be restored as they were when its image was written (%s); the "
                         "job keeps running; try again" % reason)
+
+
+def _check_rights(job: preflight.Job, staging: "PrivateDirectory") -> None:
+    """Check that the image would give no process more than its owner has.
+
+    :raises HookError: REFUSED
+    """
     excess = job.engine.find_excess(staging.descriptor)
     if excess:
         raise HookError(REFUSED, "the image would give a process of the job more than %s has (%s); checkpoint the job when that "
@@ -230,7 +237,8 @@ def make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory", 
             _check_capacity(job, target, staging, node_local, draft, opened)
         facts = _dump_tree(job, target, draft, staging, Companions(job, target, node_local, draft.descriptor, opened), channel,
                            consistency.has_lease(opened))
-        _check_rights(job, target, staging)
+        _settle_connections(job, target, staging)
+        _check_rights(job, staging)
         compressed = {}
         if compressor:
             with phases.measure("compress"):

@@ -1,0 +1,210 @@
+"""TCP connections in CRIU's images: with whom they are, and what is under way in them.
+
+The image of open files has an entry for each socket (images/fdinfo.proto, images/sk-inet.proto of CRIU; read of version 4.2). That of a
+connection has one entry (images/tcp-stream.proto), then what the socket has received and the process has not read, then what the process
+has written and the other end has not confirmed.
+
+CRIU sends the latter while it restores a socket, when the other end may not be there yet; then the connection is lost. As both ends are in
+the image here, it is put where it goes: it is then what the other end has received.
+"""
+import os
+from collections import namedtuple
+
+from .criu_wire import BYTES, COMMON, FIRST, LENGTH, NUMBER, Unreadable, get_number, get_only_value, parse_fields, replace_numbers
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Iterator
+
+LARGEST_FILES = 64 << 20
+"""How long the image of open files may be (bytes); an entry has about 100."""
+LARGEST_STREAM = 1 << 30
+"""How long the image of a connection may be (bytes): what both queues of a socket have."""
+
+_FILES, _TCP_STREAM = 0x56303138, 0x51465506
+_MAGIC_SIZE = FIRST.size - LENGTH.size
+_INET = 4
+_INODE, _FAMILY, _TYPE, _STATE, _SOURCE_PORT, _TARGET_PORT, _SOURCE, _TARGET = 2, 3, 4, 6, 7, 8, 11, 12
+_STREAM = 1
+_ESTABLISHED, _CLOSED, _LISTENING = 1, 7, 10
+_HALF_CLOSED = (4, 5, 8, 9, 11)
+"""FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING."""
+_IN_LENGTH, _IN_NEXT, _OUT_LENGTH, _OUT_NEXT, _UNSENT, _WINDOW = 1, 2, 3, 4, 12, 14
+"""Of a stream: bytes received and not read, number of the next one that it expects; bytes written and not confirmed, number of the next
+one that the process writes; how many of those were not sent; how many after the confirmed ones the other end takes."""
+
+End = namedtuple("End", "inode state source target")
+"""A TCP socket: its inode and state (int), its own and the other end's address (bytes, empty for one that is not connected) and port."""
+
+
+def _list_entries(data: bytes) -> "Iterator[bytes]":
+    """Yield the entries of the image of open files."""
+    if data[:_MAGIC_SIZE] != LENGTH.pack(COMMON) + LENGTH.pack(_FILES):
+        raise Unreadable("it is not the image of open files")
+    position = _MAGIC_SIZE
+    while position < len(data):
+        if position + LENGTH.size > len(data):
+            raise Unreadable("an entry in it does not end")
+        start, length = position + LENGTH.size, LENGTH.unpack_from(data, position)[0]
+        position = start + length
+        if position > len(data):
+            raise Unreadable("an entry in it does not end")
+        yield data[start:position]
+
+
+def _get_address(data: bytes, field: int) -> bytes:
+    """Return an address, 4 or 16 bytes, of the entry of a socket."""
+    words = []
+    for number, kind, value in parse_fields(data):
+        if number == field:
+            if kind != NUMBER or value >= 1 << 32:
+                raise Unreadable("an address in it is of another kind")
+            words.append(LENGTH.pack(value))
+    address = b"".join(words)
+    if len(address) not in (4, 16):
+        raise Unreadable("an address in it has %d bytes" % len(address))
+    mapped = address[:12] == b"\0" * 10 + b"\xff\xff"
+    return address[12:] if mapped else address
+
+
+def list_ends(data: bytes) -> "list[End]":
+    """Return the TCP sockets in the image of open files.
+
+    :raises Unreadable: when the image is not as CRIU writes it
+    """
+    if len(data) > LARGEST_FILES:
+        raise Unreadable("it has more than %d bytes" % LARGEST_FILES)
+    ends = []
+    for entry in _list_entries(data):
+        socket = get_only_value(entry, _INET, BYTES)
+        if socket is None or get_only_value(socket, _TYPE, NUMBER) != _STREAM:
+            continue
+        inode, state, *ports = (get_number(socket, field) for field in (_INODE, _STATE, _SOURCE_PORT, _TARGET_PORT))
+        connected = state not in (_CLOSED, _LISTENING)
+        source, target = (_get_address(socket, field) if connected else b"" for field in (_SOURCE, _TARGET))
+        ends.append(End(inode, state, (source, ports[0]), (target, ports[1])))
+    return ends
+
+
+def _name(end: End) -> str:
+    """Return which connection an end is of, for a sentence."""
+    return "that between the ports %d and %d" % (end.source[1], end.target[1])
+
+
+def _is_loopback(address: bytes) -> bool:
+    return address[:1] == b"\x7f" if len(address) == 4 else address == b"\0" * 15 + b"\1"
+
+
+def find_foreign_connection(ends: "list[End]") -> str:
+    """Return which connection is not between two of these sockets on the loopback interface; empty if none."""
+    connected = {(end.source, end.target) for end in ends if end.state not in (_CLOSED, _LISTENING)}
+    for source, target in sorted(connected):
+        if not _is_loopback(source[0]) or not _is_loopback(target[0]) or (target, source) not in connected:
+            return "a TCP connection between the ports %d and %d" % (source[1], target[1])
+    return ""
+
+
+def find_closed_connection(ends: "list[End]") -> str:
+    """Return which connection was closed, by one side or both, and is open in a process; empty if none.
+
+    CRIU needs a raw socket to restore it, to which the job's owner has no right.
+    """
+    for end in ends:
+        if end.state in _HALF_CLOSED:
+            return _name(end) + " is half-closed"
+        if end.state == _CLOSED and end.target[1]:
+            return _name(end) + " was closed, and a process still has it open"
+    return ""
+
+
+class Stream:
+    """What is under way at one end of a connection.
+
+    :param data: the end's image
+    :raises Unreadable: when it is not as CRIU writes it
+    """
+
+    def __init__(self, data: bytes) -> None:
+        if len(data) > LARGEST_STREAM:
+            raise Unreadable("it has more than %d bytes" % LARGEST_STREAM)
+        if len(data) < FIRST.size:
+            raise Unreadable("it has %d bytes" % len(data))
+        common, stream, length = FIRST.unpack_from(data)
+        if (common, stream) != (COMMON, _TCP_STREAM) or length > len(data) - FIRST.size:
+            raise Unreadable("it is not the image of a connection")
+        position = FIRST.size + length
+        self._entry = data[FIRST.size:position]
+        self._numbers = {field: get_number(self._entry, field) for field in (_IN_LENGTH, _IN_NEXT, _OUT_LENGTH, _OUT_NEXT)}
+        self._window = get_only_value(self._entry, _WINDOW, NUMBER)
+        received, written = self._numbers[_IN_LENGTH], self._numbers[_OUT_LENGTH]
+        if len(data) - position != received + written:
+            raise Unreadable("it has %d bytes for %d received and %d written" % (len(data) - position, received, written))
+        self._received, self._written = data[position:position + received], data[position + received:]
+        self.is_changed = False
+
+    def deliver(self, other: "Stream") -> bool:
+        """Put what the process has written and the other end has not received there.
+
+        Return whether all of it is in the image: the kernel may have carried bytes after CRIU had read the other end, and before it read
+        this one.
+        """
+        missing = (self._numbers[_OUT_NEXT] - other._numbers[_IN_NEXT]) % (1 << 32)
+        if missing > len(self._written):
+            return False
+        if self._written:
+            if self._window is not None:
+                self._window = max(0, self._window - len(self._written))
+            other._received += self._written[len(self._written) - missing:]
+            other._numbers[_IN_NEXT] = self._numbers[_OUT_NEXT]
+            self._written = b""
+            self.is_changed = other.is_changed = True
+        return True
+
+    def build_image(self) -> bytes:
+        """Return the image of this end (bytes)."""
+        numbers = dict(self._numbers)
+        numbers.update({_IN_LENGTH: len(self._received), _OUT_LENGTH: len(self._written), _UNSENT: 0})
+        if self._window is not None:
+            numbers[_WINDOW] = self._window
+        entry = replace_numbers(self._entry, numbers)
+        return FIRST.pack(COMMON, _TCP_STREAM, len(entry)) + entry + self._received + self._written
+
+
+def read_image(directory: int, name: str, most: int) -> bytes:
+    """Return the content of the image name in directory (descriptor); of a longer one than most (bytes), one byte more."""
+    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "rb") as stream:
+        return stream.read(most + 1)
+
+
+def _write_image(directory: int, name: str, data: bytes) -> None:
+    with open(os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "wb") as stream:
+        stream.write(data)
+
+
+def settle(directory: int, ends: "list[End]") -> str:
+    """Put what is under way between these sockets where it goes, in the images in directory (descriptor).
+
+    Return which connection cannot be restored, and why; empty if all can.
+
+    :raises Unreadable: when an image is not as CRIU writes it
+    """
+    established = {(end.source, end.target): end for end in ends if end.state == _ESTABLISHED}
+    for (source, target), end in sorted(established.items()):
+        peer = established.get((target, source))
+        if peer is None or source > target:
+            continue  # without a peer it is foreign; with one it is looked at from the other side
+        names = {one: "tcp-stream-%x.img" % one.inode for one in (end, peer)}
+        streams = {}
+        for one, name in names.items():
+            try:
+                streams[one] = Stream(read_image(directory, name, LARGEST_STREAM))
+            except Unreadable as error:
+                raise Unreadable("%s: %s" % (name, error))
+            except FileNotFoundError:
+                raise Unreadable("%s does not exist" % name)
+        if not streams[end].deliver(streams[peer]) or not streams[peer].deliver(streams[end]):
+            return _name(end) + " still carried bytes"
+        for one, name in names.items():
+            if streams[one].is_changed:
+                _write_image(directory, name, streams[one].build_image())
+    return ""

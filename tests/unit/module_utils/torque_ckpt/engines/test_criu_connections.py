@@ -1,0 +1,212 @@
+"""TCP connections in images. The images are built here; those of the real CRIU are read by every test of real hooks with connections."""
+import os
+import struct
+
+import pytest
+from core_images import message
+
+from torque_ckpt.engines import criu, criu_connections, criu_wire
+
+HERE, THERE, WIDE = [0x0100007f], [0x0a00a8c0], [0, 0, 0, 0x01000000]
+MAPPED = [0, 0, 0xffff0000, 0x0100007f]
+
+
+def end(source, source_port, target, target_port, state=1, kind=1, inode=6):
+    """An entry of the image of open files: one end of a connection, as the word that the kernel has of addresses."""
+    fields = [(1, 5), (2, inode), (3, 2), (4, kind), (5, 6), (6, state), (7, source_port), (8, target_port)]
+    return message((1, 4), (2, 5), (4, message(*fields + [(11, word) for word in source] + [(12, word) for word in target])))
+
+
+def files_image(*entries):
+    return struct.pack("<II", 0x54564319, 0x56303138) + b"".join(struct.pack("<I", len(entry)) + entry for entry in entries)
+
+
+FILE = message((1, 1), (2, 1), (3, message((1, 1))))
+
+
+def foreign(*entries):
+    return criu_connections.find_foreign_connection(criu_connections.list_ends(files_image(*entries)))
+
+
+def closed(*entries):
+    return criu_connections.find_closed_connection(criu_connections.list_ends(files_image(*entries)))
+
+
+@pytest.mark.parametrize("entries, wanted", [
+    ([], ""), ([FILE], ""),
+    ([end(HERE, 5, HERE, 6), FILE, end(HERE, 6, HERE, 5)], ""),
+    ([end(WIDE, 5, WIDE, 6), end(WIDE, 6, WIDE, 5)], ""),
+    ([end(MAPPED, 5, MAPPED, 6), end(HERE, 6, HERE, 5)], ""),
+    ([end(HERE, 5, HERE, 0, state=10), end(HERE, 5, HERE, 0, state=7), end(THERE, 5, THERE, 6, kind=2)], ""),
+    ([end(HERE, 5, HERE, 6)], "a TCP connection between the ports 5 and 6"),
+    ([end(HERE, 5, HERE, 6, state=4)], "a TCP connection between the ports 5 and 6"),
+    ([end(HERE, 5, HERE, 6), end(HERE, 6, HERE, 7)], "a TCP connection between the ports 5 and 6"),
+    ([end(HERE, 5, THERE, 6), end(THERE, 6, HERE, 5)], "a TCP connection between the ports 5 and 6"),
+    ([end(THERE, 5, THERE, 6), end(THERE, 6, THERE, 5)], "a TCP connection between the ports 5 and 6"),
+])
+def test_connection_with_something_outside_the_image(entries, wanted):
+    assert foreign(*entries) == wanted
+
+
+@pytest.mark.parametrize("data, why", [
+    (b"", "it is not the image of open files"), (bytes(8), "it is not the image of open files"),
+    (files_image(FILE)[:-1], "an entry in it does not end"), (files_image() + b"123", "an entry in it does not end"),
+    (files_image(message((4, 7))), "field 4 is there 1 times or of another kind"),
+    (files_image(end([], 5, HERE, 6)), "an address in it has 0 bytes"),
+    (files_image(end([1 << 32], 5, HERE, 6)), "an address in it is of another kind"),
+    (files_image(message((4, message((4, 1), (6, 1), (7, 5), (8, 6))))), "it has no field 2"),
+])
+def test_image_of_open_files_that_is_not_as_criu_writes_it(data, why):
+    with pytest.raises(criu_wire.Unreadable) as caught:
+        criu_connections.list_ends(data)
+    assert str(caught.value) == why
+
+
+def test_every_bit_of_an_image_of_open_files_is_read_or_refused():
+    good = files_image(end(HERE, 5, HERE, 6), FILE, end(HERE, 6, HERE, 5))
+    for position in range(8 * len(good)):
+        data = bytearray(good)
+        data[position // 8] ^= 1 << position % 8
+        try:
+            assert isinstance(criu_connections.list_ends(bytes(data)), list)
+        except criu_wire.Unreadable:
+            pass
+
+
+@pytest.mark.parametrize("state", [4, 5, 8, 9, 11])
+def test_half_closed_connection(state):
+    good = [end(HERE, 5, HERE, 6), FILE, end(HERE, 6, HERE, 5), end(HERE, 7, HERE, 0, state=10), end(HERE, 7, HERE, 0, kind=2)]
+    assert closed(*good) == ""
+    assert closed(*(good + [end(HERE, 8, HERE, 9, state=state)])) == (
+        "that between the ports 8 and 9 is half-closed")
+
+
+def test_connection_that_was_closed_and_is_still_open_in_a_process():
+    """A socket that was never connected has no other port."""
+    assert closed(end(HERE, 8, HERE, 0, state=7)) == ""
+    assert closed(end(HERE, 8, HERE, 9, state=7)) == (
+        "that between the ports 8 and 9 was closed, and a process still has it open")
+
+
+# What is under way
+
+def stream_image(received=b"", in_next=7, written=b"", out_next=9, unsent=0, window=100, **other):
+    """The image of an end. in_next and out_next number the bytes after those that it has received and written."""
+    fields = [(1, len(received)), (2, in_next), (3, len(written)), (4, out_next), (5, 1), (12, unsent), (13, 3)]
+    entry = message(*fields + [(14, window), (15, 999)] * (window is not None))
+    return struct.pack("<III", 0x54564319, other.get("kind", 0x51465506), len(entry)) + entry + received + written
+
+
+ENDS = [criu_connections.End(0x1f, 1, (b"\x7f\0\0\1", 5), (b"\x7f\0\0\1", 6)), criu_connections.End(0x20, 1, (b"\x7f\0\0\1", 6), (b"\x7f\0\0\1", 5))]
+NAMES = ["tcp-stream-1f.img", "tcp-stream-20.img"]
+
+
+@pytest.fixture
+def settle(tmp_path):
+    """Return a function that settles what is under way between two ends (bytes each), and returns what was said and both."""
+    def settle(*images, ends=ENDS, names=NAMES):
+        for name, image in zip(names, images):
+            (tmp_path / name).write_bytes(image)
+        directory = os.open(str(tmp_path), os.O_RDONLY)
+        try:
+            said = criu_connections.settle(directory, ends)
+        finally:
+            os.close(directory)
+        return (said,) + tuple((tmp_path / name).read_bytes() for name in names)
+    return settle
+
+
+def test_what_is_under_way_becomes_what_has_arrived(settle):
+    """Both ends have written what the other has not received."""
+    here = stream_image(b"read me", 50, b"hello", 105, unsent=3)
+    there = stream_image(b"", 100, b"world!", 56, unsent=6)
+    assert settle(here, there) == ("", stream_image(b"read meworld!", 56, b"", 105, window=95), stream_image(b"hello", 105, b"", 56, window=94))
+
+
+def test_what_has_arrived_and_was_not_confirmed_arrives_once(settle):
+    here = stream_image(b"", 50, b"hello", 105)
+    there = stream_image(b"hel", 103, b"", 50)
+    assert settle(here, there) == ("", stream_image(b"", 50, b"", 105, window=95), stream_image(b"hello", 105, b"", 50))
+    all_there = stream_image(b"lo", 105, b"", 50)
+    assert settle(here, all_there) == ("", stream_image(b"", 50, b"", 105, window=95), all_there)
+
+
+def test_numbers_of_bytes_begin_anew_after_the_largest(settle):
+    here = stream_image(b"", 50, b"hello", 2)
+    there = stream_image(b"", (1 << 32) - 3, b"", 50)
+    assert settle(here, there) == ("", stream_image(b"", 50, b"", 2, window=95), stream_image(b"hello", 2, b"", 50))
+
+
+def test_window_never_is_less_than_nothing_and_may_be_absent(settle):
+    there = stream_image(b"", 100, b"", 50)
+    assert settle(stream_image(b"", 50, b"hello", 105, window=4), there)[1] == stream_image(b"", 50, b"", 105, window=0)
+    assert settle(stream_image(b"", 50, b"hello", 105, window=None), there)[1] == stream_image(b"", 50, b"", 105, window=None)
+
+
+def test_connection_at_rest_is_not_written(settle, tmp_path):
+    images = stream_image(b"x", 50, b"", 105, unsent=1), stream_image(b"", 105, b"", 50)  # it would say 0 if it were
+    assert settle(*images) == ("",) + images
+
+
+def test_connection_of_a_socket_with_itself(settle):
+    end = criu_connections.End(0x1f, 1, (b"\x7f\0\0\1", 5), (b"\x7f\0\0\1", 5))
+    assert settle(stream_image(b"h", 101, b"ello", 105, unsent=4), ends=[end], names=NAMES[:1]) == (
+        "", stream_image(b"hello", 105, b"", 105, window=96))
+
+
+@pytest.mark.parametrize("here, there", [
+    (stream_image(b"", 50, b"", 105), stream_image(b"", 100, b"", 50)),  # sent and confirmed since CRIU had read the other end
+    (stream_image(b"", 50, b"lo", 105), stream_image(b"", 100, b"", 50)), (stream_image(b"", 49, b"", 105), stream_image(b"", 105, b"", 50)),
+    (stream_image(b"", 50, b"hello", 105), stream_image(b"", 106, b"", 50))])
+def test_what_was_carried_while_the_image_was_written_is_not_lost(settle, here, there):
+    assert settle(here, there) == ("that between the ports 5 and 6 still carried bytes", here, there)
+
+
+@pytest.mark.parametrize("image, why", [
+    (b"", "it has 0 bytes"), (stream_image(kind=0x55053847), "it is not the image of a connection"),
+    (stream_image()[:14], "it is not the image of a connection"), (stream_image() + b"xy", "it has 2 bytes for 0 received and 0 written"),
+    (stream_image(b"a", 7, b"bc")[:-1], "it has 2 bytes for 1 received and 2 written"),
+    (struct.pack("<III", 0x54564319, 0x51465506, 2) + message((1, 0)), "it has no field 2"),
+    (struct.pack("<III", 0x54564319, 0x51465506, 4) + message((1, 0), (1, 0)), "field 1 is there 2 times or of another kind")])
+def test_image_of_a_connection_that_is_not_as_criu_writes_it(settle, image, why):
+    with pytest.raises(criu_wire.Unreadable) as caught:
+        settle(stream_image(), image)
+    assert str(caught.value) == "tcp-stream-20.img: " + why
+
+
+def test_message_with_other_numbers():
+    before = message((1, 5), (2, b"text"), (300, 1 << 40)) + b"\x29" + b"12345678" + b"\x35" + b"1234"
+    assert criu_wire.replace_numbers(before, {}) == before
+    assert criu_wire.replace_numbers(before, {1: 1 << 31, 300: 0, 7: 1}) == (
+        message((1, 1 << 31), (2, b"text"), (300, 0)) + b"\x29" + b"12345678" + b"\x35" + b"1234")
+
+
+# The engine
+
+TWO = [end(HERE, 5, HERE, 6, inode=0x1f), end(HERE, 6, HERE, 5, inode=0x20)]
+
+
+@pytest.mark.parametrize("files, wanted", [
+    ({"files.img": files_image(*TWO), NAMES[0]: stream_image(b"", 7, b"abc", 12), NAMES[1]: stream_image(b"", 9, b"", 7)}, ""),
+    ({"files.img": files_image(end(HERE, 5, HERE, 6, state=8))}, "that between the ports 5 and 6 is half-closed"),
+    ({"files.img": files_image(*TWO), NAMES[0]: stream_image(b"", 7, b"", 12), NAMES[1]: stream_image(b"", 9, b"", 7)},
+     "that between the ports 5 and 6 still carried bytes"),
+    ({"files.img": files_image(*TWO), NAMES[0]: stream_image()},
+     "an image of a connection is not as CRIU writes it: tcp-stream-20.img does not exist"),
+    ({"files.img": b"x"}, "files.img is not as CRIU writes it: it is not the image of open files")])
+def test_engine_settles_connections(tmp_path, files, wanted):
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    directory = os.open(str(tmp_path), os.O_RDONLY)
+    assert criu.Criu.settle_connections(object.__new__(criu.Criu), directory) == wanted
+    os.close(directory)
+
+
+@pytest.mark.parametrize("data, wanted", [
+    (files_image(end(HERE, 5, HERE, 6)), "a TCP connection between the ports 5 and 6"), (files_image(), ""),
+    (b"x", "files.img is not as CRIU writes it: it is not the image of open files")])
+def test_engine_reads_the_image_of_open_files(tmp_path, data, wanted):
+    (tmp_path / "files.img").write_bytes(data)
+    directory = os.open(str(tmp_path), os.O_RDONLY)
+    assert criu.Criu.find_foreign_connection(object.__new__(criu.Criu), directory) == wanted
+    os.close(directory)
