@@ -513,6 +513,37 @@ def test_stream_between_processes_moves(job, node1, node2, pause):
     assert running.end() == 5
 
 
+@contextlib.contextmanager
+def carrying(running, times):
+    """CRIU finds bytes of a connection carried so many times."""
+    running.node.ask("cat > /tmp/criu <<'X'\n#!/bin/sh\nif [ $1 = dump ] && echo x >> {0}/tries && [ $(wc -l < {0}/tries) -le {1} ]; then\n"
+                     "echo 'Error (soccr/soccr.c:371): recv failed (5, want 7): Success'; exit 1\nfi\n"
+                     "exec /opt/criu/current/sbin/criu \"$@\"\nX\nchmod 755 /tmp/criu".format(running.work, times))
+    with configured(running.node, engine_options={"path": "/tmp/criu"}):
+        yield
+
+
+def test_hold_is_tried_again_when_bytes_were_carried(job, node1, node2):
+    running = job(node1, CONNECTED)
+    running.progress()
+    with carrying(running, 2):
+        running.hold()
+    running.move(node2)
+    assert running.end() == 5
+
+
+@pytest.mark.parametrize("signal", [0, 15])
+def test_connections_that_carry_bytes_each_time(job, node1, signal):
+    running = job(node1, CONNECTED)
+    running.progress()
+    with carrying(running, 3):
+        unharmed(running, running.checkpoint(signal), 75, "the TCP connections of the job still carried bytes while its image was written "
+                 "(criu: recv failed (5, want 7): Success); the job keeps running; try again")
+    running.hold()
+    running.move(node1)
+    assert running.end() == 5
+
+
 def test_hold_that_fails_after_the_image_lets_connections_continue(job, node1):
     """CRIU alone would leave them unusable."""
     running = job(node1, CONNECTED)

@@ -46,23 +46,26 @@ CONFIG = _register_code(os.EX_CONFIG, "configuration", "This host is not set up 
                         "no key).")
 
 
+CARRYING = "connections"
+"""The cause (HookError) of a checkpoint that failed because the kernel still carried bytes between the job's processes."""
+
+
 class HookError(Exception):
     """A failure that ends the hook.
 
     :param code: exit code, one of the constants above
     :param sentence: what failed, why, and what to do next
+    :param cause: what kind of failure it is, where its code means several (see CAUSES)
     """
 
     reported = False
     """Whether it has been logged and counted."""
 
-    cause = ""
-    """What kind of failure it is, where its code means several (see CAUSES)."""
-
-    def __init__(self, code: int, sentence: str) -> None:
+    def __init__(self, code: int, sentence: str, cause: str = "") -> None:
         super().__init__(sentence)
         self.code = code
         self.sentence = sentence
+        self.cause = cause
 
 
 LONGEST = 100

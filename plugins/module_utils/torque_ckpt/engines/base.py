@@ -101,8 +101,12 @@ class Engine:
         """Return which TCP connection in an image (descriptor) is with something outside it; empty if none is."""
         return ""
 
+    def find_unrestorable_connection(self, directory: int) -> str:
+        """Return which TCP connection in an image (descriptor) the engine has written but cannot restore, and why; empty if none is."""
+        return ""
+
     def settle_connections(self, directory: int) -> str:
-        """Have an image (descriptor) hold TCP connections as the engine can restore them; return which it cannot, and why, or nothing."""
+        """Have an image (descriptor) keep what is under way in its TCP connections; return which still carried something, or nothing."""
         return ""
 
     def list_lost_resources(self, directory: int) -> "list[str]":

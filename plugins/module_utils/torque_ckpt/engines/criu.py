@@ -5,7 +5,7 @@ import re
 import signal
 import time
 
-from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, TEMPORARY, quote_name, quote_text
+from ..errors import HookError, CANNOT_WRITE, CARRYING, CONFIG, ENGINE, TEMPORARY, quote_name, quote_text
 from ..system import processes, sock_diag
 from ..system.command import run
 from ..system.privilege import CAP_CHECKPOINT_RESTORE, CAP_NET_ADMIN, CAP_SETPCAP, CAP_SYS_PTRACE
@@ -240,7 +240,7 @@ class Criu(Engine):
             reason = find_reason(output)
             if _CARRYING.match(reason):
                 raise HookError(TEMPORARY, "the TCP connections of the job still carried bytes while its image was written (criu: %s); the "
-                                "job keeps running; try again" % reason)
+                                "job keeps running; try again" % reason, CARRYING)
             if reason not in _CONFINED:
                 raise HookError(TEMPORARY if _DISTURBED.match(reason) else ENGINE,
                                 "criu dump failed with status %d: %s; the job keeps running" % (status, reason))
@@ -309,16 +309,21 @@ class Criu(Engine):
         except criu_wire.Unreadable as error:
             return "files.img is not as CRIU writes it: %s" % error
 
-    def settle_connections(self, directory: int) -> str:
-        """See Engine. What is under way in them becomes what has arrived."""
+    def find_unrestorable_connection(self, directory: int) -> str:
+        """See Engine."""
         from . import criu_connections, criu_wire
-        name = "files.img"
         try:
-            ends = self._list_ends(directory)
-            name = "an image of a connection"
-            return criu_connections.find_closed_connection(ends) or criu_connections.settle(directory, ends)
+            return criu_connections.find_closed_connection(self._list_ends(directory))
         except criu_wire.Unreadable as error:
-            return "%s is not as CRIU writes it: %s" % (name, error)
+            return "files.img is not as CRIU writes it: %s" % error
+
+    def settle_connections(self, directory: int) -> str:
+        """See Engine. It becomes what has arrived."""
+        from . import criu_connections, criu_wire
+        try:
+            return criu_connections.settle(directory, self._list_ends(directory))
+        except criu_wire.Unreadable as error:
+            return "an image of a connection is not as CRIU writes it: %s" % error
 
     @staticmethod
     def _list_ends(directory: int) -> "list[criu_connections.End]":

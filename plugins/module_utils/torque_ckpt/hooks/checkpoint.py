@@ -8,7 +8,7 @@ import os
 import time
 
 from .. import phases
-from ..errors import HookError
+from ..errors import HookError, CARRYING
 from ..files import capture, connections, open_files, output
 from ..image import digest, seal
 from ..job import frozen, identity, lock, site_programs, suspension
@@ -25,6 +25,9 @@ MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Callable, ContextManager, Iterator
     from ..system.private_dir import PrivateDirectory
+
+_TRIES = 3
+"""How often an image is written at most: of 25 of the busiest connection one was in motion."""
 
 
 def _find_root(job: preflight.Job) -> processes.Process:
@@ -141,6 +144,20 @@ def _checkpoint_and_continue(job: preflight.Job, target: Target, staging: "Priva
         return privilege.as_user(job.user, lambda: make_image(job, target, staging, channel), _list_capabilities(job, target), answer)
 
 
+def _make_image(job: preflight.Job, target: Target, answer: "Callable[[Any], Any]") -> dict:
+    """As root: have an image written, anew if the kernel carried bytes between the job's processes meanwhile. Returns the manifest."""
+    checkpoint = _checkpoint_for_hold if job.call.signal == contract.HOLD else _checkpoint_and_continue
+    left = _TRIES
+    while True:
+        left -= 1
+        try:
+            with job.create_private_directory(CONSEQUENCE) as staging:
+                return checkpoint(job, target, staging, answer)
+        except HookError as error:
+            if error.cause != CARRYING or not left:
+                raise
+
+
 def _checkpoint_job(job: preflight.Job, started: float) -> None:
     """As root: write an image of the job; or hold one whose restart failed."""
     digest.load_modules()
@@ -163,16 +180,15 @@ def _write_image(job: preflight.Job, root: processes.Process, answer: "Callable[
     _prepare_programs(job, root, answer)
     with phases.measure("admit"):
         target = _find_target(job, root)
-    with job.create_private_directory(CONSEQUENCE) as staging:
-        described = (_checkpoint_for_hold if holds else _checkpoint_and_continue)(job, target, staging, answer)
-        job.report.log_success(outcome="held" if holds else "continued", engine=job.engine.name, bytes=described["bytes"],
-                               frozen_seconds=described["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
-                               **describe_image(described))
-        if holds:
-            with connections.drop_silently(target.root) if target.connected else contextlib.ExitStack():
-                suspension.kill_tree(target.root, job.user)
-        if holds or job.engine.stops or target.connected:
-            suspension.remove_note(job.records)
+    described = _make_image(job, target, answer)
+    job.report.log_success(outcome="held" if holds else "continued", engine=job.engine.name, bytes=described["bytes"],
+                           frozen_seconds=described["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
+                           **describe_image(described))
+    if holds:
+        with connections.drop_silently(target.root) if target.connected else contextlib.ExitStack():
+            suspension.kill_tree(target.root, job.user)
+    if holds or job.engine.stops or target.connected:
+        suspension.remove_note(job.records)
 
 
 def main(argv: "list[str]", config_path: str) -> int:

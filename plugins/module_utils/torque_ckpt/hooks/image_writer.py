@@ -5,7 +5,7 @@ from collections import namedtuple
 
 from .. import phases
 from ..engines import registry
-from ..errors import HookError, ENGINE, REFUSED, TEMPORARY
+from ..errors import HookError, CARRYING, ENGINE, REFUSED, TEMPORARY
 from ..files import capture, consistency, obstacles, open_files, output
 from ..image import compression, compressors, manifest, seal
 from ..job import frozen, identity
@@ -191,10 +191,11 @@ def _settle_connections(job: preflight.Job, target: Target, staging: "PrivateDir
     if connection:
         raise HookError(REFUSED, "the job was connected with something outside it while its image was written (%s); the job keeps "
                         "running; try again when that connection is closed" % connection)
-    reason = job.engine.settle_connections(staging.descriptor) if target.connected else ""
-    if reason:
-        raise HookError(TEMPORARY, "the TCP connections of the job could not be restored as they were when its image was written (%s); the "
-                        "job keeps running; try again" % reason)
+    for find_reason, cause in ((job.engine.find_unrestorable_connection, ""), (job.engine.settle_connections, CARRYING)):
+        reason = find_reason(staging.descriptor) if target.connected else ""
+        if reason:
+            raise HookError(TEMPORARY, "the TCP connections of the job could not be restored as they were when its image was written (%s); "
+                            "the job keeps running; try again" % reason, cause)
 
 
 def _check_rights(job: preflight.Job, staging: "PrivateDirectory") -> None:

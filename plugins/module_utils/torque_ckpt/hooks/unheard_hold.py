@@ -19,7 +19,8 @@ PAUSE = 2
 class Unheard(HookError):
     """pbs_server does not answer, so the job must not end."""
 
-    cause = "no_server"
+    def __init__(self, sentence: str) -> None:
+        super().__init__(NO_SERVER, sentence, "no_server")
 
 
 def ask_server(commands: Commands) -> "str | None":
@@ -59,7 +60,7 @@ def check_server(commands: "Commands | None") -> None:
     """
     fault = _wait_for_answer(commands, PATIENCE) if commands else None
     if fault is not None:
-        raise Unheard(NO_SERVER, "pbs_server does not answer (%s), and this pbs_mom would report it only once that the job is held; the "
+        raise Unheard("pbs_server does not answer (%s), and this pbs_mom would report it only once that the job is held; the "
                       "image is kept; the job keeps running; hold it again when pbs_server answers" % fault)
 
 

@@ -170,14 +170,14 @@ def _pack_outcome(work: "Callable[[], Any]") -> dict:
     try:
         return {"result": work()}
     except HookError as error:
-        return {"code": error.code, "sentence": error.sentence}
+        return {"code": error.code, "sentence": error.sentence, "cause": error.cause}
     except Exception as error:  # pylint: disable=broad-except
-        return {"code": SYSTEM, "sentence": "%s: %s" % (type(error).__name__, error)}
+        return {"code": SYSTEM, "sentence": "%s: %s" % (type(error).__name__, error), "cause": ""}
 
 
 def _unpack_outcome(outcome: dict) -> "Any":
     if "sentence" in outcome:
-        raise HookError(outcome["code"], outcome["sentence"])
+        raise HookError(outcome["code"], outcome["sentence"], outcome["cause"])
     return outcome["result"]
 
 
