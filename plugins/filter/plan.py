@@ -13,7 +13,8 @@ MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Callable, Mapping
 
-RESTARTS = "pbs_mom is restarted on %s, %s of them at a time; jobs keep running, and TORQUE reports exit status 0 for those that run now"
+RESTARTS = ("pbs_mom is restarted on %s, %s of them at a time; jobs keep running, and without the patch exit-status TORQUE reports exit "
+            "status 0 for those that run now")
 WHO = "^(Task failed|[^ :]+): "
 """What stands before the sentence in the error of a module or role."""
 
@@ -48,7 +49,7 @@ def plan_node(engine: dict, health: "dict | None" = None, hooks: "dict | None" =
         why += [fault for fault in _health_faults(health) if fault not in why]
     action = daemon.get("action", "")
     restarts = bool(torque.get("current")) and action != "start" and (
-        _is_replaced(torque) or bool(mom.get("changed")) or bool(config.get("restart_required")) or action == "restart")
+        _is_replaced(torque) or bool(mom.get("changed")) or bool(config.get("restart_required")) or action in ("restart", "renew"))
     return {"reached": not engine.get("unreachable", False), "why": why, "restarts": restarts, "warnings": engine_plan.get("warnings", [])}
 
 

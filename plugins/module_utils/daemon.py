@@ -3,12 +3,13 @@
 """What a daemon of systemd's needs so that it runs with its files as they are now."""
 
 import os
+import signal
 
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Mapping
 
-ASKED = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", "ExecMainStartTimestampMonotonic", "MainPID")
+ASKED = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", "ExecMainStartTimestampMonotonic", "MainPID", "FragmentPath", "DropInPaths")
 RUNNING = ("active", "reloading", "activating")
 
 
@@ -59,3 +60,22 @@ def choose_action(state: "dict[str, str]", newer: "list[str]", read: float, relo
     if not newer:
         return ""
     return "reload" if all(path in reload_files and reload_files[path] <= read for path in newer) else "restart"
+
+
+def is_unit_changed(state: "dict[str, str]", started: float) -> bool:
+    """Return whether the unit of a daemon was changed after it had started: only systemd can start it as the unit says now.
+
+    :param state: of read_state
+    :param started: of compute_start
+    """
+    return bool(find_newer([state.get("FragmentPath", "")] + state.get("DropInPaths", "").split(), started))
+
+
+def catches_signal(status: str, name: str) -> bool:
+    """Return whether a process has a handler for a signal.
+
+    :param status: its /proc/PID/status
+    :param name: the signal's, as in SIGHUP
+    """
+    masks = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    return bool(masks) and bool(int(masks[0], 16) >> (signal.Signals[name].value - 1) & 1)

@@ -38,8 +38,18 @@ options:
       - A daemon that has not read that content is restarted all the same. An earlier change may need more than a reload.
     type: dict
     default: {}
+  renew_signal:
+    description:
+      - A signal at which the daemon executes itself anew, as the same process, so that its children stay its own; or nothing. What it
+        puts into its own environment then tells that it did.
+      - It gets this instead of a restart if it has a handler for the signal and its unit was not changed. It is restarted if it does
+        not follow within two minutes.
+    type: str
+    default: ""
+    version_added: 0.4.0
   restart:
-    description: Whether it is restarted or reloaded. Without, RV(restart_due) tells that it should be; one that does not run is started.
+    description: Whether it is restarted, renewed or reloaded. Without, RV(restart_due) tells that it should be; one that does not run is
+      started.
     type: bool
     default: true
 """
@@ -53,7 +63,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 action:
-  description: What was done, or would be; empty for nothing.
+  description: What was done, or would be - C(start), C(restart), C(reload) or C(renew), see O(renew_signal); empty for nothing.
   returned: success
   type: str
   sample: restart
@@ -63,12 +73,13 @@ newer:
   type: list
   elements: str
 restart_due:
-  description: Whether it should be restarted or reloaded and was not.
+  description: Whether it should be restarted, renewed or reloaded and was not.
   returned: success
   type: bool
 """
 
 import os
+import signal
 import time
 
 from ansible.module_utils.basic import AnsibleModule
@@ -76,6 +87,8 @@ from ansible_collections.ckpt.torque.plugins.module_utils import daemon
 
 SETTLED = 1.0
 """How long a daemon must run before it counts as running, in seconds: it reports faults of its files after its start only."""
+PATIENCE = 120.0
+"""How long a daemon may take until it executes itself anew, in seconds: pbs_mom waits for what it does for its jobs."""
 
 
 def systemctl(module: AnsibleModule, *arguments: str) -> str:
@@ -99,12 +112,38 @@ def check_start(module: AnsibleModule, name: str) -> None:
         module.fail_json(msg="%s ended right after its start; see journalctl -u %s" % (name, name))
 
 
+def read_process(pid: str, name: str) -> str:
+    """Return what a file (name) in /proc of a process holds, nothing when it has ended."""
+    try:
+        with open("/proc/%s/%s" % (pid, name), errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+def renew(pid: str, name: str) -> bool:
+    """Send the signal (name) to a daemon; return whether it has executed itself anew."""
+    before = read_process(pid, "environ")
+    try:
+        os.kill(int(pid), signal.Signals[name])
+    except OSError:
+        return False
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        time.sleep(0.1)
+        now = read_process(pid, "environ")
+        if now != before:
+            return bool(now)
+    return False
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "path", "default": []},
             "reload_files": {"type": "dict", "default": {}},
+            "renew_signal": {"type": "str", "default": ""},
             "restart": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
@@ -112,12 +151,18 @@ def main() -> None:
     params, name = module.params, module.params["name"]
     reloaded = "/run/ckpt-torque-reloaded-" + name
     state = ask(module, name)
-    read = daemon.compute_start(state, time.time(), time.monotonic())
+    started = read = daemon.compute_start(state, time.time(), time.monotonic())
     if os.path.exists(reloaded):
         read = max(read, os.stat(reloaded).st_mtime)
     newer = daemon.find_newer(params["files"], read)
     action = daemon.choose_action(state, newer, read, params["reload_files"])
-    due = action in ("restart", "reload") and not params["restart"]
+    pid, renewal = state.get("MainPID", "0"), params["renew_signal"]
+    if renewal and renewal not in signal.Signals.__members__:
+        module.fail_json(msg="renew_signal: %s is not the name of a signal, as SIGHUP is" % renewal)
+    if action == "restart" and renewal and not daemon.is_unit_changed(state, started) and daemon.catches_signal(
+            read_process(pid, "status"), renewal):
+        action = "renew"
+    due = action in ("restart", "reload", "renew") and not params["restart"]
     enabled = state.get("UnitFileState") in ("enabled", "enabled-runtime")
     if due:
         action = ""
@@ -126,12 +171,14 @@ def main() -> None:
             systemctl(module, "daemon-reload")
         if not enabled:
             systemctl(module, "enable", name)
-        if action:
+        if action == "renew" and not renew(pid, renewal):
+            action = "restart"
+        if action not in ("", "renew"):
             systemctl(module, action, name)
-        if action == "reload":
+        if action in ("reload", "renew"):
             with open(reloaded, "w"):
                 os.utime(reloaded, None)
-        elif action:
+        if action not in ("", "reload"):
             check_start(module, name)
     module.exit_json(changed=bool(action) or not enabled, action=action, newer=newer, restart_due=due)
 

@@ -119,13 +119,15 @@ def test_login_node_that_is_down(cluster, node2, tmp_path):
 
 # -- a restart that is due is made, in any run, on some nodes at a time -------------
 
-RESTARTED = ("pbs_mom is restarted on %s, 10%% of them at a time; jobs keep running, and TORQUE reports exit status 0 for those that run "
-             "now")
+RESTARTED = ("pbs_mom is restarted on %s, 10%% of them at a time; jobs keep running, and without the patch exit-status TORQUE reports exit "
+             "status 0 for those that run now")
 LINK, UNITS = "/opt/torque/current", "/etc/systemd/system"
 
 
 def started(node, unit="pbs_mom"):
-    return node.ask("systemctl show --property=MainPID %s" % unit)
+    """Return what is another after the daemon was restarted, or has executed itself anew."""
+    return node.ask("pid=$(systemctl show --value --property=MainPID %s); echo $pid; "
+                    "tr '\\0' '\\n' < /proc/$pid/environ | grep PBS_MOM_RENEWED; true" % unit)
 
 
 def breaks_off(cluster, name, **variables):

@@ -154,14 +154,16 @@ class Programs:
 # -- what differs ------------------------------------------------------------------------
 
 _CLOSES = "expects that its connections are closed (`--tcp-close`); the hooks keep them"
-_UNSENT = ("has not sent yet what it has written into a connection: CRIU sends it while it restores the connection, and fails if it has "
-           "not restored the other end yet, as it happens")
+_FULL = ("has connections full of bytes: CRIU sends them while it restores a connection, and fails if it has not restored the other end "
+         "yet, as it happens; the hooks put them into the other end before")
+_CLOSED = ("has closed a connection in which bytes are under way: CRIU sends the end of it while it restores the connection, and fails if it "
+           "has not restored the other end yet, as it happens")
 REASONS = {
     "socket-dump-tcp-close": _CLOSES, "socket-tcp-close0": _CLOSES, "socket-tcp-close2": _CLOSES,
     "socket-tcp-skip-in-flight": "asks for `--skip-in-flight`, which the hooks do not give to CRIU: a connection that nobody has accepted "
                                  "would be lost",
-    "socket-tcp-fin-wait1": _UNSENT, "socket-tcp4v6-fin-wait1": _UNSENT, "socket-tcp6-fin-wait1": _UNSENT,
-    "socket-tcpbuf": _UNSENT, "socket-tcpbuf6": _UNSENT, "socket-tcpbuf-local": _UNSENT, "socket-tcpbuf6-local": _UNSENT,
+    "socket-tcp-fin-wait1": _CLOSED, "socket-tcp4v6-fin-wait1": _CLOSED, "socket-tcp6-fin-wait1": _CLOSED,
+    "socket-tcpbuf": _FULL, "socket-tcpbuf6": _FULL, "socket-tcpbuf-local": _FULL, "socket-tcpbuf6-local": _FULL,
     "unhashed_proc": "works in the directory in /proc of a process that has ended: CRIU puts a process in its stead into the process group "
                      "of the tree's first process, which leads that group in a job",
 }

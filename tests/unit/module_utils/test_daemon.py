@@ -52,3 +52,22 @@ def test_action(active, newer, reload_files, action):
 
 def test_unit_that_is_not_there():
     assert daemon.choose_action({"LoadState": "not-found", "ActiveState": "inactive"}, [], 0.0, {}) == "start"
+
+
+@pytest.mark.parametrize("changed, wanted", [(None, False), ("unit", True), ("drop-in", True)])
+def test_unit_that_was_changed(tmp_path, changed, wanted):
+    now = time.time()
+    paths = {name: str(tmp_path / name) for name in ("unit", "drop-in", "other")}
+    for name, path in paths.items():
+        open(path, "w").close()
+        moment = now + 10 if name == changed else now - 10
+        os.utime(path, (moment, moment))
+    state = {"FragmentPath": paths["unit"], "DropInPaths": "%s %s" % (paths["other"], paths["drop-in"])}
+    assert daemon.is_unit_changed(state, now) is wanted
+    assert daemon.is_unit_changed({}, now) is False
+
+
+def test_signals_that_a_process_catches():
+    mask = "Name:\tpbs_mom\nSigIgn:\t%s\nSigCgt:\t0000000008000001\n" % ("f" * 16)
+    assert [name for name in ("SIGHUP", "SIGINT", "SIGTERM", "SIGWINCH") if daemon.catches_signal(mask, name)] == ["SIGHUP", "SIGWINCH"]
+    assert daemon.catches_signal("", "SIGHUP") is False  # it has ended
