@@ -9,7 +9,8 @@ MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Mapping
 
-ASKED = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", "ExecMainStartTimestampMonotonic", "MainPID", "FragmentPath", "DropInPaths")
+ASKED = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", "ExecMainStartTimestampMonotonic", "MainPID", "FragmentPath",
+         "DropInPaths")
 RUNNING = ("active", "reloading", "activating")
 
 

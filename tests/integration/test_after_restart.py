@@ -3,7 +3,7 @@ import contextlib
 
 import proofs
 import pytest
-from cluster import STORE, hurried
+from cluster import STORE, hurried, long_dump
 from jobs import BIN, COUNTS, Jobs, await_nodes, quoted
 
 pytestmark = pytest.mark.usefixtures("torque")
@@ -101,3 +101,47 @@ def test_hold_that_is_refused_leaves_no_hold(qsub):
     assert "job not held since checkpointing is expected but not enabled for job" in done.err
     assert job.facts()["Hold_Types"] == "n"
     job.finish()
+
+
+@pytest.fixture
+def keeps_status(cluster):
+    if cluster.is_older_than(6, 1, 2):
+        pytest.skip("there is no patch exit-status for TORQUE %s" % cluster.version)
+
+
+def test_exit_status_of_a_job_whose_pbs_mom_is_executed_anew(keeps_status, qsub, cluster, node1):
+    """It stays the parent of its jobs, and waits until none is being checkpointed."""
+    ends = qsub("cd $PBS_O_WORKDIR; touch up; while [ ! -e go ]; do sleep 0.1; done; echo done; exit 5")
+    ends.reach("up")
+    held = qsub.counts()
+    before = mom(node1)
+    renewed = "tr '\\0' '\\n' < /proc/%s/environ | grep -q PBS_MOM_RENEWED" % before
+    with long_dump(node1):
+        held.user("%s/qhold %s > /dev/null 2>&1 &" % (BIN, held.id))
+        node1.ask("for _ in $(seq 600); do [ -e /tmp/dumping ] && break; sleep 0.1; done; kill -WINCH %s; sleep 3; ! %s"
+                  % (before, renewed))
+    node1.ask("for _ in $(seq 600); do %s && exit; sleep 0.1; done; exit 1" % renewed)
+    assert mom(node1) == before
+    held.wait("H")
+    await_nodes(cluster.nodes["head"])
+    ends.sign("go")
+    ends.wait("C")
+    assert (ends.facts()["exit_status"], ends.text("out")) == ("5", "done")
+    held.release("node2")
+    held.finish()
+
+
+EPILOGUE = "/var/spool/torque/mom_priv/epilogue"
+
+
+def test_exit_status_of_a_job_whose_epilogue_runs_while_pbs_mom_is_restarted(keeps_status, qsub, cluster, node1):
+    node1.ask("printf '#!/bin/sh\ntouch /tmp/epilogue.begun\nsleep 5\n' > {0}; chmod 500 {0}; rm -f /tmp/epilogue.begun".format(EPILOGUE))
+    try:
+        job = qsub("echo done; exit 5")
+        node1.ask("for _ in $(seq 600); do [ -e /tmp/epilogue.begun ] && exit; sleep 0.1; done; exit 1")
+        node1.ask("systemctl restart pbs_mom")
+        job.wait("C")
+    finally:
+        node1.ask("rm -f %s /tmp/epilogue.begun" % EPILOGUE)
+        await_nodes(cluster.nodes["head"])
+    assert (job.facts()["exit_status"], job.text("out")) == ("5", "done")

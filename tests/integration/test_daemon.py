@@ -19,7 +19,7 @@ WAITING = "import signal\nsignal.pause()\n"
 
 @pytest.fixture
 def daemon(cluster, node1):
-    """Return a function that has the daemon run with its files, and returns (what the module reports, its pid, how often it was renewed)."""
+    """Return a function that has the daemon run with its files: (what the module reports, its pid, how often it was renewed)."""
     def write(path, text):
         node1.ask("cat > %s <<'X'\n%sX\nsleep 0.1" % (path, text))  # the clocks of files are coarse
 

@@ -156,8 +156,8 @@ class Programs:
 _CLOSES = "expects that its connections are closed (`--tcp-close`); the hooks keep them"
 _FULL = ("has connections full of bytes: CRIU sends them while it restores a connection, and fails if it has not restored the other end "
          "yet, as it happens; the hooks put them into the other end before")
-_CLOSED = ("has closed a connection in which bytes are under way: CRIU sends the end of it while it restores the connection, and fails if it "
-           "has not restored the other end yet, as it happens")
+_CLOSED = ("has closed a connection in which bytes are under way: CRIU sends the end of it while it restores the connection, and fails if "
+           "it has not restored the other end yet, as it happens")
 REASONS = {
     "socket-dump-tcp-close": _CLOSES, "socket-tcp-close0": _CLOSES, "socket-tcp-close2": _CLOSES,
     "socket-tcp-skip-in-flight": "asks for `--skip-in-flight`, which the hooks do not give to CRIU: a connection that nobody has accepted "

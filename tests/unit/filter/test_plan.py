@@ -85,8 +85,8 @@ def test_lines():
         "b: x; y; cannot after the next boot",
         "c: not reached: no route",
         "needed: b",
-        "pbs_mom is restarted on b, 10% of them at a time; jobs keep running, and without the patch exit-status TORQUE reports exit status 0 "
-        "for those that run now",
+        "pbs_mom is restarted on b, 10% of them at a time; jobs keep running, and without the patch exit-status TORQUE reports exit status "
+        "0 for those that run now",
         "not reached: c"]
     assert plan.plan_lines({"a": dict(NODES["a"], warnings=["w"])}, 1) == ["a: ready; w", "needed: nothing"]
 
@@ -104,8 +104,8 @@ def test_page():
     assert cards == [
         ("failure", "node4", "it was not checked; see the output of ansible-playbook"), ("open", "node1, node2", lacks[0]),
         ("", "node3", "cannot after the next boot"),
-        ("open", "node1", "pbs_mom is restarted on these nodes, 10% of them at a time; jobs keep running, and without the patch exit-status "
-                          "TORQUE reports exit status 0 for those that run now")]
+        ("open", "node1", "pbs_mom is restarted on these nodes, 10% of them at a time; jobs keep running, and without the patch "
+                          "exit-status TORQUE reports exit status 0 for those that run now")]
     assert "--limit &#39;node1,node2&#39;" in page or "--limit 'node1,node2'" in page
 
 

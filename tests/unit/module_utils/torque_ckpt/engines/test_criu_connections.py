@@ -97,7 +97,8 @@ def stream_image(received=b"", in_next=7, written=b"", out_next=9, unsent=0, win
     return struct.pack("<III", 0x54564319, other.get("kind", 0x51465506), len(entry)) + entry + received + written
 
 
-ENDS = [criu_connections.End(0x1f, 1, (b"\x7f\0\0\1", 5), (b"\x7f\0\0\1", 6)), criu_connections.End(0x20, 1, (b"\x7f\0\0\1", 6), (b"\x7f\0\0\1", 5))]
+HOST = b"\x7f\0\0\1"
+ENDS = [criu_connections.End(0x1f, 1, (HOST, 5), (HOST, 6)), criu_connections.End(0x20, 1, (HOST, 6), (HOST, 5))]
 NAMES = ["tcp-stream-1f.img", "tcp-stream-20.img"]
 
 
@@ -120,7 +121,8 @@ def test_what_is_under_way_becomes_what_has_arrived(settle):
     """Both ends have written what the other has not received."""
     here = stream_image(b"read me", 50, b"hello", 105, unsent=3)
     there = stream_image(b"", 100, b"world!", 56, unsent=6)
-    assert settle(here, there) == ("", stream_image(b"read meworld!", 56, b"", 105, window=95), stream_image(b"hello", 105, b"", 56, window=94))
+    assert settle(here, there) == (
+        "", stream_image(b"read meworld!", 56, b"", 105, window=95), stream_image(b"hello", 105, b"", 56, window=94))
 
 
 def test_what_has_arrived_and_was_not_confirmed_arrives_once(settle):
@@ -149,14 +151,15 @@ def test_connection_at_rest_is_not_written(settle, tmp_path):
 
 
 def test_connection_of_a_socket_with_itself(settle):
-    end = criu_connections.End(0x1f, 1, (b"\x7f\0\0\1", 5), (b"\x7f\0\0\1", 5))
+    end = criu_connections.End(0x1f, 1, (HOST, 5), (HOST, 5))
     assert settle(stream_image(b"h", 101, b"ello", 105, unsent=4), ends=[end], names=NAMES[:1]) == (
         "", stream_image(b"hello", 105, b"", 105, window=96))
 
 
 @pytest.mark.parametrize("here, there", [
     (stream_image(b"", 50, b"", 105), stream_image(b"", 100, b"", 50)),  # sent and confirmed since CRIU had read the other end
-    (stream_image(b"", 50, b"lo", 105), stream_image(b"", 100, b"", 50)), (stream_image(b"", 49, b"", 105), stream_image(b"", 105, b"", 50)),
+    (stream_image(b"", 50, b"lo", 105), stream_image(b"", 100, b"", 50)),
+    (stream_image(b"", 49, b"", 105), stream_image(b"", 105, b"", 50)),
     (stream_image(b"", 50, b"hello", 105), stream_image(b"", 106, b"", 50))])
 def test_what_was_carried_while_the_image_was_written_is_not_lost(settle, here, there):
     assert settle(here, there) == ("that between the ports 5 and 6 still carried bytes", here, there)
@@ -203,7 +206,8 @@ def test_engine_settles_connections(tmp_path, files, wanted):
 @pytest.mark.parametrize("find, data, wanted", [
     ("find_unrestorable_connection", files_image(end(HERE, 5, HERE, 6, state=8)), "that between the ports 5 and 6 is half-closed"),
     ("find_unrestorable_connection", b"x", "files.img is not as CRIU writes it: it is not the image of open files"),
-    ("find_foreign_connection", files_image(end(HERE, 5, HERE, 6)), "a TCP connection between the ports 5 and 6"), ("find_foreign_connection", files_image(), ""),
+    ("find_foreign_connection", files_image(end(HERE, 5, HERE, 6)), "a TCP connection between the ports 5 and 6"),
+    ("find_foreign_connection", files_image(), ""),
     ("find_foreign_connection", b"x", "files.img is not as CRIU writes it: it is not the image of open files")])
 def test_engine_reads_the_image_of_open_files(tmp_path, find, data, wanted):
     (tmp_path / "files.img").write_bytes(data)

@@ -1,6 +1,5 @@
 """What a core image would give to its thread. The images are built here; those of the real CRIU are read by every test of real hooks."""
 import os
-import struct
 
 import pytest
 from core_images import core_image, credentials, framed, message
