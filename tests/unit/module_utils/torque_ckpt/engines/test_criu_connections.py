@@ -98,8 +98,8 @@ def stream_image(received=b"", in_next=7, written=b"", out_next=9, unsent=0, win
 
 
 HOST = b"\x7f\0\0\1"
-ENDS = [criu_connections.End(0x1f, 1, (HOST, 5), (HOST, 6)), criu_connections.End(0x20, 1, (HOST, 6), (HOST, 5))]
-NAMES = ["tcp-stream-1f.img", "tcp-stream-20.img"]
+ENDS = (criu_connections.End(0x1f, 1, (HOST, 5), (HOST, 6)), criu_connections.End(0x20, 1, (HOST, 6), (HOST, 5)))
+NAMES = ("tcp-stream-1f.img", "tcp-stream-20.img")
 
 
 @pytest.fixture
