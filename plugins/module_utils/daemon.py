@@ -69,7 +69,8 @@ def is_unit_changed(state: "dict[str, str]", started: float) -> bool:
     :param state: of read_state
     :param started: of compute_start
     """
-    return bool(find_newer([state.get("FragmentPath", "")] + state.get("DropInPaths", "").split(), started))
+    paths = [state.get("FragmentPath", "")] + state.get("DropInPaths", "").split()
+    return state.get("NeedDaemonReload") == "yes" or bool(find_newer(paths, started))
 
 
 def catches_signal(status: str, name: str) -> bool:

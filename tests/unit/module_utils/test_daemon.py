@@ -64,6 +64,7 @@ def test_unit_that_was_changed(tmp_path, changed, wanted):
         os.utime(path, (moment, moment))
     state = {"FragmentPath": paths["unit"], "DropInPaths": "%s %s" % (paths["other"], paths["drop-in"])}
     assert daemon.is_unit_changed(state, now) is wanted
+    assert daemon.is_unit_changed(dict(state, NeedDaemonReload="yes"), now) is True  # a new drop-in, which systemd has not read
     assert daemon.is_unit_changed({}, now) is False
 
 
