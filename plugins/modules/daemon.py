@@ -132,8 +132,10 @@ def renew(pid: str, name: str) -> bool:
     while time.monotonic() < deadline:
         time.sleep(0.1)
         now = read_process(pid, "environ")
-        if now != before:
-            return bool(now)
+        if now and now != before:  # it is empty for a moment of the change
+            return True
+        if not os.path.exists("/proc/" + pid):
+            return False
     return False
 
 

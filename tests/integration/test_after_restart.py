@@ -103,6 +103,19 @@ def test_hold_that_is_refused_leaves_no_hold(qsub):
     job.finish()
 
 
+def test_periodic_image_of_a_job_that_outlives_a_restart_of_pbs_mom(qsub, cluster, node1):
+    if cluster.is_older_than(6, 1):
+        pytest.skip("there is no patch periodic-restart for TORQUE %s" % cluster.version)
+    job = qsub.counts(checkpoint="enabled,periodic,interval=1")
+    node1.ask("systemctl restart pbs_mom")
+    await_nodes(cluster.nodes["head"])
+    job.progress("node1")
+    with hurried(node1) as see:
+        see()
+        job.until(lambda facts: "checkpoint_name" in facts, "got no periodic image")
+    job.finish()
+
+
 @pytest.fixture
 def keeps_status(cluster):
     if cluster.is_older_than(6, 1, 2):

@@ -281,6 +281,12 @@ def long_dump(node):
             node.run("touch /tmp/go")
 
 
+def started(node, unit="pbs_mom"):
+    """Return what is another after the daemon was restarted, or has executed itself anew."""
+    return node.ask("pid=$(systemctl show --value --property=MainPID %s); echo $pid; "
+                    "tr '\\0' '\\n' < /proc/$pid/environ | grep PBS_MOM_RENEWED; true" % unit)
+
+
 @contextlib.contextmanager
 def hurried(node):
     """Have pbs_mom of a node count ten minutes of walltime for each second; it sees what is due when what this yields has been called."""

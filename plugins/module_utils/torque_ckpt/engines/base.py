@@ -106,7 +106,10 @@ class Engine:
         return ""
 
     def settle_connections(self, directory: int) -> str:
-        """Have an image (descriptor) keep what is under way in its TCP connections; return which still carried something, or nothing."""
+        """Have an image (descriptor) keep what is under way in its TCP connections; return which still carried something, or nothing.
+
+        :raises HookError: ENGINE when the image is not as the engine writes it; the tree keeps running then
+        """
         return ""
 
     def list_lost_resources(self, directory: int) -> "list[str]":

@@ -323,7 +323,7 @@ class Criu(Engine):
         try:
             return criu_connections.settle(directory, self._list_ends(directory))
         except criu_wire.Unreadable as error:
-            return "an image of a connection is not as CRIU writes it: %s" % error
+            raise HookError(ENGINE, "an image of a connection is not as CRIU writes it: %s; the job keeps running" % error)
 
     @staticmethod
     def _list_ends(directory: int) -> "list[criu_connections.End]":

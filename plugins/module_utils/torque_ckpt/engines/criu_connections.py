@@ -6,6 +6,9 @@ has written and the other end has not confirmed.
 
 CRIU sends the latter while it restores a socket, when the other end may not be there yet; then the connection is lost. As both ends are in
 the image here, it is put where it goes: it is then what the other end has received.
+
+The numbers of bytes show what the kernel has carried between the moments in which CRIU read the two ends; not what came to an empty queue
+between two system calls of CRIU's (length, number of the next byte).
 """
 import os
 from collections import namedtuple

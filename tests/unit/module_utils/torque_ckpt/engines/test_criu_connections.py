@@ -5,6 +5,7 @@ import struct
 import pytest
 from core_images import message
 
+from torque_ckpt import errors
 from torque_ckpt.engines import criu, criu_connections, criu_wire
 
 HERE, THERE, WIDE = [0x0100007f], [0x0a00a8c0], [0, 0, 0, 0x01000000]
@@ -192,15 +193,24 @@ TWO = [end(HERE, 5, HERE, 6, inode=0x1f), end(HERE, 6, HERE, 5, inode=0x20)]
 @pytest.mark.parametrize("files, wanted", [
     ({"files.img": files_image(*TWO), NAMES[0]: stream_image(b"", 7, b"abc", 12), NAMES[1]: stream_image(b"", 9, b"", 7)}, ""),
     ({"files.img": files_image(*TWO), NAMES[0]: stream_image(b"", 7, b"", 12), NAMES[1]: stream_image(b"", 9, b"", 7)},
-     "that between the ports 5 and 6 still carried bytes"),
-    ({"files.img": files_image(*TWO), NAMES[0]: stream_image()},
-     "an image of a connection is not as CRIU writes it: tcp-stream-20.img does not exist")])
+     "that between the ports 5 and 6 still carried bytes")])
 def test_engine_settles_connections(tmp_path, files, wanted):
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
     directory = os.open(str(tmp_path), os.O_RDONLY)
     assert criu.Criu.settle_connections(object.__new__(criu.Criu), directory) == wanted
     os.close(directory)
+
+
+def test_engine_whose_image_lacks_a_connection(tmp_path):
+    (tmp_path / "files.img").write_bytes(files_image(*TWO))
+    (tmp_path / NAMES[0]).write_bytes(stream_image())
+    directory = os.open(str(tmp_path), os.O_RDONLY)
+    with pytest.raises(errors.HookError) as caught:
+        criu.Criu.settle_connections(object.__new__(criu.Criu), directory)
+    os.close(directory)
+    assert (caught.value.code, caught.value.cause, str(caught.value)) == (
+        errors.ENGINE, "", "an image of a connection is not as CRIU writes it: tcp-stream-20.img does not exist; the job keeps running")
 
 
 @pytest.mark.parametrize("find, data, wanted", [
