@@ -113,7 +113,6 @@ def test_periodic_image_of_a_job_that_outlives_a_restart_of_pbs_mom(qsub, cluste
     with hurried(node1) as see:
         see()
         job.until(lambda facts: "checkpoint_name" in facts, "got no periodic image")
-    job.finish()
 
 
 @pytest.fixture
