@@ -1,7 +1,7 @@
 """How long each phase of a hook took, also in the part of it that runs as the user.
 
-checkpoint: admit, wait (if it does), programs (if the site has some, or ckpt-run has started some), dump, output, compress, manifest,
-publish, prune.
+checkpoint: admit, wait (if it does), programs (if the site has some, or ckpt-run has started some), dump, output, settle (if the job has
+TCP connections), compress, manifest, publish, prune.
 restart: admit, verify, decompress, output, restore.
 """
 import time
@@ -40,6 +40,11 @@ def load(dumped: list) -> None:
 def spent() -> "dict[str, float]":
     """Return the time of each phase (seconds)."""
     return {name: round(seconds, 6) for name, seconds in _spent.items()}
+
+
+def forget_failure() -> None:
+    """Forget which phase failed: what it was part of is tried again."""
+    _failed.clear()
 
 
 def failed() -> str:

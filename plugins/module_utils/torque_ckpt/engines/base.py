@@ -98,19 +98,15 @@ class Engine:
         return ""
 
     def find_foreign_connection(self, directory: int) -> str:
-        """Return which TCP connection in an image (descriptor) is with something outside it; empty if none is."""
+        """Return which TCP connection in an image (descriptor) is with something outside it, or that none can be read; empty if none."""
         return ""
 
-    def find_unrestorable_connection(self, directory: int) -> str:
-        """Return which TCP connection in an image (descriptor) the engine has written but cannot restore, and why; empty if none is."""
-        return ""
+    def settle_connections(self, directory: int) -> None:
+        """Have an image (descriptor) keep what is under way in its TCP connections, each of which must be between two of its processes.
 
-    def settle_connections(self, directory: int) -> str:
-        """Have an image (descriptor) keep what is under way in its TCP connections; return which still carried something, or nothing.
-
-        :raises HookError: ENGINE when the image is not as the engine writes it; the tree keeps running then
+        :raises HookError: REFUSED when one is with something outside; TEMPORARY when one could not be restored, with the cause CARRYING
+            when it carried something meanwhile; ENGINE when the image is not as the engine writes it
         """
-        return ""
 
     def list_lost_resources(self, directory: int) -> "list[str]":
         """Return what the processes had and will not have after a restart of the image in directory (descriptor)."""

@@ -5,7 +5,7 @@ import re
 import signal
 import time
 
-from ..errors import HookError, CANNOT_WRITE, CARRYING, CONFIG, ENGINE, TEMPORARY, quote_name, quote_text
+from ..errors import HookError, CANNOT_WRITE, CARRYING, CONFIG, ENGINE, REFUSED, TEMPORARY, quote_name, quote_text
 from ..system import processes, sock_diag
 from ..system.command import run
 from ..system.privilege import CAP_CHECKPOINT_RESTORE, CAP_NET_ADMIN, CAP_SETPCAP, CAP_SYS_PTRACE
@@ -14,8 +14,6 @@ from .base import Engine
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Callable, Optional, Sequence
-
-    from . import criu_connections
 
 # --shell-job           the tree's session is the hook's, outside the image
 # --file-locks          jobs lock files; their locks are restored
@@ -40,7 +38,7 @@ _DISTURBED = re.compile(r"Unexpected fle|Can't get fd=|Unable to open fd=|Messag
                         r"|Command \d+ for daemon failed|Failed to read ack|Can't switch parasite \d+ to daemon mode")
 # The kernel goes on to carry bytes from one end of a connection to the other while both are frozen, also between the two moments in
 # which CRIU asks how many an end has and reads them.
-_CARRYING = re.compile(r"recv failed \(\d+, want \d+\)")
+_BYTES_CAME = re.compile(r"recv failed \(\d+, want \d+\)")
 _TRANSPORT = b"\0/crtools-pr-"
 """How names of the sockets begin by which CRIU talks to a job's processes."""
 LONGEST = 300
@@ -238,7 +236,7 @@ class Criu(Engine):
                     os.unlink(os.path.join(directory, name))
                 return
             reason = find_reason(output)
-            if _CARRYING.match(reason):
+            if _BYTES_CAME.match(reason):
                 raise HookError(TEMPORARY, "the TCP connections of the job still carried bytes while its image was written (criu: %s); the "
                                 "job keeps running; try again" % reason, CARRYING)
             if reason not in _CONFINED:
@@ -291,10 +289,8 @@ class Criu(Engine):
         for name in sorted(filter(_RIGHTS.fullmatch, os.listdir(directory))):
             if name.startswith("creds"):
                 return name + " is of a CRIU that these hooks do not know"
-            with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "rb") as stream:
-                data = stream.read(criu_rights.LARGEST + 1)
             try:
-                excess = criu_rights.find_excess(data, os.getuid(), gids)
+                excess = criu_rights.find_excess(criu_wire.read_image(directory, name, criu_rights.LARGEST), os.getuid(), gids)
             except criu_wire.Unreadable as error:
                 return "%s is not as CRIU writes it: %s" % (name, error)
             if excess:
@@ -305,31 +301,25 @@ class Criu(Engine):
         """See Engine."""
         from . import criu_connections, criu_wire
         try:
-            return criu_connections.find_foreign_connection(self._list_ends(directory))
+            return criu_connections.find_foreign_connection(criu_connections.read_ends(directory))
         except criu_wire.Unreadable as error:
-            return "files.img is not as CRIU writes it: %s" % error
+            return "an image of a connection is not as CRIU writes it: %s" % error
 
-    def find_unrestorable_connection(self, directory: int) -> str:
-        """See Engine."""
+    def settle_connections(self, directory: int) -> None:
+        """See Engine. What is under way becomes what has arrived."""
         from . import criu_connections, criu_wire
         try:
-            return criu_connections.find_closed_connection(self._list_ends(directory))
-        except criu_wire.Unreadable as error:
-            return "files.img is not as CRIU writes it: %s" % error
-
-    def settle_connections(self, directory: int) -> str:
-        """See Engine. It becomes what has arrived."""
-        from . import criu_connections, criu_wire
-        try:
-            return criu_connections.settle(directory, self._list_ends(directory))
+            ends = criu_connections.read_ends(directory)
+            foreign, closed = criu_connections.find_foreign_connection(ends), criu_connections.find_closed_connection(ends)
+            carrying = "" if foreign or closed else criu_connections.settle(directory, ends)
         except criu_wire.Unreadable as error:
             raise HookError(ENGINE, "an image of a connection is not as CRIU writes it: %s; the job keeps running" % error)
-
-    @staticmethod
-    def _list_ends(directory: int) -> "list[criu_connections.End]":
-        """Return the TCP sockets of the image in directory (descriptor)."""
-        from . import criu_connections
-        return criu_connections.list_ends(criu_connections.read_image(directory, "files.img", criu_connections.LARGEST_FILES))
+        if foreign:
+            raise HookError(REFUSED, "the job was connected with something outside it while its image was written (%s); the job keeps "
+                            "running; try again when that connection is closed" % foreign)
+        if closed or carrying:
+            raise HookError(TEMPORARY, "the TCP connections of the job could not be restored as they were when its image was written (%s); "
+                            "the job keeps running; try again" % (closed or carrying), CARRYING if carrying else "")
 
     def is_memory(self, name: str) -> bool:
         """See Engine. CRIU copies these into the processes and reads nothing in them."""

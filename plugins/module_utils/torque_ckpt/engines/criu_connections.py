@@ -13,21 +13,22 @@ between two system calls of CRIU's (length, number of the next byte).
 import os
 from collections import namedtuple
 
-from .criu_wire import BYTES, COMMON, FIRST, LENGTH, NUMBER, Unreadable, get_number, get_only_value, parse_fields, replace_numbers
+from .criu_wire import (BYTES, COMMON, FIRST, LENGTH, NUMBER, Unreadable, get_number, get_only_value, parse_fields, read_image,
+                        replace_numbers)
 
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Iterator
 
-LARGEST_FILES = 64 << 20
+_LARGEST_FILES = 64 << 20
 """How long the image of open files may be (bytes); an entry has about 100."""
-LARGEST_STREAM = 1 << 30
+_LARGEST_STREAM = 1 << 30
 """How long the image of a connection may be (bytes): what both queues of a socket have."""
 
 _FILES, _TCP_STREAM = 0x56303138, 0x51465506
 _MAGIC_SIZE = FIRST.size - LENGTH.size
 _INET = 4
-_INODE, _FAMILY, _TYPE, _STATE, _SOURCE_PORT, _TARGET_PORT, _SOURCE, _TARGET = 2, 3, 4, 6, 7, 8, 11, 12
+_INODE, _TYPE, _STATE, _SOURCE_PORT, _TARGET_PORT, _SOURCE, _TARGET = 2, 4, 6, 7, 8, 11, 12
 _STREAM = 1
 _ESTABLISHED, _CLOSED, _LISTENING = 1, 7, 10
 _HALF_CLOSED = (4, 5, 8, 9, 11)
@@ -75,8 +76,6 @@ def list_ends(data: bytes) -> "list[End]":
 
     :raises Unreadable: when the image is not as CRIU writes it
     """
-    if len(data) > LARGEST_FILES:
-        raise Unreadable("it has more than %d bytes" % LARGEST_FILES)
     ends = []
     for entry in _list_entries(data):
         socket = get_only_value(entry, _INET, BYTES)
@@ -87,6 +86,14 @@ def list_ends(data: bytes) -> "list[End]":
         source, target = (_get_address(socket, field) if connected else b"" for field in (_SOURCE, _TARGET))
         ends.append(End(inode, state, (source, ports[0]), (target, ports[1])))
     return ends
+
+
+def read_ends(directory: int) -> "list[End]":
+    """Return the TCP sockets of the image in directory (descriptor); raise what list_ends does."""
+    try:
+        return list_ends(read_image(directory, "files.img", _LARGEST_FILES))
+    except Unreadable as error:
+        raise Unreadable("files.img: %s" % error)
 
 
 def _name(end: End) -> str:
@@ -128,8 +135,6 @@ class Stream:
     """
 
     def __init__(self, data: bytes) -> None:
-        if len(data) > LARGEST_STREAM:
-            raise Unreadable("it has more than %d bytes" % LARGEST_STREAM)
         if len(data) < FIRST.size:
             raise Unreadable("it has %d bytes" % len(data))
         common, stream, length = FIRST.unpack_from(data)
@@ -173,12 +178,6 @@ class Stream:
         return FIRST.pack(COMMON, _TCP_STREAM, len(entry)) + entry + self._received + self._written
 
 
-def read_image(directory: int, name: str, most: int) -> bytes:
-    """Return the content of the image name in directory (descriptor); of a longer one than most (bytes), one byte more."""
-    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "rb") as stream:
-        return stream.read(most + 1)
-
-
 def _write_image(directory: int, name: str, data: bytes) -> None:
     with open(os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "wb") as stream:
         stream.write(data)
@@ -200,7 +199,7 @@ def settle(directory: int, ends: "list[End]") -> str:
         streams = {}
         for one, name in names.items():
             try:
-                streams[one] = Stream(read_image(directory, name, LARGEST_STREAM))
+                streams[one] = Stream(read_image(directory, name, _LARGEST_STREAM))
             except Unreadable as error:
                 raise Unreadable("%s: %s" % (name, error))
             except FileNotFoundError:

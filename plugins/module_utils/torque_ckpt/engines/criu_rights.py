@@ -35,8 +35,6 @@ def find_excess(data: bytes, uid: int, gids: "set[int]") -> str:
     :param gids: those of the owner's groups
     :raises Unreadable: when the image is not as CRIU writes it
     """
-    if len(data) > LARGEST:
-        raise Unreadable("it has more than %d bytes" % LARGEST)
     entry = _get_entry(data)
     task, thread = get_only_value(entry, _TASK, BYTES), get_only_value(entry, _THREAD, BYTES)
     credentials = get_only_value(thread, _CREDENTIALS, BYTES) if thread is not None else None

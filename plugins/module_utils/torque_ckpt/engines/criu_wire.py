@@ -1,4 +1,5 @@
 """The form of CRIU's images: magic numbers, then entries in the wire format of Protocol Buffers, each after its length (read of 4.2)."""
+import os
 import struct
 
 MYPY = False  # true for the type checker alone
@@ -17,6 +18,19 @@ FIRST = struct.Struct("<III")
 
 class Unreadable(ValueError):
     """The image is not as CRIU writes it; the text says why."""
+
+
+def read_image(directory: int, name: str, most: int) -> bytes:
+    """Return the content of the image name in directory (descriptor).
+
+    :param most: how long it may be (bytes)
+    :raises Unreadable: when it is longer
+    """
+    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "rb") as stream:
+        data = stream.read(most + 1)
+    if len(data) > most:
+        raise Unreadable("it has more than %d bytes" % most)
+    return data
 
 
 def parse_number(data: bytes, position: int) -> "tuple[int, int]":

@@ -156,6 +156,7 @@ def _make_image(job: preflight.Job, target: Target, answer: "Callable[[Any], Any
         except HookError as error:
             if error.cause != CARRYING or not left:
                 raise
+            phases.forget_failure()
 
 
 def _checkpoint_job(job: preflight.Job, started: float) -> None:

@@ -5,7 +5,7 @@ from collections import namedtuple
 
 from .. import phases
 from ..engines import registry
-from ..errors import HookError, CARRYING, ENGINE, REFUSED, TEMPORARY
+from ..errors import HookError, ENGINE, REFUSED
 from ..files import capture, consistency, obstacles, open_files, output
 from ..image import compression, compressors, manifest, seal
 from ..job import frozen, identity
@@ -182,22 +182,6 @@ def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "Priva
     return dict(facts, engine=engine, frozen_seconds=round(seconds, 6), held=held, connected=target.connected)
 
 
-def _settle_connections(job: preflight.Job, target: Target, staging: "PrivateDirectory") -> None:
-    """Check that the image gives the job no connection with anything outside it; have none of its own be lost.
-
-    :raises HookError: REFUSED, or TEMPORARY
-    """
-    connection = job.engine.find_foreign_connection(staging.descriptor) if target.connected else ""
-    if connection:
-        raise HookError(REFUSED, "the job was connected with something outside it while its image was written (%s); the job keeps "
-                        "running; try again when that connection is closed" % connection)
-    for find_reason, cause in ((job.engine.find_unrestorable_connection, ""), (job.engine.settle_connections, CARRYING)):
-        reason = find_reason(staging.descriptor) if target.connected else ""
-        if reason:
-            raise HookError(TEMPORARY, "the TCP connections of the job could not be restored as they were when its image was written (%s); "
-                            "the job keeps running; try again" % reason, cause)
-
-
 def _check_rights(job: preflight.Job, staging: "PrivateDirectory") -> None:
     """Check that the image would give no process more than its owner has.
 
@@ -238,7 +222,9 @@ def make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory", 
             _check_capacity(job, target, staging, node_local, draft, opened)
         facts = _dump_tree(job, target, draft, staging, Companions(job, target, node_local, draft.descriptor, opened), channel,
                            consistency.has_lease(opened))
-        _settle_connections(job, target, staging)
+        if target.connected:
+            with phases.measure("settle"):
+                engine.settle_connections(staging.descriptor)
         _check_rights(job, staging)
         compressed = {}
         if compressor:

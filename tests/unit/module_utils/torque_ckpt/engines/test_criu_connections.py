@@ -190,37 +190,56 @@ def test_message_with_other_numbers():
 TWO = [end(HERE, 5, HERE, 6, inode=0x1f), end(HERE, 6, HERE, 5, inode=0x20)]
 
 
+@pytest.fixture
+def engine_settles(tmp_path):
+    """Return a function that has the engine settle the connections of an image (content by name); it returns the error, or None."""
+    def settle(files):
+        for name, data in files.items():
+            (tmp_path / name).write_bytes(data)
+        directory = os.open(str(tmp_path), os.O_RDONLY)
+        try:
+            criu.Criu.settle_connections(object.__new__(criu.Criu), directory)
+        except errors.HookError as error:
+            return error.code, error.cause, error.sentence
+        finally:
+            os.close(directory)
+        return None
+    return settle
+
+
+LOST = ("the TCP connections of the job could not be restored as they were when its image was written (that between the ports 5 and 6 %s); "
+        "the job keeps running; try again")
+UNREADABLE = "an image of a connection is not as CRIU writes it: %s; the job keeps running"
+
+
 @pytest.mark.parametrize("files, wanted", [
-    ({"files.img": files_image(*TWO), NAMES[0]: stream_image(b"", 7, b"abc", 12), NAMES[1]: stream_image(b"", 9, b"", 7)}, ""),
+    ({"files.img": files_image()}, None),
+    ({"files.img": files_image(*TWO), NAMES[0]: stream_image(b"", 7, b"abc", 12), NAMES[1]: stream_image(b"", 9, b"", 7)}, None),
     ({"files.img": files_image(*TWO), NAMES[0]: stream_image(b"", 7, b"", 12), NAMES[1]: stream_image(b"", 9, b"", 7)},
-     "that between the ports 5 and 6 still carried bytes")])
-def test_engine_settles_connections(tmp_path, files, wanted):
-    for name, data in files.items():
-        (tmp_path / name).write_bytes(data)
-    directory = os.open(str(tmp_path), os.O_RDONLY)
-    assert criu.Criu.settle_connections(object.__new__(criu.Criu), directory) == wanted
-    os.close(directory)
+     (errors.TEMPORARY, errors.CARRYING, LOST % "still carried bytes")),
+    ({"files.img": files_image(end(HERE, 5, HERE, 6, state=8), TWO[1])}, (errors.TEMPORARY, "", LOST % "is half-closed")),
+    ({"files.img": files_image(TWO[0], end(HERE, 6, HERE, 9))},
+     (errors.REFUSED, "", "the job was connected with something outside it while its image was written (a TCP connection between the ports "
+      "5 and 6); the job keeps running; try again when that connection is closed")),
+    ({"files.img": b"x"}, (errors.ENGINE, "", UNREADABLE % "files.img: it is not the image of open files")),
+    ({"files.img": files_image(*TWO), NAMES[0]: stream_image()}, (errors.ENGINE, "", UNREADABLE % "tcp-stream-20.img does not exist"))])
+def test_engine_settles_connections(engine_settles, files, wanted):
+    assert engine_settles(files) == wanted
 
 
-def test_engine_whose_image_lacks_a_connection(tmp_path):
-    (tmp_path / "files.img").write_bytes(files_image(*TWO))
-    (tmp_path / NAMES[0]).write_bytes(stream_image())
-    directory = os.open(str(tmp_path), os.O_RDONLY)
-    with pytest.raises(errors.HookError) as caught:
-        criu.Criu.settle_connections(object.__new__(criu.Criu), directory)
-    os.close(directory)
-    assert (caught.value.code, caught.value.cause, str(caught.value)) == (
-        errors.ENGINE, "", "an image of a connection is not as CRIU writes it: tcp-stream-20.img does not exist; the job keeps running")
-
-
-@pytest.mark.parametrize("find, data, wanted", [
-    ("find_unrestorable_connection", files_image(end(HERE, 5, HERE, 6, state=8)), "that between the ports 5 and 6 is half-closed"),
-    ("find_unrestorable_connection", b"x", "files.img is not as CRIU writes it: it is not the image of open files"),
-    ("find_foreign_connection", files_image(end(HERE, 5, HERE, 6)), "a TCP connection between the ports 5 and 6"),
-    ("find_foreign_connection", files_image(), ""),
-    ("find_foreign_connection", b"x", "files.img is not as CRIU writes it: it is not the image of open files")])
-def test_engine_reads_the_image_of_open_files(tmp_path, find, data, wanted):
+@pytest.mark.parametrize("data, wanted", [
+    (files_image(), ""), (files_image(TWO[0]), "a TCP connection between the ports 5 and 6"),
+    (b"x", "an image of a connection is not as CRIU writes it: files.img: it is not the image of open files")])
+def test_engine_finds_foreign_connections(tmp_path, data, wanted):
     (tmp_path / "files.img").write_bytes(data)
     directory = os.open(str(tmp_path), os.O_RDONLY)
-    assert getattr(criu.Criu, find)(object.__new__(criu.Criu), directory) == wanted
+    assert criu.Criu.find_foreign_connection(object.__new__(criu.Criu), directory) == wanted
     os.close(directory)
+
+
+@pytest.mark.parametrize("name, most", [("files.img", "_LARGEST_FILES"), (NAMES[1], "_LARGEST_STREAM")])
+def test_image_that_is_too_long(engine_settles, monkeypatch, name, most):
+    monkeypatch.setattr(criu_connections, most, 400)
+    files = {"files.img": files_image(*TWO), NAMES[0]: stream_image(), NAMES[1]: stream_image()}
+    assert engine_settles(dict(files, **{name: files[name].ljust(401, b"\0")})) == (
+        errors.ENGINE, "", UNREADABLE % (name + ": it has more than 400 bytes"))

@@ -82,7 +82,6 @@ def test_image_that_is_not_as_criu_writes_it(entry, why):
     (framed(b"\x2a\x7f"), "a field in it does not end"), (framed(b"\x29" + b"1234567"), "a field in it does not end"),
     (framed(b"\x0b"), "it has a field of kind 3"), (framed(b"\x0f"), "it has a field of kind 7"),
     (framed(b"\x2a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "a field in it does not end"),
-    (bytes(criu_rights.LARGEST + 1), "it has more than 1048576 bytes"),
 ])
 def test_data_that_is_no_image(data, why):
     with pytest.raises(criu_wire.Unreadable) as caught:
@@ -107,7 +106,7 @@ def test_every_bit_that_is_turned_over_is_read_or_refused():
 @pytest.mark.parametrize("name, data, wanted", [
     ("core-7.img", core_image(ME, ambient=CHECKPOINT_RESTORE), "core-7.img has ambient capabilities 0x10000000000"),
     ("core-7.img", b"x", "core-7.img is not as CRIU writes it: it has 1 bytes"),
-    ("core-7.img", bytes(criu_rights.LARGEST + 2), "core-7.img is not as CRIU writes it: it has more than 1048576 bytes"),
+    ("core-7.img", bytes(criu_rights.LARGEST + 1), "core-7.img is not as CRIU writes it: it has more than 1048576 bytes"),
     ("creds-7.img", b"", "creds-7.img is of a CRIU that these hooks do not know"),
     ("core-7.img", core_image(ME), ""), ("core-x.img", b"x", ""), ("score-7.img", b"x", ""),
 ])

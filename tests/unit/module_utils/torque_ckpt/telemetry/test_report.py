@@ -1,3 +1,4 @@
+import contextlib
 import os
 import re
 import syslog as system_log
@@ -219,6 +220,17 @@ def test_innermost_phase_that_failed_is_named(lines, capsys):
     guard("restart", work, "12.head")
     assert [re.sub(r"seconds=0\.\d+", "seconds=0.0", line) for line in lines] == [
         "hook=restart admit_seconds=0.0 code=65 job=12.head node=%s outcome=failed phase=verify sentence='no' verify_seconds=0.0" % NODE]
+
+
+def test_failure_of_what_was_tried_again_is_forgotten(lines, capsys):
+    def work():
+        for name in ("settle", "dump"):
+            phases.forget_failure()
+            with contextlib.suppress(OSError), phases.measure(name):
+                raise OSError(name)
+        raise HookError(errors.DATA, "no")
+    guard("checkpoint", work, "12.head")
+    assert " phase=dump " in lines[0]
 
 
 def test_phases_of_the_part_that_runs_as_the_user_count(somebody):
