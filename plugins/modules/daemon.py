@@ -42,8 +42,8 @@ options:
     description:
       - A signal at which the daemon executes itself anew, as the same process, so that its children stay its own; or nothing. What it
         puts into its own environment then tells that it did.
-      - It gets this instead of a restart if it has a handler for the signal and its unit was not changed. It is restarted if it does
-        not follow within two minutes.
+      - It gets this instead of a restart if it has a handler for the signal and its unit was not changed. If it does not
+        follow within two minutes, it is restarted, and the module warns of it.
     type: str
     default: ""
     version_added: 0.4.0
@@ -121,22 +121,28 @@ def read_process(pid: str, name: str) -> str:
         return ""
 
 
-def renew(pid: str, name: str) -> bool:
-    """Send the signal (name) to a daemon; return whether it has executed itself anew."""
+def renew(pid: str, name: str) -> str:
+    """Send the signal (name) to a daemon; return why it has not executed itself anew, empty if it has."""
     before = read_process(pid, "environ")
     try:
         os.kill(int(pid), signal.Signals[name])
-    except OSError:
-        return False
+    except OSError as error:
+        return "could not be sent %s: %s" % (name, error.strerror)
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         time.sleep(0.1)
         now = read_process(pid, "environ")
         if now and now != before:  # it is empty for a moment of the change
-            return True
+            return ""
         if not os.path.exists("/proc/" + pid):
-            return False
-    return False
+            return "ended at %s" % name
+    return "did not execute itself anew within %d seconds after %s" % (PATIENCE, name)
+
+
+def mark_read(path: str, moment: float) -> None:
+    """Write into the time of a file (path) when (seconds since 1970) a daemon that runs on read its files again."""
+    with open(path, "w"):
+        os.utime(path, (moment, moment))
 
 
 def main() -> None:
@@ -173,13 +179,16 @@ def main() -> None:
             systemctl(module, "daemon-reload")
         if not enabled:
             systemctl(module, "enable", name)
-        if action == "renew" and not renew(pid, renewal):
-            action = "restart"
+        asked = time.time()  # a file that is written from now on may not have been read
+        if action == "renew":
+            failure = renew(pid, renewal)
+            if failure:
+                module.warn("%s %s, so it is restarted" % (name, failure))
+                action = "restart"
         if action not in ("", "renew"):
             systemctl(module, action, name)
         if action in ("reload", "renew"):
-            with open(reloaded, "w"):
-                os.utime(reloaded, None)
+            mark_read(reloaded, asked)
         if action not in ("", "reload"):
             check_start(module, name)
     module.exit_json(changed=bool(action) or not enabled, action=action, newer=newer, restart_due=due)
