@@ -3,10 +3,8 @@
 """Which nodes the playbook update.yml changes, and what it reports of them."""
 from __future__ import annotations
 
-import re
-
 from ansible_collections.ckpt.torque.plugins.filter.drain import drain_names
-from ansible_collections.ckpt.torque.plugins.module_utils.torque import nodes as marks
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import nodes as torque_nodes
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -39,16 +37,6 @@ def update_faults(nodes: object, members: "list[str]", server: str, jobs: str, h
     return faults
 
 
-def _find_marked(pbsnodes: str, reason: str) -> "list[str]":
-    """Return the nodes with our note, by what pbsnodes printed."""
-    marked = []
-    for block in re.split(r"\n\s*\n", pbsnodes):
-        node = marks.parse_node("\n" + block)
-        if node and marks.is_ours(node.note, marks.PREFIX + reason):
-            marked.append(block.strip().split("\n", 1)[0].strip())
-    return marked
-
-
 def update_due(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", pbsnodes: str, reason: str, nodes: object = ()) -> "list[str]":
     """Return the nodes to update: those that need it, and those that an earlier run left drained.
 
@@ -58,7 +46,9 @@ def update_due(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", pbsnodes: 
     :param reason: with which nodes are drained
     :param nodes: update_nodes; empty: all
     """
-    named, marked = drain_names(nodes), _find_marked(pbsnodes, reason)
+    named = drain_names(nodes)
+    marked = [name for name, node in torque_nodes.parse_nodes(pbsnodes).items()
+              if torque_nodes.is_ours(node.note, torque_nodes.PREFIX + reason)]
     due = []
     for host in hosts:
         plan = hostvars[host].get("__plan_node", {})

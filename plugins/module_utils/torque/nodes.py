@@ -74,6 +74,16 @@ def parse_node(text: str) -> "Node | None":
     return Node(attributes["state"].strip().split(","), attributes.get("note", "").strip(), jobs("node", attributes))
 
 
+def parse_nodes(text: str) -> "dict[str, Node]":
+    """Return each Node by its name in the output of "pbsnodes"; what has no state is none."""
+    found = {}
+    for block in re.split(r"\n\s*\n", text.strip("\n")):
+        node = parse_node(block)
+        if node:
+            found[block.split("\n", 1)[0].strip()] = node
+    return found
+
+
 def choose_act(name: str, node: Node, mark: str, drained: bool, detail: str = "") -> "tuple[str | None, str | None]":
     """Return (what is to be done: "mark", "clear" or None; who else holds the node, None if nobody does).
 

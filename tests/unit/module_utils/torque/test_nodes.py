@@ -24,6 +24,13 @@ def test_parse(version, name, states, note, jobs):
     assert all(job.endswith(".head") for job in node.jobs)
 
 
+def test_parse_all_nodes():
+    text = "\nn1\n     state = down\n     note = a\n     status = x=1\n\nn2\n     state = free\n\nno answer\n \nn3\n     state = free\n\n"
+    assert {name: (node.states, node.note) for name, node in nodes.parse_nodes(text).items()} == {
+        "n1": (["down"], "a"), "n2": (["free"], ""), "n3": (["free"], "")}
+    assert nodes.parse_nodes("") == {}
+
+
 @pytest.mark.parametrize("text", ["", "node1\n", "Error\n     np = 2\n"])
 def test_parse_nothing(text):
     assert nodes.parse_node(text) is None
