@@ -97,7 +97,7 @@ def try_program(program, run):
     except Refusal as refusal:
         compare(program, undisturbed, job.finish())
         assert program.refused and program.refused in str(refusal), "its hold was refused: %s" % refusal
-        return page.REFUSED, re.sub(r"(process|ports|and) \d+", r"\1 N", str(refusal))
+        return page.REFUSED, re.sub(r"(process |ports |and |127\.0\.0\.1:)\d+", r"\1N", str(refusal))
     outcome = job.finish()
     compare(program, undisturbed, outcome)
     assert outcome.output.count("\n") > printed, "the program did nothing after its last hold"

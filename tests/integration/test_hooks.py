@@ -513,6 +513,96 @@ def test_stream_between_processes_moves(job, node1, node2, pause):
     assert running.end() == 5
 
 
+CLOSED = """
+exec python3 -c "
+import errno, os, select, signal, socket, time
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+def connect():
+    listener = socket.create_server(('127.0.0.1', 0))
+    client = socket.create_connection(listener.getsockname())
+    return client, listener.accept()[0]
+
+def try_to(work):
+    try:
+        return work()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+def look(end):
+    poll = select.poll()
+    poll.register(end, select.POLLIN | select.POLLOUT | select.POLLRDHUP)
+    return [poll.poll(0)] + [try_to(work) for work in (lambda: end.recv(5), lambda: end.send(b'x'), end.getpeername)]
+
+closed, open_one, number = connect(), %s, 0
+for end in closed:
+    end.shutdown(socket.SHUT_RDWR)
+while any(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != 7 for end in closed):
+    time.sleep(0.01)
+before = [look(end) for end in closed]
+while not os.path.exists('stop'):
+    number += 1
+    assert [look(end) for end in closed] == before
+    if open_one:
+        open_one[0].sendall(b'%%d' %% number)
+        assert open_one[1].recv(100) == b'%%d' %% number
+    os.write(1, b'%%d\\n' %% number)
+    time.sleep(0.02)
+os._exit(5)
+"
+"""
+"""Counts as long as a connection that both sides have closed, whose sockets it has open, looks as it did, beside an open one or not."""
+
+
+@pytest.mark.parametrize("beside", ["connect()", "None"], ids=["beside-an-open-one", "alone"])
+def test_closed_connection_does_not_prevent_a_move(job, node1, node2, beside):
+    """CRIU needs a right for it that the owner does not have."""
+    running = job(node1, CLOSED % beside)
+    running.progress()
+    for node in (node2, node1):
+        assert running.checkpoint(0).code == 0
+        running.progress()
+        running.hold()
+        running.move(node)
+    assert running.end() == 5
+
+
+RESET = """
+exec python3 -c "
+import os, socket, time
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+server, number = listener.accept()[0], 0
+client.send(b'x')
+server.close()
+while not os.path.exists('stop'):
+    number += 1
+    if client and os.path.exists('look'):
+        try:
+            client.recv(1)
+        except ConnectionResetError:
+            client = os.rename('look', 'seen')
+    os.write(1, b'%d\\n' % number)
+    time.sleep(0.02)
+os._exit(5)
+"
+"""
+
+
+def test_connection_that_was_reset_unnoticed_is_refused(job, node1, node2):
+    """After a restart its process would find it closed in good order."""
+    running = job(node1, RESET)
+    running.progress()
+    done = running.checkpoint(15)
+    assert (done.code, re.sub(r":\d+\)", ":N)", done.err)) == (
+        75, "a TCP connection of the job (its own address was 127.0.0.1:N) was reset, and no process has noticed that yet; the job keeps "
+        "running; try again when one has read from it or closed it\n")
+    node1.ask("runuser -u alice -- touch {0}/look; until [ -e {0}/seen ]; do sleep 0.1; done".format(running.work))
+    running.hold()
+    running.move(node2)
+    assert running.end() == 5
+
+
 @contextlib.contextmanager
 def carrying(running, times):
     """CRIU finds bytes of a connection carried so many times."""

@@ -310,7 +310,9 @@ class Criu(Engine):
         from . import criu_connections, criu_wire
         try:
             ends = criu_connections.read_ends(directory)
-            foreign, closed = criu_connections.find_foreign_connection(ends), criu_connections.find_closed_connection(ends)
+            foreign, closed = criu_connections.find_foreign_connection(ends), criu_connections.find_half_closed_connection(ends)
+            if not foreign and not closed:
+                closed = criu_connections.drop_closed_connections(directory, ends)
             carrying = "" if foreign or closed else criu_connections.settle(directory, ends)
         except criu_wire.Unreadable as error:
             raise HookError(ENGINE, "an image of a connection is not as CRIU writes it: %s; the job keeps running" % error)

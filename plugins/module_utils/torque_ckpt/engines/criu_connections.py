@@ -2,10 +2,10 @@
 
 The image of open files has an entry for each socket (images/fdinfo.proto, images/sk-inet.proto of CRIU; read of version 4.2). That of a
 connection has one entry (images/tcp-stream.proto), then what the socket has received and the process has not read, then what the process
-has written and the other end has not confirmed.
+has written and the other end has not confirmed. A socket whose connection was closed has one, too.
 
-CRIU sends the latter while it restores a socket, when the other end may not be there yet; then the connection is lost. As both ends are in
-the image here, it is put where it goes: it is then what the other end has received.
+CRIU sends what was written while it restores a socket, when the other end may not be there yet; then the connection is lost. As both
+ends are in the image here, it is put where it goes: it is then what the other end has received.
 
 The numbers of bytes show what the kernel has carried between the moments in which CRIU read the two ends; not what came to an empty queue
 between two system calls of CRIU's (length, number of the next byte).
@@ -14,7 +14,7 @@ import os
 from collections import namedtuple
 
 from .criu_wire import (BYTES, COMMON, FIRST, LENGTH, NUMBER, Unreadable, get_number, get_only_value, parse_fields, read_image,
-                        replace_numbers)
+                        replace_values)
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -25,14 +25,17 @@ _LARGEST_FILES = 64 << 20
 _LARGEST_STREAM = 1 << 30
 """How long the image of a connection may be (bytes): what both queues of a socket have."""
 
+_FILES_NAME, _STREAM_NAME = "files.img", "tcp-stream-%x.img"
 _FILES, _TCP_STREAM = 0x56303138, 0x51465506
 _MAGIC_SIZE = FIRST.size - LENGTH.size
 _INET = 4
-_INODE, _TYPE, _STATE, _SOURCE_PORT, _TARGET_PORT, _SOURCE, _TARGET = 2, 4, 6, 7, 8, 11, 12
+_INODE, _TYPE, _STATE, _SOURCE_PORT, _TARGET_PORT, _SOURCE, _TARGET, _SHUTDOWN = 2, 4, 6, 7, 8, 11, 12, 19
 _STREAM = 1
 _ESTABLISHED, _CLOSED, _LISTENING = 1, 7, 10
 _HALF_CLOSED = (4, 5, 8, 9, 11)
 """FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING."""
+_READ = 1
+"""The bit that says that a socket was shut down for reading."""
 _IN_LENGTH, _IN_NEXT, _OUT_LENGTH, _OUT_NEXT, _UNSENT, _WINDOW = 1, 2, 3, 4, 12, 14
 """Of a stream: bytes received and not read, number of the next one that it expects; bytes written and not confirmed, number of the next
 one that the process writes; how many of those were not sent; how many after the confirmed ones the other end takes."""
@@ -91,9 +94,9 @@ def list_ends(data: bytes) -> "list[End]":
 def read_ends(directory: int) -> "list[End]":
     """Return the TCP sockets of the image in directory (descriptor); raise what list_ends does."""
     try:
-        return list_ends(read_image(directory, "files.img", _LARGEST_FILES))
+        return list_ends(read_image(directory, _FILES_NAME, _LARGEST_FILES))
     except Unreadable as error:
-        raise Unreadable("files.img: %s" % error)
+        raise Unreadable("%s: %s" % (_FILES_NAME, error))
 
 
 def _name(end: End) -> str:
@@ -114,16 +117,48 @@ def find_foreign_connection(ends: "list[End]") -> str:
     return ""
 
 
-def find_closed_connection(ends: "list[End]") -> str:
-    """Return which connection was closed, by one side or both, and is open in a process; empty if none.
+def find_half_closed_connection(ends: "list[End]") -> str:
+    """Return which connection was closed by one side; empty if none.
 
     CRIU needs a raw socket to restore it, to which the job's owner has no right.
     """
     for end in ends:
         if end.state in _HALF_CLOSED:
             return _name(end) + " is half-closed"
-        if end.state == _CLOSED and end.target[1]:
-            return _name(end) + " was closed, and a process still has it open"
+    return ""
+
+
+def _disconnect(entry: bytes) -> bytes:
+    """Return the entry of an open file; that of a socket whose connection both sides have closed without it."""
+    socket = get_only_value(entry, _INET, BYTES)
+    if (socket is None or get_only_value(socket, _TYPE, NUMBER) != _STREAM or get_number(socket, _STATE) != _CLOSED
+            or not get_number(socket, _TARGET_PORT)):
+        return entry
+    if not (get_only_value(socket, _SHUTDOWN, NUMBER) or 0) & _READ:
+        raise Unreadable("%s: a closed connection in it can be read" % _FILES_NAME)
+    return replace_values(entry, {_INET: replace_values(socket, {_SOURCE_PORT: 0, _TARGET_PORT: 0})})
+
+
+def drop_closed_connections(directory: int, ends: "list[End]") -> str:
+    """Have sockets that a process has open after both sides closed their connection be restored without one.
+
+    CRIU needs a raw socket to restore such a connection, too. For its process the socket is the same without: nothing can be read or
+    written. But the address that it had is lost.
+
+    Return which cannot, since it has received what its process has not read; empty if all can. Nothing was changed then.
+
+    :param directory: of the image (descriptor)
+    :param ends: of read_ends
+    :raises Unreadable: when an image is not as CRIU writes it
+    """
+    closed = [end for end in ends if end.state == _CLOSED and end.target[1]]
+    for end in closed:
+        if _read_stream(directory, end).has_received():
+            return _name(end) + " was closed, and a process has not read all that came"
+    if closed:
+        entries = [_disconnect(entry) for entry in _list_entries(read_image(directory, _FILES_NAME, _LARGEST_FILES))]
+        _write_image(directory, _FILES_NAME, b"".join(
+            [LENGTH.pack(COMMON), LENGTH.pack(_FILES)] + [LENGTH.pack(len(entry)) + entry for entry in entries]))
     return ""
 
 
@@ -150,6 +185,10 @@ class Stream:
         self._received, self._written = data[position:position + received], data[position + received:]
         self.is_changed = False
 
+    def has_received(self) -> bool:
+        """Whether this end has received something that its process has not read."""
+        return bool(self._received)
+
     def deliver(self, other: "Stream") -> bool:
         """Put what the process has written and the other end has not received there.
 
@@ -174,8 +213,22 @@ class Stream:
         numbers.update({_IN_LENGTH: len(self._received), _OUT_LENGTH: len(self._written), _UNSENT: 0})
         if self._window is not None:
             numbers[_WINDOW] = self._window
-        entry = replace_numbers(self._entry, numbers)
+        entry = replace_values(self._entry, numbers)
         return FIRST.pack(COMMON, _TCP_STREAM, len(entry)) + entry + self._received + self._written
+
+
+def _read_stream(directory: int, end: End) -> Stream:
+    """Return what is under way at an end of a connection of the image in directory (descriptor).
+
+    :raises Unreadable: when its image is not as CRIU writes it
+    """
+    name = _STREAM_NAME % end.inode
+    try:
+        return Stream(read_image(directory, name, _LARGEST_STREAM))
+    except Unreadable as error:
+        raise Unreadable("%s: %s" % (name, error))
+    except FileNotFoundError:
+        raise Unreadable("%s does not exist" % name)
 
 
 def _write_image(directory: int, name: str, data: bytes) -> None:
@@ -195,18 +248,10 @@ def settle(directory: int, ends: "list[End]") -> str:
         peer = established.get((target, source))
         if peer is None or source > target:
             continue  # without a peer it is foreign; with one it is looked at from the other side
-        names = {one: "tcp-stream-%x.img" % one.inode for one in (end, peer)}
-        streams = {}
-        for one, name in names.items():
-            try:
-                streams[one] = Stream(read_image(directory, name, _LARGEST_STREAM))
-            except Unreadable as error:
-                raise Unreadable("%s: %s" % (name, error))
-            except FileNotFoundError:
-                raise Unreadable("%s does not exist" % name)
+        streams = {one: _read_stream(directory, one) for one in (end, peer)}
         if not streams[end].deliver(streams[peer]) or not streams[peer].deliver(streams[end]):
             return _name(end) + " still carried bytes"
-        for one, name in names.items():
-            if streams[one].is_changed:
-                _write_image(directory, name, streams[one].build_image())
+        for one, stream in streams.items():
+            if stream.is_changed:
+                _write_image(directory, _STREAM_NAME % one.inode, stream.build_image())
     return ""

@@ -98,13 +98,14 @@ def _format_number(value: int) -> bytes:
     return bytes(data + bytearray([value]))
 
 
-def replace_numbers(data: bytes, numbers: "dict[int, int]") -> bytes:
-    """Return a message with other numbers (by field) in the place of those that it has; a field that it has not is not added."""
+def replace_values(data: bytes, values: "dict[int, Any]") -> bytes:
+    """Return a message with other values (by field, each of its kind) for those that it has; a field that it has not is not added."""
     parts = []
     for field, kind, value in parse_fields(data):
         parts.append(_format_number(field << 3 | kind))
+        new = values.get(field, value)
         if kind == NUMBER:
-            parts.append(_format_number(numbers.get(field, value)))
+            parts.append(_format_number(new))
         else:
-            parts.append((_format_number(len(value)) if kind == BYTES else b"") + value)
+            parts.append((_format_number(len(new)) if kind == BYTES else b"") + new)
     return b"".join(parts)

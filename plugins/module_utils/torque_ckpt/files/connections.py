@@ -1,11 +1,12 @@
 """TCP connections of a process tree, and whose their other ends are, by /proc/net/tcp."""
 import contextlib
 import os
+import select
 import socket
 import struct
 import sys
 
-from ..errors import quote_text
+from ..errors import HookError, TEMPORARY, quote_text
 from ..system import processes
 
 MYPY = False  # true for the type checker alone
@@ -169,7 +170,8 @@ def list_peers(pid: int) -> "list[str]":
     return [format_address(connection.remote) for _pid, connection in own.opened] + [""] * len(own.waiting)
 
 
-_SO_PROTOCOL, _TCP_REPAIR = 38, 19
+_SO_PEERNAME, _SO_PROTOCOL, _TCP_REPAIR = 28, 38, 19
+_TCP_CLOSE = 7
 _ABORT = struct.pack("ii", 1, 0)
 """SO_LINGER: the last close ends a connection at once."""
 
@@ -198,6 +200,34 @@ def _share_connections(members: "Iterable[processes.Process]", wanted: "set[str]
                 yield shared
             else:
                 shared.close()
+
+
+def _was_connected(shared: socket.socket) -> bool:
+    """Whether a TCP socket had a connection which both sides have closed, or one of them has reset. /proc/net/tcp does not list it."""
+    try:
+        shared.getsockopt(socket.SOL_SOCKET, _SO_PEERNAME, 16)  # as long as an address at least is
+    except OSError:
+        return False
+    return shared.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
+
+
+def has_closed(root: processes.Process) -> bool:
+    """Return whether a tree has TCP sockets open whose connections were closed. As root.
+
+    :raises HookError: TEMPORARY when one was reset and no process has noticed: it would then look as if it had been closed
+    """
+    found = False
+    for shared in _share_connections(processes.list_family(root)):
+        with shared:
+            if _was_connected(shared):
+                found = True
+                poll = select.poll()
+                poll.register(shared, 0)
+                if any(events & select.POLLERR for _number, events in poll.poll(0)):
+                    raise HookError(TEMPORARY, "a TCP connection of the job (its own address was %s:%d) was reset, and no process has "
+                                    "noticed that yet; the job keeps running; try again when one has read from it or closed it"
+                                    % shared.getsockname()[:2])
+    return found
 
 
 def end_repair(uid: int, sockets: "set[str]") -> None:

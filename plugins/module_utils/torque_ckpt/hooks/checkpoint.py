@@ -92,7 +92,8 @@ def _find_target(job: preflight.Job, root: processes.Process) -> Target:
     spooled = spooled or output.find_output_files(root.ppid, output.get_spool_directory())
     tree = processes.list_tree(root.pid)
     needed = capacity.estimate_need(tree, sum(output.read_sizes(spooled).values()))
-    return Target(root, spooled, left, needed, job.engine.moves_connections and connections.has_inside_only(tree))
+    connected = job.engine.moves_connections and (connections.has_closed(root) or connections.has_inside_only(tree))
+    return Target(root, spooled, left, needed, connected)
 
 
 def _list_capabilities(job: preflight.Job, target: Target) -> "tuple[int, ...]":

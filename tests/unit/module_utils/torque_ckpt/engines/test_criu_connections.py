@@ -12,10 +12,11 @@ HERE, THERE, WIDE = [0x0100007f], [0x0a00a8c0], [0, 0, 0, 0x01000000]
 MAPPED = [0, 0, 0xffff0000, 0x0100007f]
 
 
-def end(source, source_port, target, target_port, state=1, kind=1, inode=6):
+def end(source, source_port, target, target_port, state=1, kind=1, inode=6, shut=None):
     """An entry of the image of open files: one end of a connection, as the word that the kernel has of addresses."""
     fields = [(1, 5), (2, inode), (3, 2), (4, kind), (5, 6), (6, state), (7, source_port), (8, target_port)]
-    return message((1, 4), (2, 5), (4, message(*fields + [(11, word) for word in source] + [(12, word) for word in target])))
+    fields += [(11, word) for word in source] + [(12, word) for word in target] + ([] if shut is None else [(19, shut), (20, b"opts")])
+    return message((1, 4), (2, 5), (4, message(*fields)))
 
 
 def files_image(*entries):
@@ -29,8 +30,8 @@ def foreign(*entries):
     return criu_connections.find_foreign_connection(criu_connections.list_ends(files_image(*entries)))
 
 
-def closed(*entries):
-    return criu_connections.find_closed_connection(criu_connections.list_ends(files_image(*entries)))
+def half_closed(*entries):
+    return criu_connections.find_half_closed_connection(criu_connections.list_ends(files_image(*entries)))
 
 
 @pytest.mark.parametrize("entries, wanted", [
@@ -77,16 +78,9 @@ def test_every_bit_of_an_image_of_open_files_is_read_or_refused():
 @pytest.mark.parametrize("state", [4, 5, 8, 9, 11])
 def test_half_closed_connection(state):
     good = [end(HERE, 5, HERE, 6), FILE, end(HERE, 6, HERE, 5), end(HERE, 7, HERE, 0, state=10), end(HERE, 7, HERE, 0, kind=2)]
-    assert closed(*good) == ""
-    assert closed(*(good + [end(HERE, 8, HERE, 9, state=state)])) == (
+    assert half_closed(*good) == ""
+    assert half_closed(*(good + [end(HERE, 8, HERE, 9, state=state)])) == (
         "that between the ports 8 and 9 is half-closed")
-
-
-def test_connection_that_was_closed_and_is_still_open_in_a_process():
-    """A socket that was never connected has no other port."""
-    assert closed(end(HERE, 8, HERE, 0, state=7)) == ""
-    assert closed(end(HERE, 8, HERE, 9, state=7)) == (
-        "that between the ports 8 and 9 was closed, and a process still has it open")
 
 
 # What is under way
@@ -180,14 +174,17 @@ def test_image_of_a_connection_that_is_not_as_criu_writes_it(settle, image, why)
 
 def test_message_with_other_numbers():
     before = message((1, 5), (2, b"text"), (300, 1 << 40)) + b"\x29" + b"12345678" + b"\x35" + b"1234"
-    assert criu_wire.replace_numbers(before, {}) == before
-    assert criu_wire.replace_numbers(before, {1: 1 << 31, 300: 0, 7: 1}) == (
+    assert criu_wire.replace_values(before, {}) == before
+    assert criu_wire.replace_values(before, {1: 1 << 31, 300: 0, 7: 1}) == (
         message((1, 1 << 31), (2, b"text"), (300, 0)) + b"\x29" + b"12345678" + b"\x35" + b"1234")
 
 
 # The engine
 
 TWO = [end(HERE, 5, HERE, 6, inode=0x1f), end(HERE, 6, HERE, 5, inode=0x20)]
+
+
+CLOSED = end(HERE, 5, HERE, 6, state=7, inode=0x1f, shut=1)
 
 
 @pytest.fixture
@@ -221,10 +218,23 @@ UNREADABLE = "an image of a connection is not as CRIU writes it: %s; the job kee
     ({"files.img": files_image(TWO[0], end(HERE, 6, HERE, 9))},
      (errors.REFUSED, "", "the job was connected with something outside it while its image was written (a TCP connection between the ports "
       "5 and 6); the job keeps running; try again when that connection is closed")),
+    ({"files.img": files_image(CLOSED), NAMES[0]: stream_image(b"x")},
+     (errors.TEMPORARY, "", LOST % "was closed, and a process has not read all that came")),
+    ({"files.img": files_image(CLOSED)}, (errors.ENGINE, "", UNREADABLE % "tcp-stream-1f.img does not exist")),
+    ({"files.img": files_image(end(HERE, 5, HERE, 6, state=7, inode=0x1f, shut=2)), NAMES[0]: stream_image()},
+     (errors.ENGINE, "", UNREADABLE % "files.img: a closed connection in it can be read")),
     ({"files.img": b"x"}, (errors.ENGINE, "", UNREADABLE % "files.img: it is not the image of open files")),
     ({"files.img": files_image(*TWO), NAMES[0]: stream_image()}, (errors.ENGINE, "", UNREADABLE % "tcp-stream-20.img does not exist"))])
 def test_engine_settles_connections(engine_settles, files, wanted):
     assert engine_settles(files) == wanted
+
+
+def test_socket_whose_connection_was_closed_has_none(engine_settles, tmp_path):
+    """CRIU takes it for one that was never connected then; what a process reads and writes is the same."""
+    others = [FILE, end(WIDE, 7, HERE, 0, state=7, shut=1), end(THERE, 5, THERE, 6, kind=2, state=7)]  # never connected, and not of TCP
+    assert engine_settles({"files.img": files_image(*others, CLOSED, FILE), NAMES[0]: stream_image()}) is None
+    assert (tmp_path / "files.img").read_bytes() == files_image(
+        *others, end(HERE, 0, HERE, 0, state=7, inode=0x1f, shut=1), FILE)
 
 
 @pytest.mark.parametrize("data, wanted", [

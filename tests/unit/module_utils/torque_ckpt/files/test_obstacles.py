@@ -13,7 +13,9 @@ import time
 
 import pytest
 
+from torque_ckpt import errors
 from torque_ckpt.engines import registry
+from torque_ckpt.errors import HookError
 from torque_ckpt.files import connections, obstacles, open_files
 from torque_ckpt.system import privilege, processes
 
@@ -349,6 +351,48 @@ def test_sockets_in_repair_mode_are_repaired(somebody):
         finally:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+def close_both(client, server):
+    for end in (server, client):
+        end.shutdown(socket.SHUT_RDWR)
+    wait_until_closed(client)
+
+
+def wait_until_closed(client):
+    while client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != b"\7":
+        time.sleep(0.01)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("host, family", [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
+@pytest.mark.parametrize("work, closed", [(lambda client, server: None, False), (lambda client, server: server.shutdown(1), False),
+                                          (close_both, True)])
+def test_connection_that_both_sides_have_closed(keep, host, family, work, closed):
+    client, server, listener = connect(host, family)
+    work(client, server)
+    with client, server, listener, socket.socket() as unconnected:
+        pid = keep(lambda: (client, server, listener, unconnected))
+        assert connections.has_closed(processes.read_process(pid)) is closed
+
+
+@pytest.mark.root
+def test_connection_that_was_reset(keep):
+    """The one who notices is told once; a socket that was restored would not tell."""
+    client, server, listener = connect("127.0.0.1")
+    with client, listener:
+        client.send(b"not read")
+        server.close()
+        wait_until_closed(client)
+        root = processes.read_process(keep(lambda: client))
+        with pytest.raises(HookError) as caught:
+            connections.has_closed(root)
+        assert (caught.value.code, caught.value.sentence) == (
+            errors.TEMPORARY, "a TCP connection of the job (its own address was 127.0.0.1:%d) was reset, and no process has noticed that "
+            "yet; the job keeps running; try again when one has read from it or closed it" % client.getsockname()[1])
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+        assert connections.has_closed(root) is True
 
 
 @pytest.mark.root
