@@ -61,7 +61,7 @@ def find_source(program):
 
 
 PYTHON = "python3 --version"
-LAMMPS_TIMES = "^(Loop time|Performance|Total wall|[0-9.]+% CPU|Pair |Neigh |Comm |Output |Modify |Other )"
+LAMMPS_TIMES = "^( *create_atoms CPU|Loop time|Performance|Total wall|[0-9.]+% CPU|Pair |Neigh |Comm |Output |Modify |Other )"
 
 PROGRAMS = [
     _program("numpy", "NumPy and SciPy, threads of OpenBLAS and of FFT", "python3-numpy python3-scipy libopenblas0-pthread",
