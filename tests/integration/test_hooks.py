@@ -854,7 +854,7 @@ exec /opt/criu/current/sbin/criu "$@"
 @contextlib.contextmanager
 def slow_engine(node, **settings):
     """Have an engine that takes seconds for a dump, and says so in /tmp/dumping."""
-    node.ask("cat > /tmp/slow <<'X'\n%sX\nchmod 755 /tmp/slow; rm -f /tmp/dumping" % SLOW)
+    node.ask("cat > /tmp/slow <<'X'\n%sX\nchmod 755 /tmp/slow; rm -rf /tmp/dumping" % SLOW)
     with configured(node, engine_options={"path": "/tmp/slow"}, **settings):
         yield
 

@@ -71,7 +71,7 @@ def test_mom_config(host, settings, groups, torque):
     if settings["torque_mom_checkpoint_enabled"]:
         wanted += ["$%s %s/%s" % (directive, settings["torque_mom_hooks_directory"], hook) for directive, hook in (
             ("checkpoint_run_exe", "run"), ("checkpoint_script", "checkpoint"), ("restart_script", "restart"))]
-    wanted += ["$checkpoint_interval %d" % settings["torque_mom_checkpoint_interval"]]
+        wanted += ["$checkpoint_interval %d" % settings["torque_mom_checkpoint_interval"]]
     wanted += ["$remote_checkpoint_dirs %s/" % path for path in settings["torque_mom_remote_checkpoint_dirs"]]
     wanted += ["$usecp " + pair for pair in settings["torque_mom_usecp"]]
     wanted += ["$loglevel %d" % settings["torque_mom_loglevel"]]
