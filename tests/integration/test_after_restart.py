@@ -104,7 +104,7 @@ def test_hold_that_is_refused_leaves_no_hold(qsub):
 
 
 def test_periodic_image_of_a_job_that_outlives_a_restart_of_pbs_mom(qsub, cluster, node1):
-    if cluster.is_older_than(6, 1):
+    if cluster.is_older_than(4, 2, 7):
         pytest.skip("there is no patch periodic-restart for TORQUE %s" % cluster.version)
     job = qsub.counts(checkpoint="enabled,periodic,interval=1")
     node1.ask("systemctl restart pbs_mom")
@@ -117,7 +117,7 @@ def test_periodic_image_of_a_job_that_outlives_a_restart_of_pbs_mom(qsub, cluste
 
 @pytest.fixture
 def keeps_status(cluster):
-    if cluster.is_older_than(6, 1, 2):
+    if cluster.is_older_than(4, 2, 7):
         pytest.skip("there is no patch exit-status for TORQUE %s" % cluster.version)
 
 
