@@ -104,8 +104,6 @@ def test_hold_that_is_refused_leaves_no_hold(qsub):
 
 
 def test_periodic_image_of_a_job_that_outlives_a_restart_of_pbs_mom(qsub, cluster, node1):
-    if cluster.is_older_than(4, 2, 7):
-        pytest.skip("there is no patch periodic-restart for TORQUE %s" % cluster.version)
     job = qsub.counts(checkpoint="enabled,periodic,interval=1")
     node1.ask("systemctl restart pbs_mom")
     await_nodes(cluster.nodes["head"])
@@ -115,13 +113,7 @@ def test_periodic_image_of_a_job_that_outlives_a_restart_of_pbs_mom(qsub, cluste
         job.until(lambda facts: "checkpoint_name" in facts, "got no periodic image")
 
 
-@pytest.fixture
-def keeps_status(cluster):
-    if cluster.is_older_than(4, 2, 7):
-        pytest.skip("there is no patch exit-status for TORQUE %s" % cluster.version)
-
-
-def test_exit_status_of_a_job_whose_pbs_mom_is_executed_anew(keeps_status, qsub, cluster, node1):
+def test_exit_status_of_a_job_whose_pbs_mom_is_executed_anew(qsub, cluster, node1):
     """It stays the parent of its jobs, and waits until none is being checkpointed."""
     ends = qsub("cd $PBS_O_WORKDIR; touch up; while [ ! -e go ]; do sleep 0.1; done; echo done; exit 5")
     ends.reach("up")
@@ -146,7 +138,7 @@ def test_exit_status_of_a_job_whose_pbs_mom_is_executed_anew(keeps_status, qsub,
 EPILOGUE = "/var/spool/torque/mom_priv/epilogue"
 
 
-def test_exit_status_of_a_job_whose_epilogue_runs_while_pbs_mom_is_restarted(keeps_status, qsub, cluster, node1):
+def test_exit_status_of_a_job_whose_epilogue_runs_while_pbs_mom_is_restarted(qsub, cluster, node1):
     node1.ask("printf '#!/bin/sh\ntouch /tmp/epilogue.begun\nsleep 5\n' > {0}; chmod 500 {0}; rm -f /tmp/epilogue.begun".format(EPILOGUE))
     try:
         job = qsub("echo done; exit 5")
