@@ -45,7 +45,7 @@ test: page-tools testing collection ## everything; says at the end what was prov
 lint sanity integration molecule: tools testing collection ## this part of make test
 	@$(VENV)/bin/python tests/run.py $@
 
-roles: tools testing collection ## the molecule scenario of each role by itself (ROLES="criu torque_mom": these; TORQUE's need its source)
+roles: tools testing collection ## the molecule scenario of each role by itself (ROLES="criu torque_mom": these; TORQUE's and maui need their sources)
 	@ROLES="$(ROLES)" $(VENV)/bin/python tests/run.py $@
 
 env: ## what a shell needs for molecule itself: eval "$(make -s env)", then for instance molecule test -s criu

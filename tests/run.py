@@ -180,11 +180,12 @@ def molecule():
 def roles():
     """Each role by itself (ROLES: these), on hosts that have nothing but what it needs: a minute each once TORQUE is built."""
     emulated = ["blcr"]  # make guests
-    names = os.environ.get("ROLES", "").split() or [
-        path.name for path in sorted((TOP / "roles").iterdir()) if (TOP / "molecule" / path.name).is_dir() and path.name not in emulated]
+    names = os.environ.get("ROLES", "").split() or [path.name for path in sorted((TOP / "roles").iterdir()) if path.name not in emulated]
     for name in names:
-        if name.startswith("torque_") and not torque_source():
+        if (name.startswith("torque_") or name == "maui") and not torque_source():
             yield ["echo", "SKIPPED scenario %s: there is no TORQUE source; name a tarball in TORQUE_SOURCE" % name]
+        elif name == "maui" and not os.environ.get("MAUI_SOURCE"):
+            yield ["echo", "SKIPPED scenario maui: name Maui's tarball in MAUI_SOURCE"]
         else:
             yield ["molecule", "test", "-s", name]
 

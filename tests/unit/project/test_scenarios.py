@@ -11,7 +11,7 @@ GROUPS = {"checkpoint_store", "torque_builder", "torque_client", "torque_mom", "
 
 def test_each_role_has_a_scenario():
     roles = {path.name for path in (TOP / "roles").iterdir()}
-    assert roles - set(SCENARIOS) == {"maui"}  # make maui
+    assert roles <= set(SCENARIOS)
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
