@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test env roles faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm ring maui apps zdtm torque-matrix torque-releases scale cores bench docs docs-site galaxy \
+.PHONY: help demo demo-down test env roles faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm ring takeover maui apps zdtm torque-matrix torque-releases scale cores bench docs docs-site galaxy \
   collection tools guest-tools page-tools runtime testing clean
 
 help: ## list the targets
@@ -77,6 +77,9 @@ storm: tools testing collection ## move jobs 500 times, each run by pbs_sched an
 
 ring: tools testing collection ## validate a site of sixteen nodes, in one ring over all of them (RING=number; five minutes)
 	@RING=$(RING) $(VENV)/bin/python tests/run.py $@
+
+takeover: tools testing collection ## take over a cluster that was made by hand of stock TORQUE 6.1.3, while jobs run on it (a quarter of an hour)
+	@$(VENV)/bin/python tests/run.py $@
 
 maui: tools testing collection ## preempt jobs by Maui itself (MAUI_SOURCE=TARBALL of Maui 3.3; ten minutes)
 	@[ -f "$(MAUI_SOURCE)" ] || { echo "maui: name Maui's tarball: make maui MAUI_SOURCE=/path/maui-3.3.2.tar.gz" >&2; exit 2; }

@@ -116,7 +116,7 @@ def integration():
     if not torque_source():  # then most of these are skipped
         names[:0] = ["files", "hooks", "packages", "preflight", "remove", "rings"]
     jobs = ["tests/integration/test_%s.py" % name for name in names]
-    others = ["tests/integration/" + name for name in ("faults", "blcr", "nfs", "storm", "maui", "ring")]
+    others = ["tests/integration/" + name for name in ("faults", "blcr", "nfs", "storm", "maui", "ring", "takeover")]
     rest = ["tests/integration"] + ["--ignore=" + path for path in jobs + others]
     yield Together([[["env", "CKPT_TORQUE_GROUP=integrationjobs", PYTHON] + PYTEST + ["-v"] + jobs], [[PYTHON] + PYTEST + ["-v"] + rest]])
 
@@ -135,6 +135,11 @@ def ring():
     """Sixteen nodes, each of which proves all levels: five minutes."""
     yield ["env", "CKPT_TORQUE_GROUP=ring", "CKPT_TORQUE_NODES=%s" % (os.environ.get("RING") or 16), PYTHON] + PYTEST + [
         "-v", "tests/integration/ring"]
+
+
+def takeover():
+    """A cluster that somebody made by hand is taken over: TORQUE is built twice, stock and ours."""
+    yield ["env", "CKPT_TORQUE_GROUP=takeover", PYTHON] + PYTEST + ["-v", "tests/integration/takeover"]
 
 
 def maui():
@@ -197,7 +202,7 @@ def page():
 
 PARTS = [[lint, sanity], [page], [unit], [integration], [molecule]]
 """Parts in one list run at the same time: each of them keeps no more than one CPU busy."""
-FURTHER = [[roles], [guests], [faults], [storm], [ring], [maui], [apps], [zdtm], [nfs], [selinux], [blcr]]
+FURTHER = [[roles], [guests], [faults], [storm], [ring], [takeover], [maui], [apps], [zdtm], [nfs], [selinux], [blcr]]
 """Run only when named."""
 
 
