@@ -13,6 +13,7 @@ between two system calls of CRIU's (length, number of the next byte).
 import os
 from collections import namedtuple
 
+from ..system.addresses import format_end, is_loopback, unmap_address
 from .criu_wire import (BYTES, COMMON, FIRST, LENGTH, NUMBER, Unreadable, get_number, get_only_value, parse_fields, read_image,
                         replace_values)
 
@@ -41,7 +42,7 @@ _IN_LENGTH, _IN_NEXT, _OUT_LENGTH, _OUT_NEXT, _UNSENT, _WINDOW = 1, 2, 3, 4, 12,
 one that the process writes; how many of those were not sent; how many after the confirmed ones the other end takes."""
 
 End = namedtuple("End", "inode state source target")
-"""A TCP socket: its inode and state (int), its own and the other end's address (bytes, empty for one that is not connected) and port."""
+"""A TCP socket: its inode and state (int), its own and the other end's address (bytes) and port (0 for one that was never connected)."""
 
 
 def _list_entries(data: bytes) -> "Iterator[bytes]":
@@ -70,8 +71,7 @@ def _get_address(data: bytes, field: int) -> bytes:
     address = b"".join(words)
     if len(address) not in (4, 16):
         raise Unreadable("an address in it has %d bytes" % len(address))
-    mapped = address[:12] == b"\0" * 10 + b"\xff\xff"
-    return address[12:] if mapped else address
+    return unmap_address(address)
 
 
 def list_ends(data: bytes) -> "list[End]":
@@ -85,8 +85,7 @@ def list_ends(data: bytes) -> "list[End]":
         if socket is None or get_only_value(socket, _TYPE, NUMBER) != _STREAM:
             continue
         inode, state, *ports = (get_number(socket, field) for field in (_INODE, _STATE, _SOURCE_PORT, _TARGET_PORT))
-        connected = state not in (_CLOSED, _LISTENING)
-        source, target = (_get_address(socket, field) if connected else b"" for field in (_SOURCE, _TARGET))
+        source, target = (_get_address(socket, field) for field in (_SOURCE, _TARGET))
         ends.append(End(inode, state, (source, ports[0]), (target, ports[1])))
     return ends
 
@@ -101,19 +100,19 @@ def read_ends(directory: int) -> "list[End]":
 
 def _name(end: End) -> str:
     """Return which connection an end is of, for a sentence."""
-    return "that between the ports %d and %d" % (end.source[1], end.target[1])
+    return "that from %s to %s" % (format_end(*end.source), format_end(*end.target))
 
 
-def _is_loopback(address: bytes) -> bool:
-    return address[:1] == b"\x7f" if len(address) == 4 else address == b"\0" * 15 + b"\1"
+def _is_connected(end: End) -> bool:
+    return end.state not in (_CLOSED, _LISTENING)
 
 
 def find_foreign_connection(ends: "list[End]") -> str:
     """Return which connection is not between two of these sockets on the loopback interface; empty if none."""
-    connected = {(end.source, end.target) for end in ends if end.state not in (_CLOSED, _LISTENING)}
+    connected = {(end.source, end.target) for end in ends if _is_connected(end)}
     for source, target in sorted(connected):
-        if not _is_loopback(source[0]) or not _is_loopback(target[0]) or (target, source) not in connected:
-            return "a TCP connection between the ports %d and %d" % (source[1], target[1])
+        if not is_loopback(source[0]) or not is_loopback(target[0]) or (target, source) not in connected:
+            return "a TCP connection from %s to %s" % (format_end(*source), format_end(*target))
     return ""
 
 

@@ -6,34 +6,36 @@ import socket
 import struct
 import sys
 
-from ..errors import HookError, TEMPORARY, quote_text
+from ..errors import HookError, REFUSED, TEMPORARY, quote_text
 from ..system import processes
+from ..system.addresses import format_end, is_loopback, unmap_address
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Iterable, Iterator
+    from typing import Container, Iterable, Iterator
 
 _CLOSED, _LISTENING = "07", "0A"
 _HALF_CLOSED = ("05", "08", "09", "0B")
 """FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING: one side has said that it sends nothing any more."""
-_MAPPED = "0" * 16 + ("FFFF0000" if sys.byteorder == "little" else "0000FFFF")
-"""How the address of an IPv4 host begins that an IPv6 socket has."""
 
 
-def _unmap_address(text: str) -> str:
-    """Return an address of /proc/net/tcp6 as the other end has it in /proc/net/tcp, if it is one of IPv4."""
-    return text[len(_MAPPED):] if text.startswith(_MAPPED) else text
+def parse_end(text: str) -> "tuple[bytes, int]":
+    """Return an address, as its other end may have it, and its port, from /proc/net/tcp or tcp6."""
+    digits, port = text.split(":")
+    order = -1 if sys.byteorder == "little" else 1  # of each word of 32 bits
+    words = [bytes.fromhex(digits[start:start + 8])[::order] for start in range(0, len(digits), 8)]
+    return unmap_address(b"".join(words)), int(port, 16)
 
 
 class Connection:
     """One end of a TCP connection, or a listening socket: a line of /proc/net/tcp.
 
-    local, remote  str: addresses and ports, as the kernel prints them; those of IPv4 in the same form in sockets of IPv4 and of IPv6
+    local, remote  tuple: address and port, from parse_end
     inode          str, "0" if no process has it
     """
 
     def __init__(self, fields: "list[str]") -> None:
-        self.local, self.remote = map(_unmap_address, fields[1:3])
+        self.local, self.remote = map(parse_end, fields[1:3])
         self.state = fields[3]
         self.uid, self.inode = fields[7], fields[9]
         self.waiting = int(fields[4].partition(":")[2], 16)
@@ -45,27 +47,6 @@ class Connection:
     def is_half_closed(self) -> bool:
         """Whether one side of the connection was closed, and the other side knows it."""
         return self.state in _HALF_CLOSED
-
-
-def format_address(text: str) -> str:
-    """Return an address of /proc/net/tcp or tcp6 as people write it."""
-    digits, port = text.split(":")
-    order = -1 if sys.byteorder == "little" else 1  # of each word of 32 bits
-    data = b"".join(bytes.fromhex(digits[start:start + 8])[::order] for start in range(0, len(digits), 8))
-    if data[:12] == b"\0" * 10 + b"\xff\xff":
-        data = data[12:]
-    if len(data) == 4:
-        return "%s:%d" % (".".join(map(str, data)), int(port, 16))
-    return "[%s]:%d" % (_compress_address(["%x" % (data[place] << 8 | data[place + 1]) for place in range(0, 16, 2)]), int(port, 16))
-
-
-def _compress_address(groups: "list[str]") -> str:
-    """Return an IPv6 address with "::" for its first longest row of zeros."""
-    for length in range(len(groups), 1, -1):
-        for start in range(len(groups) - length + 1):
-            if groups[start:start + length] == ["0"] * length:
-                return ":".join(groups[:start]) + "::" + ":".join(groups[start + length:])
-    return ":".join(groups)
 
 
 def _read_connections(pid: int) -> "list[Connection]":
@@ -102,8 +83,7 @@ class Connections:
     def is_inside(self, connection: Connection) -> bool:
         """Whether both ends are of the tree, and on the loopback interface: nobody else has to do with it."""
         other = self._ends.get((connection.remote, connection.local))
-        return other is not None and other.inode in self._owners and all(
-            format_address(address).startswith(("127.", "[::1]")) for address in (connection.local, connection.remote))
+        return other is not None and other.inode in self._owners and is_loopback(connection.local[0]) and is_loopback(connection.remote[0])
 
     def are_inside(self) -> bool:
         """Whether there are connections, and all of them are inside the tree."""
@@ -113,7 +93,7 @@ class Connections:
         """Return both ends of a connection, for a sentence."""
         other = self._ends.get((connection.remote, connection.local))
         if other is None:
-            owner = "another host"
+            owner = "gone" if is_loopback(connection.remote[0]) else "another host"
         elif other.inode == "0":
             owner = "a socket that no process has open"  # not accepted yet, or closed
         elif other.inode in self._owners:
@@ -121,7 +101,7 @@ class Connections:
             owner = "process %d (%s) of the job" % (process.pid, quote_text(process.name)) if process else "a process of the job"
         else:
             owner = "a process of uid %s that is not of the job" % other.uid
-        return "from %s to %s, which is %s" % (format_address(connection.local), format_address(connection.remote), owner)
+        return "from %s to %s, which is %s" % (format_end(*connection.local), format_end(*connection.remote), owner)
 
 
 def _list_sockets(pid: int) -> "Iterator[tuple[int, str]]":
@@ -152,94 +132,114 @@ def find_sharers(pids: "list[int]", inodes: "set[str]") -> "dict[str, processes.
     return sharers
 
 
-def has_inside_only(pids: "list[int]") -> bool:
-    """Return whether a tree (pids, its root first) has TCP connections, and all of them are inside it. Nothing is opened but /proc."""
-    owners: "dict[str, int]" = {}
-    for pid in pids:
-        for _number, inode in _list_sockets(pid):
-            owners.setdefault(inode, pid)
-    if not owners:
+def has_inside_only(pids: "list[int]", sockets: "dict[str, tuple[processes.Process, int]]") -> bool:
+    """Return whether a tree has TCP connections, and all of them are inside it. Nothing is opened but /proc.
+
+    :param pids: its processes, the root first
+    :param sockets: theirs, from list_sockets()
+    """
+    if not sockets:
         return False
-    connections = Connections(pids[0], owners)
+    connections = Connections(pids[0], {inode: process.pid for inode, (process, _number) in sockets.items()})
     return connections.are_inside() and not find_sharers(pids, {connection.inode for _pid, connection in connections.opened})
 
 
 def list_peers(pid: int) -> "list[str]":
     """Return the other ends (address:port) of the TCP connections of a process; "" for each that it has not accepted yet."""
     own = Connections(pid, {inode: pid for _number, inode in _list_sockets(pid)})
-    return [format_address(connection.remote) for _pid, connection in own.opened] + [""] * len(own.waiting)
+    return [format_end(*connection.remote) for _pid, connection in own.opened] + [""] * len(own.waiting)
 
 
-_SO_PEERNAME, _SO_PROTOCOL, _TCP_REPAIR = 28, 38, 19
+_SO_PEERNAME, _SO_PROTOCOL, _SO_DOMAIN, _TCP_REPAIR = 28, 38, 39, 19
 _TCP_CLOSE = 7
 _ABORT = struct.pack("ii", 1, 0)
 """SO_LINGER: the last close ends a connection at once."""
 
 
-def list_sockets(root: processes.Process) -> "set[str]":
-    """Return the inodes of the sockets of a tree."""
-    return {inode for process in processes.list_family(root) for _number, inode in _list_sockets(process.pid)}
-
-
-def _share_connections(members: "Iterable[processes.Process]", wanted: "set[str] | None" = None) -> "Iterator[socket.socket]":
-    """Yield the TCP sockets of processes as our own, as far as that is possible; to be closed. As root.
-
-    :param wanted: inodes of the sockets that are meant, None for all
-    """
-    seen: "set[str]" = set()
+def list_sockets(members: "Iterable[processes.Process]") -> "dict[str, tuple[processes.Process, int]]":
+    """Return the sockets of processes by inode, each with one that has it, and its descriptor there."""
+    sockets: "dict[str, tuple[processes.Process, int]]" = {}
     for process in members:
         for number, inode in _list_sockets(process.pid):
-            if inode in seen or wanted is not None and inode not in wanted:
-                continue
-            seen.add(inode)
-            try:
-                shared = socket.socket(fileno=processes.share_descriptor(processes.get_mark(process), number))
-            except OSError:
-                continue  # it is gone, we have too many, or the kernel cannot
-            if shared.getsockopt(socket.SOL_SOCKET, _SO_PROTOCOL) == socket.IPPROTO_TCP:
-                yield shared
-            else:
-                shared.close()
+            sockets.setdefault(inode, (process, number))
+    return sockets
 
 
-def _was_connected(shared: socket.socket) -> bool:
-    """Whether a TCP socket had a connection which both sides have closed, or one of them has reset. /proc/net/tcp does not list it."""
-    try:
-        shared.getsockopt(socket.SOL_SOCKET, _SO_PEERNAME, 16)  # as long as an address at least is
-    except OSError:
-        return False
-    return shared.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSE
+def _share_connections(sockets: "dict[str, tuple[processes.Process, int]]") -> "Iterator[tuple[str, socket.socket]]":
+    """Yield those of sockets (from list_sockets) that are of TCP as our own, each after its inode, as far as that is possible.
 
-
-def has_closed(root: processes.Process) -> bool:
-    """Return whether a tree has TCP sockets open whose connections were closed. As root.
-
-    :raises HookError: TEMPORARY when one was reset and no process has noticed: it would then look as if it had been closed
+    They are to be closed. As root.
     """
-    found = False
-    for shared in _share_connections(processes.list_family(root)):
+    for inode, (process, number) in sockets.items():
+        try:
+            shared = socket.socket(fileno=processes.share_descriptor(processes.get_mark(process), number))
+        except OSError:
+            continue  # it is gone, we have too many, or the kernel cannot
+        if shared.getsockopt(socket.SOL_SOCKET, _SO_PROTOCOL) == socket.IPPROTO_TCP:
+            yield inode, shared
+        else:
+            shared.close()
+
+
+def _find_former_ends(shared: socket.socket) -> "tuple[str, str] | None":
+    """Return both ends of the connection that a TCP socket had, its own first, if both sides have closed it, or one has reset it.
+
+    /proc/net/tcp lists no such socket.
+    """
+    wide = shared.getsockopt(socket.SOL_SOCKET, _SO_DOMAIN) == socket.AF_INET6
+    try:
+        peer = shared.getsockopt(socket.SOL_SOCKET, _SO_PEERNAME, 28 if wide else 16)
+    except OSError:
+        return None
+    if shared.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_CLOSE:
+        return None
+    name, port = shared.getsockname()[:2]
+    own = socket.inet_pton(socket.AF_INET6 if wide else socket.AF_INET, name.partition("%")[0])
+    return format_end(own, port), format_end(peer[8:24] if wide else peer[4:8], struct.unpack_from(">H", peer, 2)[0])
+
+
+def _has_error(shared: socket.socket) -> bool:
+    """Whether the next one who uses a socket is told of an error. This does not tell."""
+    poll = select.poll()
+    poll.register(shared, 0)
+    return any(events & select.POLLERR for _number, events in poll.poll(0))
+
+
+def has_closed(pids: "list[int]", sockets: "dict[str, tuple[processes.Process, int]]") -> bool:
+    """Return whether a tree has sockets whose TCP connections were closed. As root.
+
+    :param pids: its processes, the root first
+    :param sockets: theirs, from list_sockets()
+    :raises HookError: TEMPORARY when one was reset and no process has noticed: it would then look as if it had been closed; REFUSED when
+        a process that is not of the tree has it open, too: it could use it while it is in repair mode
+    """
+    closed: "dict[str, str]" = {}
+    for inode, shared in _share_connections(sockets):
         with shared:
-            if _was_connected(shared):
-                found = True
-                poll = select.poll()
-                poll.register(shared, 0)
-                if any(events & select.POLLERR for _number, events in poll.poll(0)):
-                    raise HookError(TEMPORARY, "a TCP connection of the job (its own address was %s:%d) was reset, and no process has "
-                                    "noticed that yet; the job keeps running; try again when one has read from it or closed it"
-                                    % shared.getsockname()[:2])
-    return found
+            ends = _find_former_ends(shared)
+            if ends:
+                process, _number = sockets[inode]
+                closed[inode] = "process %d (%s) has a TCP connection from %s to %s" % ((process.pid, quote_text(process.name)) + ends)
+            if ends and _has_error(shared):
+                raise HookError(TEMPORARY, "%s that was reset, and no process has noticed that yet; the job keeps running; try again when "
+                                "one has read from it, or all that have it open have closed it" % closed[inode])
+    for inode, sharer in find_sharers(pids, set(closed)).items():
+        raise HookError(REFUSED, "%s that was closed, and shares it with process %d (%s), which is not of the job; the job keeps running; "
+                        "checkpoint the job when that process has closed it" % (closed[inode], sharer.pid, quote_text(sharer.name)))
+    return bool(closed)
 
 
-def end_repair(uid: int, sockets: "set[str]") -> None:
+def end_repair(uid: int, sockets: "Container[str]") -> None:
     """Have none of the sockets in repair mode, which is how an engine that was killed leaves the TCP connections of a job. As root.
 
     Nothing is sent or received in that mode, and it is a right that otherwise only CAP_NET_ADMIN gives.
 
     :param uid: the job's owner's, any of whose processes may have them open
-    :param sockets: from list_sockets(), before the engine started; those of other jobs may be in the work of another engine
+    :param sockets: their inodes, of before the engine started; those of other jobs may be in the work of another engine
     """
     owned = (process for process in map(processes.read_process, processes.list_pids()) if process and process.uid == uid)
-    for connection in _share_connections(owned, sockets):
+    held = list_sockets(owned)
+    for _inode, connection in _share_connections({inode: held[inode] for inode in held if inode in sockets}):
         with connection, contextlib.suppress(OSError):
             if connection.getsockopt(socket.IPPROTO_TCP, _TCP_REPAIR):
                 connection.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, 0)
@@ -252,10 +252,10 @@ def drop_silently(root: processes.Process) -> "Iterator[None]":
     Otherwise their ports stay in use for a minute (TIME_WAIT), in which the job could not be restored on this node. If it cannot be done,
     that is all.
     """
-    shared = list(_share_connections(processes.list_family(root)))
+    shared = list(_share_connections(list_sockets(processes.list_family(root))))
     try:
         yield
     finally:
-        for connection in shared:
+        for _inode, connection in shared:
             with connection, contextlib.suppress(OSError):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)

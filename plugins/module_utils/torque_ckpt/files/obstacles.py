@@ -8,8 +8,9 @@ from fnmatch import fnmatchcase
 
 from ..errors import quote_text
 from ..system import processes, sock_diag
+from ..system.addresses import format_end
 from ..units import format_bytes
-from .connections import Connections, find_sharers, format_address
+from .connections import Connections, find_sharers
 from .open_files import REMOVED, parse_flags, read_information
 
 MYPY = False  # true for the type checker alone
@@ -217,12 +218,12 @@ def _examine_tcp(findings: _Findings, pids: "list[int]", owners: "dict[str, int]
         if connection.inode in sharers:
             findings.add("tcp", pid, "shares a TCP connection with process %d (%s), which is not of the job: that %s"
                          % (sharers[connection.inode].pid, quote_text(sharers[connection.inode].name), connections.describe(connection)))
-        elif not (moves and connections.is_inside(connection)):
-            findings.add("tcp", pid, "has a TCP connection " + connections.describe(connection))
         elif connection.is_half_closed():
             findings.add("tcp", pid, "has a half-closed TCP connection " + connections.describe(connection))
+        elif not (moves and connections.is_inside(connection)):
+            findings.add("tcp", pid, "has a TCP connection " + connections.describe(connection))
     for pid, connection in connections.waiting:
-        findings.add("tcp_pending", pid, "has not yet accepted a TCP connection to %s" % format_address(connection.local))
+        findings.add("tcp_pending", pid, "has not yet accepted a TCP connection to %s" % format_end(*connection.local))
 
 
 def _examine_unix(findings: _Findings, opened: "OpenFiles", owners: "dict[str, int]") -> None:

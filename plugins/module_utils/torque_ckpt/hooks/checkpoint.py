@@ -90,9 +90,11 @@ def _find_target(job: preflight.Job, root: processes.Process) -> Target:
     # A restart hook does not have the job's output open as the run hook has.
     spooled, left = (identity.read_recorded(job.records, root, key) for key in ("output", "left"))
     spooled = spooled or output.find_output_files(root.ppid, output.get_spool_directory())
-    tree = processes.list_tree(root.pid)
-    needed = capacity.estimate_need(tree, sum(output.read_sizes(spooled).values()))
-    connected = job.engine.moves_connections and (connections.has_closed(root) or connections.has_inside_only(tree))
+    tree = processes.list_family(root)
+    pids = [process.pid for process in tree]
+    needed = capacity.estimate_need(pids, sum(output.read_sizes(spooled).values()))
+    sockets = connections.list_sockets(tree) if job.engine.moves_connections else {}
+    connected = connections.has_closed(pids, sockets) or connections.has_inside_only(pids, sockets)
     return Target(root, spooled, left, needed, connected)
 
 
@@ -103,7 +105,7 @@ def _list_capabilities(job: preflight.Job, target: Target) -> "tuple[int, ...]":
 
 def _guard_job(job: preflight.Job, target: Target) -> "ContextManager[list[int]]":
     """As root: see suspension.guard_job. An engine that was killed leaves connections that do not work."""
-    sockets = connections.list_sockets(target.root) if target.connected else set()
+    sockets = connections.list_sockets(processes.list_family(target.root)) if target.connected else {}
 
     def repair() -> None:
         if sockets:

@@ -40,11 +40,12 @@ def half_closed(*entries):
     ([end(WIDE, 5, WIDE, 6), end(WIDE, 6, WIDE, 5)], ""),
     ([end(MAPPED, 5, MAPPED, 6), end(HERE, 6, HERE, 5)], ""),
     ([end(HERE, 5, HERE, 0, state=10), end(HERE, 5, HERE, 0, state=7), end(THERE, 5, THERE, 6, kind=2)], ""),
-    ([end(HERE, 5, HERE, 6)], "a TCP connection between the ports 5 and 6"),
-    ([end(HERE, 5, HERE, 6, state=4)], "a TCP connection between the ports 5 and 6"),
-    ([end(HERE, 5, HERE, 6), end(HERE, 6, HERE, 7)], "a TCP connection between the ports 5 and 6"),
-    ([end(HERE, 5, THERE, 6), end(THERE, 6, HERE, 5)], "a TCP connection between the ports 5 and 6"),
-    ([end(THERE, 5, THERE, 6), end(THERE, 6, THERE, 5)], "a TCP connection between the ports 5 and 6"),
+    ([end(HERE, 5, HERE, 6)], "a TCP connection from 127.0.0.1:5 to 127.0.0.1:6"),
+    ([end(HERE, 5, HERE, 6, state=4)], "a TCP connection from 127.0.0.1:5 to 127.0.0.1:6"),
+    ([end(HERE, 5, HERE, 6), end(HERE, 6, HERE, 7)], "a TCP connection from 127.0.0.1:5 to 127.0.0.1:6"),
+    ([end(HERE, 5, THERE, 6), end(THERE, 6, HERE, 5)], "a TCP connection from 127.0.0.1:5 to 192.168.0.10:6"),
+    ([end(THERE, 5, THERE, 6), end(THERE, 6, THERE, 5)], "a TCP connection from 192.168.0.10:5 to 192.168.0.10:6"),
+    ([end(WIDE, 5, WIDE, 6)], "a TCP connection from [::1]:5 to [::1]:6"),
 ])
 def test_connection_with_something_outside_the_image(entries, wanted):
     assert foreign(*entries) == wanted
@@ -80,7 +81,7 @@ def test_half_closed_connection(state):
     good = [end(HERE, 5, HERE, 6), FILE, end(HERE, 6, HERE, 5), end(HERE, 7, HERE, 0, state=10), end(HERE, 7, HERE, 0, kind=2)]
     assert half_closed(*good) == ""
     assert half_closed(*(good + [end(HERE, 8, HERE, 9, state=state)])) == (
-        "that between the ports 8 and 9 is half-closed")
+        "that from 127.0.0.1:8 to 127.0.0.1:9 is half-closed")
 
 
 # What is under way
@@ -157,7 +158,7 @@ def test_connection_of_a_socket_with_itself(settle):
     (stream_image(b"", 49, b"", 105), stream_image(b"", 105, b"", 50)),
     (stream_image(b"", 50, b"hello", 105), stream_image(b"", 106, b"", 50))])
 def test_what_was_carried_while_the_image_was_written_is_not_lost(settle, here, there):
-    assert settle(here, there) == ("that between the ports 5 and 6 still carried bytes", here, there)
+    assert settle(here, there) == ("that from 127.0.0.1:5 to 127.0.0.1:6 still carried bytes", here, there)
 
 
 @pytest.mark.parametrize("image, why", [
@@ -195,17 +196,16 @@ def engine_settles(tmp_path):
             (tmp_path / name).write_bytes(data)
         directory = os.open(str(tmp_path), os.O_RDONLY)
         try:
-            criu.Criu.settle_connections(object.__new__(criu.Criu), directory)
+            return criu.Criu.settle_connections(object.__new__(criu.Criu), directory)
         except errors.HookError as error:
             return error.code, error.cause, error.sentence
         finally:
             os.close(directory)
-        return None
     return settle
 
 
-LOST = ("the TCP connections of the job could not be restored as they were when its image was written (that between the ports 5 and 6 %s); "
-        "the job keeps running; try again")
+LOST = ("the TCP connections of the job could not be restored as they were when its image was written (that from 127.0.0.1:5 to "
+        "127.0.0.1:6 %s); the job keeps running; try again")
 UNREADABLE = "an image of a connection is not as CRIU writes it: %s; the job keeps running"
 
 
@@ -216,8 +216,8 @@ UNREADABLE = "an image of a connection is not as CRIU writes it: %s; the job kee
      (errors.TEMPORARY, errors.CARRYING, LOST % "still carried bytes")),
     ({"files.img": files_image(end(HERE, 5, HERE, 6, state=8), TWO[1])}, (errors.TEMPORARY, "", LOST % "is half-closed")),
     ({"files.img": files_image(TWO[0], end(HERE, 6, HERE, 9))},
-     (errors.REFUSED, "", "the job was connected with something outside it while its image was written (a TCP connection between the ports "
-      "5 and 6); the job keeps running; try again when that connection is closed")),
+     (errors.REFUSED, "", "the job was connected with something outside it while its image was written (a TCP connection from "
+      "127.0.0.1:5 to 127.0.0.1:6); the job keeps running; try again when that connection is closed")),
     ({"files.img": files_image(CLOSED), NAMES[0]: stream_image(b"x")},
      (errors.TEMPORARY, "", LOST % "was closed, and a process has not read all that came")),
     ({"files.img": files_image(CLOSED)}, (errors.ENGINE, "", UNREADABLE % "tcp-stream-1f.img does not exist")),
@@ -238,7 +238,7 @@ def test_socket_whose_connection_was_closed_has_none(engine_settles, tmp_path):
 
 
 @pytest.mark.parametrize("data, wanted", [
-    (files_image(), ""), (files_image(TWO[0]), "a TCP connection between the ports 5 and 6"),
+    (files_image(), ""), (files_image(TWO[0]), "a TCP connection from 127.0.0.1:5 to 127.0.0.1:6"),
     (b"x", "an image of a connection is not as CRIU writes it: files.img: it is not the image of open files")])
 def test_engine_finds_foreign_connections(tmp_path, data, wanted):
     (tmp_path / "files.img").write_bytes(data)

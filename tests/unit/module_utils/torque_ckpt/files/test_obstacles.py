@@ -17,7 +17,7 @@ from torque_ckpt import errors
 from torque_ckpt.engines import registry
 from torque_ckpt.errors import HookError
 from torque_ckpt.files import connections, obstacles, open_files
-from torque_ckpt.system import privilege, processes
+from torque_ckpt.system import addresses, privilege, processes
 
 ALL = tuple(obstacles.KINDS)
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -225,10 +225,22 @@ def test_connection_to_itself(keep, host, shown, family):
         sentence % (shown, client, shown, server, pid, name), sentence % (shown, server, shown, client, pid, name)])
 
 
+def read_sockets(pid):
+    return connections.list_sockets([processes.read_process(pid)])
+
+
+def is_inside_only(pid):
+    return connections.has_inside_only([pid], read_sockets(pid))
+
+
+def has_closed(pid):
+    return connections.has_closed([pid], read_sockets(pid))
+
+
 @pytest.mark.parametrize("host, family", [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
 def test_connection_to_itself_can_be_moved(keep, host, family):
     pid = keep(lambda: connect(host, family))
-    assert connections.has_inside_only([pid])
+    assert is_inside_only(pid)
     assert look(pid, moves=True) == []
 
 
@@ -245,7 +257,7 @@ def connect_dual():
 
 def test_connection_of_both_protocols_can_be_moved(keep):
     pid = keep(connect_dual)
-    assert connections.has_inside_only([pid])
+    assert is_inside_only(pid)
     assert look(pid, moves=True) == []
 
 
@@ -259,9 +271,30 @@ def test_half_closed_connection_is_not_moved(keep):
     assert [obstacle.resource.split(" from ")[0] for obstacle in look(pid, moves=True)] == ["has a half-closed TCP connection"] * 2
 
 
+@pytest.mark.parametrize("host, shown, family", [("127.0.0.1", "127.0.0.1", socket.AF_INET), ("::1", "[::1]", socket.AF_INET6)])
+def test_connection_whose_other_end_was_closed_is_not_moved(keep, host, shown, family):
+    """The kernel keeps the other end for a minute, here for a second."""
+    def work():
+        client, server, listener = connect(host, family)
+        server.setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, 1)
+        server.close()
+        return client, listener
+    pid = keep(work)
+
+    def describe():
+        found, = look(pid, moves=True)
+        return found.kind, re.sub(r":\d+( |,)", r":N\1", found.resource)
+    sentence = "has a half-closed TCP connection from %s:N to %s:N, which is " % (shown, shown)
+    assert describe() == ("tcp", sentence + "a socket that no process has open")
+    deadline = time.monotonic() + 60
+    while describe()[1] != sentence + "gone":
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def test_without_a_connection_nothing_is_to_be_moved(keep):
-    assert not connections.has_inside_only([keep(lambda: connect("127.0.0.1")[2])])
-    assert not connections.has_inside_only([keep(socket.socketpair)])
+    assert not is_inside_only(keep(lambda: connect("127.0.0.1")[2]))
+    assert not is_inside_only(keep(socket.socketpair))
 
 
 def test_one_connection_to_somebody_else_is_named_alone(keep):
@@ -278,32 +311,37 @@ def test_one_connection_to_somebody_else_is_named_alone(keep):
         pid = keep(work)
         port = listener.getsockname()[1]
         with listener.accept()[0] as there:
-            assert not connections.has_inside_only([pid])
+            assert not is_inside_only(pid)
             assert [obstacle.resource for obstacle in look(pid, moves=True)] == [
                 "has a TCP connection from 127.0.0.1:%d to 127.0.0.1:%d, which is a process of uid %d that is not of the job"
                 % (there.getpeername()[1], port, os.getuid())]
+
+
+def fork_outside(tmp_path):
+    """Have a process that is not of the tree any more have open what this one has."""
+    pid = os.fork()
+    if pid == 0:
+        if os.fork():
+            os._exit(0)
+        (tmp_path / "outside.draft").write_text(str(os.getpid()))
+        os.rename(str(tmp_path / "outside.draft"), str(tmp_path / "outside"))
+        time.sleep(60)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    while not (tmp_path / "outside").exists():
+        time.sleep(0.01)
 
 
 def test_connection_that_a_process_outside_shares_is_not_moved(keep, tmp_path):
     """Its socket would be in repair mode during the dump, which is a right."""
     def work():
         ends = connect("127.0.0.1")
-        pid = os.fork()
-        if pid == 0:
-            if os.fork():
-                os._exit(0)  # its child is not of the tree any more
-            (tmp_path / "outside.draft").write_text(str(os.getpid()))
-            os.rename(str(tmp_path / "outside.draft"), str(tmp_path / "outside"))
-            time.sleep(60)
-            os._exit(0)
-        os.waitpid(pid, 0)
-        while not (tmp_path / "outside").exists():
-            time.sleep(0.01)
+        fork_outside(tmp_path)
         return ends
     pid = keep(work)
     outside = int((tmp_path / "outside").read_text())
     try:
-        assert not connections.has_inside_only([pid])
+        assert not is_inside_only(pid)
         found = look(pid, moves=True)
         name = processes.read_process(outside).name
         assert len(found) == 2 and all(obstacle.kind == "tcp" and obstacle.resource.startswith(
@@ -312,7 +350,7 @@ def test_connection_that_a_process_outside_shares_is_not_moved(keep, tmp_path):
     finally:
         os.kill(outside, signal.SIGKILL)
     wait_for_end(outside)
-    assert connections.has_inside_only([pid])
+    assert is_inside_only(pid)
 
 
 def wait_for_end(pid):
@@ -338,7 +376,7 @@ def test_sockets_in_repair_mode_are_repaired(somebody):
             while processes.read_process(pid).uid != somebody.uid:
                 time.sleep(0.01)
             client.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
-            sockets = connections.list_sockets(processes.read_process(pid))
+            sockets = set(read_sockets(pid))
             assert len(sockets) >= 3
             for uid, wanted in ((somebody.uid + 1, sockets), (somebody.uid, {"1"})):
                 connections.end_repair(uid, wanted)
@@ -366,33 +404,75 @@ def wait_until_closed(client):
 
 @pytest.mark.root
 @pytest.mark.parametrize("host, family", [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
-@pytest.mark.parametrize("work, closed", [(lambda client, server: None, False), (lambda client, server: server.shutdown(1), False),
-                                          (close_both, True)])
-def test_connection_that_both_sides_have_closed(keep, host, family, work, closed):
-    client, server, listener = connect(host, family)
-    work(client, server)
-    with client, server, listener, socket.socket() as unconnected:
-        pid = keep(lambda: (client, server, listener, unconnected))
-        assert connections.has_closed(processes.read_process(pid)) is closed
+@pytest.mark.parametrize("close, closed", [(lambda client, server: None, False), (lambda client, server: server.shutdown(1), False),
+                                           (close_both, True)])
+def test_connection_that_both_sides_have_closed(keep, host, family, close, closed):
+    def work():
+        ends = connect(host, family)
+        close(*ends[:2])
+        return ends, socket.socket()
+    assert has_closed(keep(work)) is closed
+
+
+def use_socket(pid, use):
+    """Use the only TCP socket of a process that does not listen, as the process could."""
+    for process, number in read_sockets(pid).values():
+        with socket.socket(fileno=processes.share_descriptor(processes.get_mark(process), number)) as shared:
+            if shared.getsockopt(socket.SOL_SOCKET, 38) == socket.IPPROTO_TCP and not shared.getsockopt(
+                    socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                return use(shared)
+    raise AssertionError("there is none")
 
 
 @pytest.mark.root
-def test_connection_that_was_reset(keep):
+@pytest.mark.parametrize("host, family, shown", [
+    ("127.0.0.1", socket.AF_INET, "127.0.0.1"), ("::1", socket.AF_INET6, "[::1]"), ("::ffff:127.0.0.1", socket.AF_INET6, "127.0.0.1")])
+def test_connection_that_was_reset(keep, tmp_path, host, family, shown):
     """The one who notices is told once; a socket that was restored would not tell."""
-    client, server, listener = connect("127.0.0.1")
-    with client, listener:
+    def work():
+        client, server, listener = connect(host, family)
+        (tmp_path / "ends").write_text("from %s:%d to %s:%d" % (shown, client.getsockname()[1], shown, server.getsockname()[1]))
         client.send(b"not read")
         server.close()
         wait_until_closed(client)
-        root = processes.read_process(keep(lambda: client))
+        return client, listener
+    pid = keep(work)
+    with pytest.raises(HookError) as caught:
+        has_closed(pid)
+    assert (caught.value.code, caught.value.sentence) == (
+        errors.TEMPORARY, "process %d (%s) has a TCP connection %s that was reset, and no process has noticed that yet; the job keeps "
+        "running; try again when one has read from it, or all that have it open have closed it"
+        % (pid, processes.read_process(pid).name, (tmp_path / "ends").read_text()))
+    with pytest.raises(ConnectionResetError):
+        use_socket(pid, lambda shared: shared.recv(1))
+    assert has_closed(pid) is True
+
+
+@pytest.mark.root
+def test_closed_connection_that_a_process_outside_shares_is_not_moved(keep, tmp_path):
+    """In repair mode, in which it would be during the dump, it could get a port that is in use."""
+    def work():
+        client, server, listener = connect("127.0.0.1")
+        (tmp_path / "ends").write_text("from 127.0.0.1:%d to 127.0.0.1:%d" % (client.getsockname()[1], server.getsockname()[1]))
+        close_both(client, server)
+        server.close()
+        listener.close()
+        fork_outside(tmp_path)
+        return client
+    pid = keep(work)
+    outside = int((tmp_path / "outside").read_text())
+    try:
         with pytest.raises(HookError) as caught:
-            connections.has_closed(root)
+            has_closed(pid)
+        name = processes.read_process(pid).name
         assert (caught.value.code, caught.value.sentence) == (
-            errors.TEMPORARY, "a TCP connection of the job (its own address was 127.0.0.1:%d) was reset, and no process has noticed that "
-            "yet; the job keeps running; try again when one has read from it or closed it" % client.getsockname()[1])
-        with pytest.raises(ConnectionResetError):
-            client.recv(1)
-        assert connections.has_closed(root) is True
+            errors.REFUSED, "process %d (%s) has a TCP connection %s that was closed, and shares it with process %d (%s), which is not of "
+            "the job; the job keeps running; checkpoint the job when that process has closed it"
+            % (pid, name, (tmp_path / "ends").read_text(), outside, name))
+    finally:
+        os.kill(outside, signal.SIGKILL)
+    wait_for_end(outside)
+    assert has_closed(pid) is True
 
 
 @pytest.mark.root
@@ -421,7 +501,7 @@ def test_connection_by_another_address_is_not_moved(keep):
             pytest.skip("no other address here")
         address = probe.getsockname()[0]
     pid = keep(lambda: connect(address))
-    assert not connections.has_inside_only([pid])
+    assert not is_inside_only(pid)
     assert {obstacle.kind for obstacle in look(pid, moves=True)} == {"tcp"}
 
 
@@ -433,7 +513,7 @@ def test_connection_that_was_not_accepted_is_not_moved(keep):
         client = socket.socket()
         client.connect(listener.getsockname())
         return connect("127.0.0.1"), listener, client
-    assert not connections.has_inside_only([keep(work)])
+    assert not is_inside_only(keep(work))
 
 
 def test_connection_to_another_process(keep):
@@ -520,7 +600,7 @@ def test_socket_of_another_protocol(seen):
 def test_address(text, shown):
     if sys.byteorder == "big":
         pytest.skip("as a little-endian machine prints them")
-    assert connections.format_address(text) == shown
+    assert addresses.format_end(*connections.parse_end(text)) == shown
 
 
 # All
