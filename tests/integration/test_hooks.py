@@ -554,15 +554,17 @@ os._exit(5)
 """Counts as long as a connection that both sides have closed, whose sockets it has open, looks as it did, beside an open one or not."""
 
 
-@pytest.mark.parametrize("beside", ["connect()", "None"], ids=["beside-an-open-one", "alone"])
-def test_closed_connection_does_not_prevent_a_move(job, node1, node2, beside):
-    """CRIU needs a right for it that the owner does not have."""
+@pytest.mark.parametrize("beside, connected", [("connect()", True), ("None", False)], ids=["beside-an-open-one", "alone"])
+def test_closed_connection_does_not_prevent_a_move(job, node1, node2, beside, connected):
+    """CRIU needs a right for it that the owner does not have, and that no restart gives for it."""
     running = job(node1, CLOSED % beside)
     running.progress()
     for node in (node2, node1):
         assert running.checkpoint(0).code == 0
         running.progress()
         running.hold()
+        manifest = json.loads(running.node.ask("cat %s/%s/manifest.json" % (running.directory, running.name())))
+        assert manifest["connected"] is connected
         running.move(node)
     assert running.end() == 5
 

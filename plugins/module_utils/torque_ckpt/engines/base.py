@@ -101,12 +101,15 @@ class Engine:
         """Return which TCP connection in an image (descriptor) is with something outside it, or that none can be read; empty if none."""
         return ""
 
-    def settle_connections(self, directory: int) -> None:
+    def settle_connections(self, directory: int) -> bool:
         """Have an image (descriptor) keep what is under way in its TCP connections, each of which must be between two of its processes.
+
+        Return whether it has any: of those that were closed nothing is left in it.
 
         :raises HookError: REFUSED when one is with something outside; TEMPORARY when one could not be restored, with the cause CARRYING
             when it carried something meanwhile; ENGINE when the image is not as the engine writes it
         """
+        return False
 
     def list_lost_resources(self, directory: int) -> "list[str]":
         """Return what the processes had and will not have after a restart of the image in directory (descriptor)."""

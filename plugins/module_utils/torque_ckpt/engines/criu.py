@@ -305,7 +305,7 @@ class Criu(Engine):
         except criu_wire.Unreadable as error:
             return "an image of a connection is not as CRIU writes it: %s" % error
 
-    def settle_connections(self, directory: int) -> None:
+    def settle_connections(self, directory: int) -> bool:
         """See Engine. What is under way becomes what has arrived."""
         from . import criu_connections, criu_wire
         try:
@@ -322,6 +322,7 @@ class Criu(Engine):
         if closed or carrying:
             raise HookError(TEMPORARY, "the TCP connections of the job could not be restored as they were when its image was written (%s); "
                             "the job keeps running; try again" % (closed or carrying), CARRYING if carrying else "")
+        return criu_connections.has_connection(ends)
 
     def is_memory(self, name: str) -> bool:
         """See Engine. CRIU copies these into the processes and reads nothing in them."""

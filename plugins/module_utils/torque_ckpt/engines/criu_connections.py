@@ -107,6 +107,11 @@ def _is_connected(end: End) -> bool:
     return end.state not in (_CLOSED, _LISTENING)
 
 
+def has_connection(ends: "list[End]") -> bool:
+    """Return whether one of these sockets has a connection."""
+    return any(map(_is_connected, ends))
+
+
 def find_foreign_connection(ends: "list[End]") -> str:
     """Return which connection is not between two of these sockets on the loopback interface; empty if none."""
     connected = {(end.source, end.target) for end in ends if _is_connected(end)}

@@ -33,7 +33,7 @@ root       processes.Process: the job's root process
 spooled    list of str: the job's files in pbs_mom's spool
 left       list of dict: what the job left on other nodes
 needed     list of int: bytes and files that the image takes, from capacity.estimate_need
-connected  bool: its processes have TCP connections with each other, and with nobody else, which the engine moves
+connected  bool: its processes have TCP connections with each other, and with nobody else, which the engine moves, or had such
 """
 
 
@@ -179,7 +179,7 @@ def _dump_tree(job: preflight.Job, target: Target, draft: Draft, staging: "Priva
         else:
             companions.while_frozen()
             facts = companions.after_thaw()
-    return dict(facts, engine=engine, frozen_seconds=round(seconds, 6), held=held, connected=target.connected)
+    return dict(facts, engine=engine, frozen_seconds=round(seconds, 6), held=held)
 
 
 def _check_rights(job: preflight.Job, staging: "PrivateDirectory") -> None:
@@ -222,9 +222,10 @@ def make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory", 
             _check_capacity(job, target, staging, node_local, draft, opened)
         facts = _dump_tree(job, target, draft, staging, Companions(job, target, node_local, draft.descriptor, opened), channel,
                            consistency.has_lease(opened))
+        facts["connected"] = False
         if target.connected:
             with phases.measure("settle"):
-                engine.settle_connections(staging.descriptor)
+                facts["connected"] = engine.settle_connections(staging.descriptor)
         _check_rights(job, staging)
         compressed = {}
         if compressor:
