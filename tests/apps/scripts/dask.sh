@@ -15,12 +15,10 @@ def combine(digests):
 
 
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster, Client(cluster) as client, \
-            open("result.txt", "w") as stream:
+    with LocalCluster(n_workers=2, threads_per_worker=1) as cluster, Client(cluster) as client, open("result.txt", "w") as stream:
         for step in range(50):
             digest = client.submit(combine, client.map(grind, [step] * 6, range(6))).result(timeout=120)
             print(step, digest, file=stream)
             print(step, digest, flush=True)
 EOF
-export DASK_TEMPORARY_DIRECTORY=$PWD/dask DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD=fork
 python3 program.py
