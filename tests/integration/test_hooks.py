@@ -569,6 +569,99 @@ def test_closed_connection_does_not_prevent_a_move(job, node1, node2, beside, co
     assert running.end() == 5
 
 
+LEFT = """
+exec python3 -c "
+import fcntl, os, select, signal, socket, struct, termios, time
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+def connect(host, family, sent):
+    listener = socket.socket(family)
+    listener.bind((host, 0))
+    listener.listen(1)
+    client = socket.socket(family)
+    client.connect(listener.getsockname())
+    server = listener.accept()[0]
+    server.sendall(sent)
+    server.close()
+    while client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != 8:
+        time.sleep(0.01)
+    return client
+
+def look(end):
+    poll = select.poll()
+    poll.register(end, select.POLLIN | select.POLLOUT | select.POLLRDHUP)
+    return [poll.poll(0), end.getsockname(), end.getpeername(), end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1),
+            fcntl.ioctl(end, termios.FIONREAD, bytes(4)), end.recv(100000, socket.MSG_PEEK)]
+
+def try_to(work):
+    try:
+        return work()
+    except OSError as error:
+        return error.errno
+
+def use(end):
+    found = []
+    for _ in range(3):
+        found.append(end.recv(100000))
+    found.append(end.send(b'x'))
+    while end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != 7:
+        time.sleep(0.01)
+    poll = select.poll()
+    poll.register(end, select.POLLIN | select.POLLOUT | select.POLLRDHUP)
+    return found + [poll.poll(0)[0][1]] + [try_to(work) for work in (lambda: end.send(b'x'), lambda: end.send(b'x'), lambda: end.recv(1),
+                                                                     end.getpeername)]
+
+def create():
+    hosts = [('127.0.0.1', socket.AF_INET), ('::1', socket.AF_INET6), ('::ffff:127.0.0.1', socket.AF_INET6)]
+    ends = [connect(host, family, sent) for host, family in hosts for sent in (b'', b'left', b'y' * 30000)]
+    ends[0].recv(1)
+    return ends
+
+ends, number = create(), 0
+with open('ports', 'w') as stream:
+    stream.write('%d %d' % (ends[0].getsockname()[1], ends[0].getpeername()[1]))
+before = [look(end) for end in ends]
+while not os.path.exists('stop'):
+    number += 1
+    assert [look(end) for end in ends] == before
+    os.write(1, b'%d\\n' % number)
+    time.sleep(0.02)
+assert [use(end) for end in ends] == [use(end) for end in create()]
+os._exit(5)
+"
+"""
+"""Counts as long as connections whose other ends were closed look as they did, and uses them at last: as others that were not moved."""
+
+
+def test_connection_whose_other_end_was_closed_moves(job, node1, node2):
+    running = job(node1, LEFT)
+    running.progress()
+    for node in (node2, node1, node1):
+        assert running.checkpoint(0).code == 0
+        running.progress()
+        running.hold()
+        running.move(node)
+    assert running.end() == 5
+
+
+def test_other_end_that_was_closed_and_that_somebody_has_on_the_node(job, node1):
+    """The restart takes nobody's end of a connection."""
+    running = job(node1, LEFT)
+    running.progress()
+    own, other = node1.ask("cat %s/ports" % running.work).split()
+    running.hold()
+    pid = node1.ask("rm -f /tmp/taken; setsid python3 -c \"import os, socket, time; end = socket.socket(); end.setsockopt(6, 19, 1); "
+                    "end.bind(('127.0.0.1', %s)); end.connect(('127.0.0.1', %s)); print(os.getpid(), flush=True); time.sleep(60)\" "
+                    "> /tmp/taken 2>&1 < /dev/null & until [ -s /tmp/taken ]; do sleep 0.1; done; cat /tmp/taken" % (other, own))
+    done = running.restart(node1)
+    assert (done.code, done.err) == (
+        75, "the other end of a TCP connection of the image cannot be closed on this node (that from 127.0.0.1:%s to 127.0.0.1:%s: Cannot "
+        "assign requested address); try again later or on another node; image kept (attempt 1 of 5)\n" % (own, other))
+    node1.ask("kill " + pid)
+    running.move(node1)
+    assert running.end() == 5
+
+
 RESET = """
 exec python3 -c "
 import os, socket, time

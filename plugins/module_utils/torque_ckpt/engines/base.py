@@ -111,6 +111,12 @@ class Engine:
         """
         return False
 
+    def complete_connections(self, directory: int) -> None:
+        """Do what is left to do for the connections of an image (descriptor) when its tree is restored and still stands still.
+
+        :raises HookError: TEMPORARY when that cannot be done on this node; ENGINE when the image is not as the engine writes it
+        """
+
     def list_lost_resources(self, directory: int) -> "list[str]":
         """Return what the processes had and will not have after a restart of the image in directory (descriptor)."""
         return []

@@ -301,7 +301,8 @@ class Criu(Engine):
         """See Engine."""
         from . import criu_connections, criu_wire
         try:
-            return criu_connections.find_foreign_connection(criu_connections.read_ends(directory))
+            ends = criu_connections.read_ends(directory)
+            return criu_connections.find_foreign_connection(ends, criu_connections.list_ends_to_leave(ends))
         except criu_wire.Unreadable as error:
             return "an image of a connection is not as CRIU writes it: %s" % error
 
@@ -310,10 +311,11 @@ class Criu(Engine):
         from . import criu_connections, criu_wire
         try:
             ends = criu_connections.read_ends(directory)
-            foreign, closed = criu_connections.find_foreign_connection(ends), criu_connections.find_half_closed_connection(ends)
-            if not foreign and not closed:
-                closed = criu_connections.drop_closed_connections(directory, ends)
-            carrying = "" if foreign or closed else criu_connections.settle(directory, ends)
+            left = criu_connections.list_left_ends(ends)
+            foreign = criu_connections.find_foreign_connection(ends, left)
+            closed = foreign or criu_connections.find_half_closed_connection(ends, left) or criu_connections.drop_closed_connections(
+                directory, ends) or criu_connections.put_back(directory, left)
+            carrying = "" if closed else criu_connections.settle(directory, ends)
         except criu_wire.Unreadable as error:
             raise HookError(ENGINE, "an image of a connection is not as CRIU writes it: %s; the job keeps running" % error)
         if foreign:
@@ -323,6 +325,17 @@ class Criu(Engine):
             raise HookError(TEMPORARY, "the TCP connections of the job could not be restored as they were when its image was written (%s); "
                             "the job keeps running; try again" % (closed or carrying), CARRYING if carrying else "")
         return criu_connections.has_connection(ends)
+
+    def complete_connections(self, directory: int) -> None:
+        """See Engine. The other ends of those that were closed are created once more, and closed."""
+        from . import criu_connections, criu_wire
+        try:
+            failed = criu_connections.close_other_ends(directory)
+        except criu_wire.Unreadable as error:
+            raise HookError(ENGINE, "an image of a connection is not as CRIU writes it: %s; the image is kept" % error)
+        if failed:
+            raise HookError(TEMPORARY, "the other end of a TCP connection of the image cannot be closed on this node (%s); try again later "
+                            "or on another node; image kept" % failed)
 
     def is_memory(self, name: str) -> bool:
         """See Engine. CRIU copies these into the processes and reads nothing in them."""

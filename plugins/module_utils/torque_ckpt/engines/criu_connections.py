@@ -7,19 +7,23 @@ has written and the other end has not confirmed. A socket whose connection was c
 CRIU sends what was written while it restores a socket, when the other end may not be there yet; then the connection is lost. As both
 ends are in the image here, it is put where it goes: it is then what the other end has received.
 
+A socket whose other end was closed has no other one in the image: the kernel alone had that, or nobody. CRIU needs a raw socket to restore
+that it was closed. So it is put back in the image as if that were still to come, and the restart creates the other end and closes it.
+
 The numbers of bytes show what the kernel has carried between the moments in which CRIU read the two ends; not what came to an empty queue
 between two system calls of CRIU's (length, number of the next byte).
 """
 import os
 from collections import namedtuple
 
+from ..system import tcp_repair
 from ..system.addresses import format_end, is_loopback, unmap_address
 from .criu_wire import (BYTES, COMMON, FIRST, LENGTH, NUMBER, Unreadable, get_number, get_only_value, parse_fields, read_image,
                         replace_values)
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Iterator
+    from typing import Callable, Iterator
 
 _LARGEST_FILES = 64 << 20
 """How long the image of open files may be (bytes); an entry has about 100."""
@@ -32,14 +36,15 @@ _MAGIC_SIZE = FIRST.size - LENGTH.size
 _INET = 4
 _INODE, _TYPE, _STATE, _SOURCE_PORT, _TARGET_PORT, _SOURCE, _TARGET, _SHUTDOWN = 2, 4, 6, 7, 8, 11, 12, 19
 _STREAM = 1
-_ESTABLISHED, _CLOSED, _LISTENING = 1, 7, 10
+_ESTABLISHED, _CLOSED, _CLOSE_WAIT, _LISTENING = 1, 7, 8, 10
 _HALF_CLOSED = (4, 5, 8, 9, 11)
 """FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING."""
 _READ = 1
 """The bit that says that a socket was shut down for reading."""
-_IN_LENGTH, _IN_NEXT, _OUT_LENGTH, _OUT_NEXT, _UNSENT, _WINDOW = 1, 2, 3, 4, 12, 14
+_IN_LENGTH, _IN_NEXT, _OUT_LENGTH, _OUT_NEXT, _UNSENT, _WINDOW, _IN_WINDOW, _IN_SHOWN = 1, 2, 3, 4, 12, 14, 16, 17
 """Of a stream: bytes received and not read, number of the next one that it expects; bytes written and not confirmed, number of the next
-one that the process writes; how many of those were not sent; how many after the confirmed ones the other end takes."""
+one that the process writes; how many of those were not sent; how many after the confirmed ones the other end takes; how many this
+end takes after which one."""
 
 End = namedtuple("End", "inode state source target")
 """A TCP socket: its inode and state (int), its own and the other end's address (bytes) and port (0 for one that was never connected)."""
@@ -112,24 +117,53 @@ def has_connection(ends: "list[End]") -> bool:
     return any(map(_is_connected, ends))
 
 
-def find_foreign_connection(ends: "list[End]") -> str:
-    """Return which connection is not between two of these sockets on the loopback interface; empty if none."""
+def _list_lone_ends(ends: "list[End]", state: int) -> "list[End]":
+    """Return those in this state that are on the loopback interface, and whose other ends are not among these sockets."""
     connected = {(end.source, end.target) for end in ends if _is_connected(end)}
-    for source, target in sorted(connected):
+    return [end for end in ends if end.state == state and is_loopback(end.source[0]) and is_loopback(end.target[0])
+            and (end.target, end.source) not in connected]
+
+
+def list_left_ends(ends: "list[End]") -> "list[End]":
+    """Return those of an image that CRIU has written whose other ends were closed."""
+    return _list_lone_ends(ends, _CLOSE_WAIT)
+
+
+def list_ends_to_leave(ends: "list[End]") -> "list[End]":
+    """Return those of an image in which put_back() has put that their other ends were closed."""
+    return _list_lone_ends(ends, _ESTABLISHED)
+
+
+def find_foreign_connection(ends: "list[End]", lone: "list[End]") -> str:
+    """Return which connection is not between two of these sockets on the loopback interface; empty if none.
+
+    :param lone: ends that need no other one
+    """
+    connected = {(end.source, end.target) for end in ends if _is_connected(end)}
+    for source, target in sorted(connected.difference((end.source, end.target) for end in lone)):
         if not is_loopback(source[0]) or not is_loopback(target[0]) or (target, source) not in connected:
             return "a TCP connection from %s to %s" % (format_end(*source), format_end(*target))
     return ""
 
 
-def find_half_closed_connection(ends: "list[End]") -> str:
+def find_half_closed_connection(ends: "list[End]", left: "list[End]") -> str:
     """Return which connection was closed by one side; empty if none.
 
     CRIU needs a raw socket to restore it, to which the job's owner has no right.
+
+    :param left: from list_left_ends()
     """
     for end in ends:
-        if end.state in _HALF_CLOSED:
+        if end.state in _HALF_CLOSED and end not in left:
             return _name(end) + " is half-closed"
     return ""
+
+
+def _change_entries(directory: int, change: "Callable[[bytes], bytes]") -> None:
+    """Change the entries of the image of open files, each to what the function returns for it."""
+    entries = [change(entry) for entry in _list_entries(read_image(directory, _FILES_NAME, _LARGEST_FILES))]
+    _write_image(directory, _FILES_NAME, b"".join(
+        [LENGTH.pack(COMMON), LENGTH.pack(_FILES)] + [LENGTH.pack(len(entry)) + entry for entry in entries]))
 
 
 def _disconnect(entry: bytes) -> bytes:
@@ -160,9 +194,7 @@ def drop_closed_connections(directory: int, ends: "list[End]") -> str:
         if _read_stream(directory, end).has_received():
             return _name(end) + " was closed, and a process has not read all that came"
     if closed:
-        entries = [_disconnect(entry) for entry in _list_entries(read_image(directory, _FILES_NAME, _LARGEST_FILES))]
-        _write_image(directory, _FILES_NAME, b"".join(
-            [LENGTH.pack(COMMON), LENGTH.pack(_FILES)] + [LENGTH.pack(len(entry)) + entry for entry in entries]))
+        _change_entries(directory, _disconnect)
     return ""
 
 
@@ -211,6 +243,16 @@ class Stream:
             self.is_changed = other.is_changed = True
         return True
 
+    def put_back(self) -> bool:
+        """Have this end not know yet that the other one was closed; return whether that can be: nothing that was written is under way."""
+        for field, change in ((_IN_NEXT, -1), (_IN_WINDOW, 1), (_IN_SHOWN, -1)):
+            self._numbers[field] = ((get_only_value(self._entry, field, NUMBER) or 0) + change) % (1 << 32)
+        return not self._written
+
+    def close_other(self, end: End) -> None:
+        """Close the other end of this one's connection; raise what tcp_repair.close_end() does."""
+        tcp_repair.close_end(end.target, end.source, self._numbers[_OUT_NEXT], self._numbers[_IN_NEXT])
+
     def build_image(self) -> bytes:
         """Return the image of this end (bytes)."""
         numbers = dict(self._numbers)
@@ -258,4 +300,45 @@ def settle(directory: int, ends: "list[End]") -> str:
         for one, stream in streams.items():
             if stream.is_changed:
                 _write_image(directory, _STREAM_NAME % one.inode, stream.build_image())
+    return ""
+
+
+def put_back(directory: int, left: "list[End]") -> str:
+    """Have the other ends of these ones be closed by the restart, in the images in directory (descriptor).
+
+    Return which cannot, and why; empty if all can.
+
+    :param left: from list_left_ends()
+    :raises Unreadable: when an image is not as CRIU writes it
+    """
+    for end in left:
+        stream = _read_stream(directory, end)
+        if not stream.put_back():
+            return _name(end) + " is half-closed"
+        _write_image(directory, _STREAM_NAME % end.inode, stream.build_image())
+    inodes = {end.inode for end in left}
+
+    def reopen(entry: bytes) -> bytes:
+        socket = get_only_value(entry, _INET, BYTES)
+        if socket is None or get_number(socket, _INODE) not in inodes:
+            return entry
+        return replace_values(entry, {_INET: replace_values(socket, {_STATE: _ESTABLISHED})})
+    if left:
+        _change_entries(directory, reopen)
+    return ""
+
+
+def close_other_ends(directory: int) -> str:
+    """Close the other ends of connections that were restored, as far as they were closed; the tree stands still. With CAP_NET_ADMIN.
+
+    Return which could not be, and why; empty if all could.
+
+    :param directory: of the image (descriptor), on which put_back() has worked
+    :raises Unreadable: when an image is not as CRIU writes it
+    """
+    for end in list_ends_to_leave(read_ends(directory)):
+        try:
+            _read_stream(directory, end).close_other(end)
+        except OSError as error:
+            return "%s: %s" % (_name(end), error.strerror)
     return ""

@@ -9,13 +9,15 @@ import sys
 from ..errors import HookError, REFUSED, TEMPORARY, quote_text
 from ..system import processes
 from ..system.addresses import format_end, is_loopback, unmap_address
+from ..system.tcp_repair import REPAIR
 
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Container, Iterable, Iterator
 
 _CLOSED, _LISTENING = "07", "0A"
-_HALF_CLOSED = ("05", "08", "09", "0B")
+_CLOSE_WAIT = "08"
+_HALF_CLOSED = ("05", _CLOSE_WAIT, "09", "0B")
 """FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING: one side has said that it sends nothing any more."""
 
 
@@ -81,9 +83,15 @@ class Connections:
         self.waiting = [(pid, connection) for pid, connection in own if connection.state == _LISTENING and connection.waiting]
 
     def is_inside(self, connection: Connection) -> bool:
-        """Whether both ends are of the tree, and on the loopback interface: nobody else has to do with it."""
+        """Whether it is on the loopback interface, and nobody else has to do with it: the other end is of the tree, or was closed."""
         other = self._ends.get((connection.remote, connection.local))
-        return other is not None and other.inode in self._owners and is_loopback(connection.local[0]) and is_loopback(connection.remote[0])
+        return is_loopback(connection.local[0]) and is_loopback(connection.remote[0]) and (
+            self.is_left(connection) or other is not None and other.inode in self._owners)
+
+    def is_left(self, connection: Connection) -> bool:
+        """Whether the other end was closed by all that had it, and this one has received all that came from it."""
+        other = self._ends.get((connection.remote, connection.local))
+        return connection.state == _CLOSE_WAIT and (other is None or other.inode == "0")
 
     def are_inside(self) -> bool:
         """Whether there are connections, and all of them are inside the tree."""
@@ -150,7 +158,7 @@ def list_peers(pid: int) -> "list[str]":
     return [format_end(*connection.remote) for _pid, connection in own.opened] + [""] * len(own.waiting)
 
 
-_SO_PEERNAME, _SO_PROTOCOL, _SO_DOMAIN, _TCP_REPAIR = 28, 38, 39, 19
+_SO_PEERNAME, _SO_PROTOCOL, _SO_DOMAIN = 28, 38, 39
 _TCP_CLOSE = 7
 _ABORT = struct.pack("ii", 1, 0)
 """SO_LINGER: the last close ends a connection at once."""
@@ -241,8 +249,8 @@ def end_repair(uid: int, sockets: "Container[str]") -> None:
     held = list_sockets(owned)
     for _inode, connection in _share_connections({inode: held[inode] for inode in held if inode in sockets}):
         with connection, contextlib.suppress(OSError):
-            if connection.getsockopt(socket.IPPROTO_TCP, _TCP_REPAIR):
-                connection.setsockopt(socket.IPPROTO_TCP, _TCP_REPAIR, 0)
+            if connection.getsockopt(socket.IPPROTO_TCP, REPAIR):
+                connection.setsockopt(socket.IPPROTO_TCP, REPAIR, 0)
 
 
 @contextlib.contextmanager

@@ -218,7 +218,7 @@ def _examine_tcp(findings: _Findings, pids: "list[int]", owners: "dict[str, int]
         if connection.inode in sharers:
             findings.add("tcp", pid, "shares a TCP connection with process %d (%s), which is not of the job: that %s"
                          % (sharers[connection.inode].pid, quote_text(sharers[connection.inode].name), connections.describe(connection)))
-        elif connection.is_half_closed():
+        elif connection.is_half_closed() and not (moves and connections.is_inside(connection) and connections.is_left(connection)):
             findings.add("tcp", pid, "has a half-closed TCP connection " + connections.describe(connection))
         elif not (moves and connections.is_inside(connection)):
             findings.add("tcp", pid, "has a TCP connection " + connections.describe(connection))

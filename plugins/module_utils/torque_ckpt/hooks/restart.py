@@ -30,13 +30,16 @@ class Completion:
 
     :param name: the image's
     :param cuts: files that have grown, from consistency.check_files
+    :param connected: descriptor of an image that has connections, else None
     """
 
-    def __init__(self, job: preflight.Job, name: str, cuts: "list[dict]") -> None:
-        self._job, self._name, self._cuts = job, name, cuts
+    def __init__(self, job: preflight.Job, name: str, cuts: "list[dict]", connected: "int | None") -> None:
+        self._job, self._name, self._cuts, self._connected = job, name, cuts, connected
 
     def while_frozen(self) -> None:
-        """Run the site's program; truncate the files."""
+        """Complete connections; run the site's program; truncate the files."""
+        if self._connected is not None:
+            self._job.engine.complete_connections(self._connected)
         if self._job.programs.has(site_programs.RESTART):
             self._job.programs.run_as_owner(site_programs.RESTART, "restart", self._name, _CONSEQUENCE)
         consistency.truncate_files(self._cuts)
@@ -49,10 +52,10 @@ def _run_engine(job: preflight.Job, staging: private_dir.PrivateDirectory, name:
                 connected: bool) -> None:
     """Have the engine restore; complete that before the job continues. name and cuts: see Completion; connected: see _restore_image."""
     path = location.get_engine_path(staging.descriptor)
-    if not cuts and not job.programs.has(site_programs.RESTART):
+    if not cuts and not connected and not job.programs.has(site_programs.RESTART):
         job.engine.restore(path, None, connected)
         return
-    worker = frozen.Worker(Completion(job, name, cuts), channel)
+    worker = frozen.Worker(Completion(job, name, cuts, staging.descriptor if connected else None), channel)
     try:
         job.engine.restore(path, channel.program, connected, job.programs.get_patience(site_programs.RESTART))
     except HookError as error:

@@ -1,5 +1,7 @@
 """TCP connections in images. The images are built here; those of the real CRIU are read by every test of real hooks with connections."""
 import os
+import re
+import socket
 import struct
 
 import pytest
@@ -27,11 +29,11 @@ FILE = message((1, 1), (2, 1), (3, message((1, 1))))
 
 
 def foreign(*entries):
-    return criu_connections.find_foreign_connection(criu_connections.list_ends(files_image(*entries)))
+    return criu_connections.find_foreign_connection(criu_connections.list_ends(files_image(*entries)), [])
 
 
 def half_closed(*entries):
-    return criu_connections.find_half_closed_connection(criu_connections.list_ends(files_image(*entries)))
+    return criu_connections.find_half_closed_connection(criu_connections.list_ends(files_image(*entries)), [])
 
 
 @pytest.mark.parametrize("entries, wanted", [
@@ -89,7 +91,8 @@ def test_half_closed_connection(state):
 def stream_image(received=b"", in_next=7, written=b"", out_next=9, unsent=0, window=100, **other):
     """The image of an end. in_next and out_next number the bytes after those that it has received and written."""
     fields = [(1, len(received)), (2, in_next), (3, len(written)), (4, out_next), (5, 1), (12, unsent), (13, 3)]
-    entry = message(*fields + [(14, window), (15, 999)] * (window is not None))
+    fields += [(14, window), (15, 999), (16, other.get("takes", 500)), (17, other.get("shown", 7))] * (window is not None)
+    entry = message(*fields)
     return struct.pack("<III", 0x54564319, other.get("kind", 0x51465506), len(entry)) + entry + received + written
 
 
@@ -186,6 +189,7 @@ TWO = [end(HERE, 5, HERE, 6, inode=0x1f), end(HERE, 6, HERE, 5, inode=0x20)]
 
 
 CLOSED = end(HERE, 5, HERE, 6, state=7, inode=0x1f, shut=1)
+LEFT = end(HERE, 5, HERE, 6, state=8, inode=0x1f, shut=1)
 
 
 @pytest.fixture
@@ -215,6 +219,11 @@ UNREADABLE = "an image of a connection is not as CRIU writes it: %s; the job kee
     ({"files.img": files_image(*TWO), NAMES[0]: stream_image(b"", 7, b"", 12), NAMES[1]: stream_image(b"", 9, b"", 7)},
      (errors.TEMPORARY, errors.CARRYING, LOST % "still carried bytes")),
     ({"files.img": files_image(end(HERE, 5, HERE, 6, state=8), TWO[1])}, (errors.TEMPORARY, "", LOST % "is half-closed")),
+    ({"files.img": files_image(LEFT), NAMES[0]: stream_image(b"", 7, b"x", 10)}, (errors.TEMPORARY, "", LOST % "is half-closed")),
+    ({"files.img": files_image(LEFT)}, (errors.ENGINE, "", UNREADABLE % "tcp-stream-1f.img does not exist")),
+    ({"files.img": files_image(end(THERE, 5, THERE, 6, state=8))},
+     (errors.REFUSED, "", "the job was connected with something outside it while its image was written (a TCP connection from "
+      "192.168.0.10:5 to 192.168.0.10:6); the job keeps running; try again when that connection is closed")),
     ({"files.img": files_image(TWO[0], end(HERE, 6, HERE, 9))},
      (errors.REFUSED, "", "the job was connected with something outside it while its image was written (a TCP connection from "
       "127.0.0.1:5 to 127.0.0.1:6); the job keeps running; try again when that connection is closed")),
@@ -237,14 +246,77 @@ def test_socket_whose_connection_was_closed_has_none(engine_settles, tmp_path):
         *others, end(HERE, 0, HERE, 0, state=7, inode=0x1f, shut=1), FILE)
 
 
+def test_socket_whose_other_end_was_closed_is_put_back(engine_settles, tmp_path):
+    """The restart closes it once more."""
+    assert engine_settles({"files.img": files_image(FILE, LEFT), NAMES[0]: stream_image(b"left", 1 << 31, shown=1 << 31)}) is True
+    assert (tmp_path / "files.img").read_bytes() == files_image(FILE, end(HERE, 5, HERE, 6, inode=0x1f, shut=1))
+    assert (tmp_path / NAMES[0]).read_bytes() == stream_image(b"left", (1 << 31) - 1, shown=(1 << 31) - 1, takes=501)
+
+
 @pytest.mark.parametrize("data, wanted", [
-    (files_image(), ""), (files_image(TWO[0]), "a TCP connection from 127.0.0.1:5 to 127.0.0.1:6"),
+    (files_image(), ""), (files_image(TWO[0]), ""), (files_image(LEFT), "a TCP connection from 127.0.0.1:5 to 127.0.0.1:6"),
+    (files_image(end(THERE, 5, THERE, 6)), "a TCP connection from 192.168.0.10:5 to 192.168.0.10:6"),
     (b"x", "an image of a connection is not as CRIU writes it: files.img: it is not the image of open files")])
 def test_engine_finds_foreign_connections(tmp_path, data, wanted):
     (tmp_path / "files.img").write_bytes(data)
     directory = os.open(str(tmp_path), os.O_RDONLY)
     assert criu.Criu.find_foreign_connection(object.__new__(criu.Criu), directory) == wanted
     os.close(directory)
+
+
+@pytest.fixture
+def engine_completes(tmp_path):
+    """Return a function that has the engine complete the connections of an image (content by name); it returns the error, or None."""
+    def complete(files):
+        for name, data in files.items():
+            (tmp_path / name).write_bytes(data)
+        directory = os.open(str(tmp_path), os.O_RDONLY)
+        try:
+            criu.Criu.complete_connections(object.__new__(criu.Criu), directory)
+        except errors.HookError as error:
+            return error.code, re.sub(r":\d+( |:)", r":N\1", error.sentence)
+        finally:
+            os.close(directory)
+        return None
+    return complete
+
+
+def number_of(socket_, queue):
+    socket_.setsockopt(socket.IPPROTO_TCP, 20, queue)
+    return struct.unpack("=I", socket_.getsockopt(socket.IPPROTO_TCP, 21, 4))[0]
+
+
+@pytest.mark.root
+def test_restart_closes_other_ends(engine_completes):
+    """The kernel's own socket is that of CRIU: in repair mode, with all that had come but the end."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        client = socket.create_connection(listener.getsockname())
+        server = listener.accept()[0]
+        server.send(b"left")
+    ports = client.getsockname()[1], server.getsockname()[1]
+    for one in client, server:
+        one.setsockopt(socket.IPPROTO_TCP, 19, 1)
+    image = {"files.img": files_image(*(TWO + [end(HERE, ports[0], HERE, ports[1], inode=0x21)])), "tcp-stream-21.img": stream_image(
+        b"", number_of(client, 1), b"", number_of(client, 2))}
+    failed = "the other end of a TCP connection of the image cannot be closed on this node (that from 127.0.0.1:N to 127.0.0.1:N: %s); try "
+    failed += "again later or on another node; image kept"
+    assert engine_completes(image) == (errors.TEMPORARY, failed % "Cannot assign requested address")
+    server.close()  # silently
+    assert engine_completes(image) is None
+    client.setsockopt(socket.IPPROTO_TCP, 19, 0)
+    with client:
+        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == b"\10"
+        assert client.getpeername() == ("127.0.0.1", ports[1])
+        assert [client.recv(9), client.recv(9), client.send(b"x")] == [b"left", b"", 1]
+        with pytest.raises(BrokenPipeError):
+            client.send(b"x")
+
+
+def test_image_that_is_not_as_criu_writes_it_at_a_restart(engine_completes):
+    assert engine_completes({"files.img": files_image(TWO[0])}) == (
+        errors.ENGINE, "an image of a connection is not as CRIU writes it: tcp-stream-1f.img does not exist; the image is kept")
 
 
 @pytest.mark.parametrize("name, most", [("files.img", "_LARGEST_FILES"), (NAMES[1], "_LARGEST_STREAM")])

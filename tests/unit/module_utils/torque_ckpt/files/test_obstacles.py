@@ -272,8 +272,8 @@ def test_half_closed_connection_is_not_moved(keep):
 
 
 @pytest.mark.parametrize("host, shown, family", [("127.0.0.1", "127.0.0.1", socket.AF_INET), ("::1", "[::1]", socket.AF_INET6)])
-def test_connection_whose_other_end_was_closed_is_not_moved(keep, host, shown, family):
-    """The kernel keeps the other end for a minute, here for a second."""
+def test_connection_whose_other_end_was_closed(keep, host, shown, family):
+    """It is moved. The kernel keeps the other end for a minute, here for a second."""
     def work():
         client, server, listener = connect(host, family)
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_LINGER2, 1)
@@ -282,7 +282,8 @@ def test_connection_whose_other_end_was_closed_is_not_moved(keep, host, shown, f
     pid = keep(work)
 
     def describe():
-        found, = look(pid, moves=True)
+        assert is_inside_only(pid) and look(pid, moves=True) == []
+        found, = look(pid)
         return found.kind, re.sub(r":\d+( |,)", r":N\1", found.resource)
     sentence = "has a half-closed TCP connection from %s:N to %s:N, which is " % (shown, shown)
     assert describe() == ("tcp", sentence + "a socket that no process has open")
@@ -290,6 +291,23 @@ def test_connection_whose_other_end_was_closed_is_not_moved(keep, host, shown, f
     while describe()[1] != sentence + "gone":
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_connection_whose_other_end_was_closed_before_all_was_received_is_not_moved(keep):
+    def work():
+        client, server, listener = connect("127.0.0.1")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                server.send(bytes(65536))
+        server.close()
+        return client, listener
+    pid = keep(work)
+    assert not is_inside_only(pid)
+    found, = look(pid, moves=True)
+    assert found.resource.startswith("has a TCP connection from 127.0.0.1:") and found.resource.endswith(
+        ", which is a socket that no process has open")
 
 
 def test_without_a_connection_nothing_is_to_be_moved(keep):
