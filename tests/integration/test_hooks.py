@@ -48,6 +48,43 @@ def test_daemons_of_the_job_travel_too(job, node1, node2):
     assert node2.ask("pgrep -fxc 'sleep 4711'") == "1"
 
 
+BOUND = """
+exec python3 -c "
+import os, threading, time
+cpu = max(os.sched_getaffinity(0))
+ready = threading.Event()
+def bind():
+    os.sched_setaffinity(0, {cpu})
+    ready.set()
+    time.sleep(3600)
+threading.Thread(target=bind, daemon=True).start()
+ready.wait()
+number = 0
+while not os.path.exists('stop'):
+    number += 1
+    os.write(1, b'%d\\n' % number)
+    time.sleep(0.01)
+os._exit(5)
+"
+"""
+"""Counts, with a thread that is bound to a CPU, as by mpirun --bind-to core."""
+
+
+def test_bound_threads_stay_bound(job, node1, node2):
+    moved = job(node1, BOUND)
+    show = "grep -h Cpus_allowed: /proc/$(pgrep -u alice -x python3)/task/*/status"
+    before = node1.ask(show)
+    assert len(set(before.splitlines())) == 2
+    for node in (node2, node1, node2):
+        moved.hold()
+        moved.move(node)
+        assert node.ask(show) == before
+    assert moved.checkpoint(0).code == 0
+    assert node2.ask(show) == before
+    assert moved.end() == 5
+    assert moved.complaints() == ""
+
+
 def test_manifest(job, node1):
     held = job(node1)
     tree = node1.ask("root=$(pgrep -P %d); echo $root; pgrep -P $root; pgrep -P $(pgrep -P $root); true" % held.session)

@@ -8,7 +8,7 @@ from ..engines import registry
 from ..errors import HookError, ENGINE, REFUSED
 from ..files import capture, consistency, obstacles, open_files, output
 from ..image import compression, compressors, manifest, seal
-from ..job import frozen, identity
+from ..job import affinity, frozen, identity
 from ..nested import request
 from ..store import capacity, catalog, generations, incarnation, location
 from ..store.draft import Draft
@@ -53,6 +53,7 @@ class Companions:
         """Find what the tree has open; copy what could change."""
         job, target = self._job, self._target
         self._open_files = open_files.find_open_files(target.root.pid, self._node_local.directories)
+        self._affinity = affinity.find_bound(target.root)
         self._streams = output.open_output_files(target.spooled, job.user.uid)
         load = capture.Load(self._open_files, self._node_local, target.spooled, job.user.uid)
         self._capture = capture.Capture(self._image, load, job.settings["node_local_bytes"], self._known)
@@ -64,7 +65,7 @@ class Companions:
         travelling = set(self._target.spooled) | capture.list_paths(facts)
         facts["open_files"] = consistency.record_open_files(self._open_files, travelling, [] if facts["bound"] else self._node_local.trees)
         facts["leases"] = consistency.find_leases(self._open_files)
-        return dict(facts, left=self._target.left, spool=output.save_output_files(self._image, self._streams))
+        return dict(facts, left=self._target.left, affinity=self._affinity, spool=output.save_output_files(self._image, self._streams))
 
 
 class Stop:

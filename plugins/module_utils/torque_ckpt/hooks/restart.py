@@ -12,7 +12,7 @@ from .. import config, phases
 from ..errors import HookError, ENGINE, SYSTEM, USAGE
 from ..files import capture, consistency, output, restore
 from ..image import compression, digest, manifest, schema, seal
-from ..job import cleanup, frozen, identity, lock, retries, site_programs, supervisor
+from ..job import affinity, cleanup, frozen, identity, lock, retries, site_programs, supervisor
 from ..job.records import JOB, Records
 from ..store import choice, incarnation, location
 from ..system import environment, private_dir, privilege, processes
@@ -31,36 +31,45 @@ class Completion:
     :param name: the image's
     :param cuts: files that have grown, from consistency.check_files
     :param connected: descriptor of an image that has connections, else None
+    :param bound: the threads to bind to CPUs, from affinity.find_bound
     """
 
-    def __init__(self, job: preflight.Job, name: str, cuts: "list[dict]", connected: "int | None") -> None:
-        self._job, self._name, self._cuts, self._connected = job, name, cuts, connected
+    def __init__(self, job: preflight.Job, name: str, cuts: "list[dict]", connected: "int | None", bound: "list[dict]") -> None:
+        self._job, self._name, self._cuts, self._connected, self._bound = job, name, cuts, connected, bound
 
     def while_frozen(self) -> None:
-        """Complete connections; run the site's program; truncate the files."""
+        """Complete connections; run the site's program; truncate the files; bind the threads."""
         if self._connected is not None:
             self._job.engine.complete_connections(self._connected)
         if self._job.programs.has(site_programs.RESTART):
             self._job.programs.run_as_owner(site_programs.RESTART, "restart", self._name, _CONSEQUENCE)
         consistency.truncate_files(self._cuts)
+        self._remarks = affinity.bind_threads(self._bound)
 
-    def after_thaw(self) -> None:
-        """There is nothing left to do."""
+    def after_thaw(self) -> "list[str]":
+        """Return remarks."""
+        return self._remarks
 
 
-def _run_engine(job: preflight.Job, staging: private_dir.PrivateDirectory, name: str, cuts: "list[dict]", channel: frozen.Channel,
-                connected: bool) -> None:
-    """Have the engine restore; complete that before the job continues. name and cuts: see Completion; connected: see _restore_image."""
+def _run_engine(job: preflight.Job, staging: private_dir.PrivateDirectory, described: dict, cuts: "list[dict]", channel: frozen.Channel,
+                connected: bool) -> "list[str]":
+    """Have the engine restore; complete that before the job continues. Returns remarks.
+
+    :param described: the manifest
+    :param cuts: see Completion
+    :param connected: see _restore_image
+    """
     path = location.get_engine_path(staging.descriptor)
-    if not cuts and not connected and not job.programs.has(site_programs.RESTART):
+    bound = described.get("affinity", []) if job.engine.keeps_ids else []
+    if not cuts and not connected and not bound and not job.programs.has(site_programs.RESTART):
         job.engine.restore(path, None, connected)
-        return
-    worker = frozen.Worker(Completion(job, name, cuts, staging.descriptor if connected else None), channel)
+        return []
+    worker = frozen.Worker(Completion(job, described["name"], cuts, staging.descriptor if connected else None, bound), channel)
     try:
         job.engine.restore(path, channel.program, connected, job.programs.get_patience(site_programs.RESTART))
     except HookError as error:
         raise worker.find_fault() or error
-    worker.read_result()
+    return worker.read_result()
 
 
 def _check_rights(job: preflight.Job, staging: private_dir.PrivateDirectory, image_path: str, connected: bool) -> None:
@@ -121,7 +130,7 @@ def _restore_image(job: preflight.Job, staging: private_dir.PrivateDirectory, ch
         with phases.measure("restore"):
             before = incarnation.begin_incarnation(directory, call.job_id, described.get("generation", 0))
             undo.callback(incarnation.restore_text, directory, call.job_id, before)
-            _run_engine(job, staging, call.name, cuts, channel, connected)
+            remarks += _run_engine(job, staging, described, cuts, channel, connected)
         undo.pop_all()
     return {"manifest": described, "remarks": [remark] * bool(remark) + remarks, "created": files.created, "before": before}
 

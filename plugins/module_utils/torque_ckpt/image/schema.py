@@ -150,6 +150,9 @@ FIELDS = (
         Field("name", text(NAME), "Its name in the registry of engines."),
         Field("version", text(), "Its version.", optional=True))),
     Field("lost", text(), "What processes had and will not have after a restart.", many=True, optional=True, default=[]),
+    Field("affinity", None, "The threads that were bound to some of the job's CPUs (job/affinity.py).", (
+        Field("thread", number(1, 2 ** 22), "The thread's id."),
+        Field("cpus", number(), "The CPUs on which it may run.", many=True)), many=True, optional=True, default=[]),
     Field("node", text(NAME), "The node's name; of an image, the node on which it was written."),
     Field("kernel", text(NAME), "The node's kernel, by its release."),
     Field("kernel_version", text(NAME), "The build of that kernel."),

@@ -84,7 +84,7 @@ def test_written_manifest_says_what_the_image_is(image):
     assert re.match(r"[0-9a-f]{64}$", described.pop("mac"))
     assert described == dict(
         FACTS, format=3, job_id="12.head", user="alice", uid=1001, name="ckpt.12.head.1", generation=3, key="first",
-        node_local=[], left=[], open_files=[], bound=False, bound_reason="", lost=[], incarnation="",
+        node_local=[], left=[], open_files=[], bound=False, bound_reason="", affinity=[], lost=[], incarnation="",
         bytes=sum(map(len, FILES.values())), files=[
             {"name": name, "size": len(FILES[name]), "sha256_tree": hashlib.sha256(leaf(FILES[name]) if FILES[name] else b"").hexdigest()}
             for name in sorted(FILES)], **compatibility.describe_node())
