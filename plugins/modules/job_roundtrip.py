@@ -56,6 +56,9 @@ options:
         jobs, RV(passed) is null.
       - V(preempt) - A system hold is set and, while the image is written, released again, as Maui does for C(PREEMPTPOLICY
         CHECKPOINT). The job must leave its node with an image, and the scheduler start it again from that.
+      - V(drain) - The first node is set offline and the job is held by an operator's hold, as C(drain.yml) does. When that is
+        taken off the job must continue on the next node. Then the first node is taken into use again. Needs a path that leads to
+        another node first.
       - V(files) - As V(continue), but the program appends to a file, and changes another one in place; both must have what it
         wrote.
       - V(timers) - As V(continue), but the program counts the signals of a timer, and those of another process.
@@ -91,6 +94,7 @@ options:
       - server_away
       - node_crash
       - preempt
+      - drain
       - files
       - timers
       - connections

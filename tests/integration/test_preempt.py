@@ -171,6 +171,15 @@ def test_case_preempt(cluster):
     assert len(answer["comments"]) == 2
 
 
+def test_validation_case_drain(cluster):
+    """The job leaves by an operator's hold, and returns when the node is in use again."""
+    answer = Trip(cluster, case="drain", path=["node1", "node2", "node1"]).answer()
+    assert [(phase["step"], phase["node"]) for phase in answer["phases"]] == [
+        ("submit", "node1"), ("hold", "node1"), ("release", "node2"), ("hold", "node2"), ("release", "node1"), ("finish", "node1")]
+    assert answer["counters"] == sorted(set(answer["counters"])) and len(answer["counters"]) == 3
+    assert "offline" not in cluster.nodes["head"].ask("%s/pbsnodes -a" % BIN)
+
+
 def test_validation_queues_no_job_behind_others(cluster, qsub, maui, node1):
     """A node without a free slot is not proven, and neither is one that is offline; the user's job does not notice."""
     job = submit(qsub, maui, "node1")

@@ -24,6 +24,7 @@ class Case:
     :param on_first_node: steps after the job was submitted
     :param on_each_node: steps after each start of the job
     :param first_hold: what holds the job for the first time, called with the JobRoundTrip; None: as any other time
+    :param first_release: what releases the job for the first time, called with the JobRoundTrip and the node; None: as any other time
     :param after_hold: steps after the first hold
     :param before_release: steps before the first release; their work is called with the next node's name, too
     :param after_end: steps after the job has ended
@@ -31,6 +32,7 @@ class Case:
     :param needs_store: whether this host must see the store of the nodes
     :param program: what the job runs
     :param on_all_nodes: whether the job has all nodes of the path at a time
+    :param leaves_node: whether the path must lead to another node first
     :param moves: whether the job leaves its first node
     :param array: whether the job is the only one of an array
     :param disturbs_others: whether no other job may be tried at the same time
@@ -41,9 +43,10 @@ class Case:
     def __init__(self, description: str, qsub_words: "Sequence[str]" = (), before_submit: "Sequence[Step]" = (),
                  on_first_node: "Sequence[Step]" = (), on_each_node: "Sequence[Step]" = (), after_hold: "Sequence[Step]" = (),
                  before_release: "Sequence[Step]" = (), after_end: "Sequence[Step]" = (), least_nodes: int = 1, needs_store: bool = False,
-                 program: programs.Program = programs.COUNTER, on_all_nodes: bool = False, moves: bool = True,
-                 array: bool = False, disturbs_others: bool = False, crashes: bool = False, fills_store: bool = False,
-                 first_hold: "Optional[Callable[..., None]]" = None) -> None:
+                 program: programs.Program = programs.COUNTER, on_all_nodes: bool = False,
+                 leaves_node: bool = False, moves: bool = True, array: bool = False, disturbs_others: bool = False, crashes: bool = False,
+                 fills_store: bool = False, first_hold: "Optional[Callable[..., None]]" = None,
+                 first_release: "Optional[Callable[..., None]]" = None) -> None:
         self.description = description
         self.qsub_words = qsub_words
         self.before_submit = before_submit
@@ -53,12 +56,13 @@ class Case:
         self.needs_store = needs_store
         self.program = program
         self.on_all_nodes = on_all_nodes
+        self.leaves_node = leaves_node
         self.moves = moves
         self.array = array
         self.disturbs_others = disturbs_others
         self.crashes = crashes
         self.fills_store = fills_store
-        self.first_hold = first_hold
+        self.first_hold, self.first_release = first_hold, first_release
 
 
 class NotPossibleError(RoundTripError):

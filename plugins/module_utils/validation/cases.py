@@ -12,7 +12,7 @@ import pwd
 import stat
 
 from ..torque_ckpt.selftest.roundtrip import RoundTripError
-from . import harms, needs, outages, programs
+from . import drained, harms, needs, outages, programs
 from .case import Case, Step
 
 MYPY = False  # true for the type checker alone
@@ -247,6 +247,11 @@ CASES = {
         "A system hold is set and, while the image is written, released again, as Maui does for C(PREEMPTPOLICY CHECKPOINT). The job must "
         "leave its node with an image, and the scheduler start it again from that.",
         on_first_node=[Step("preempt", preempt_job)]),
+    "drain": Case(
+        "The first node is set offline and the job is held by an operator's hold, as C(drain.yml) does. When that is taken off the job "
+        "must continue on the next node. Then the first node is taken into use again. Needs a path that leads to another node first.",
+        first_hold=drained.hold_job_of_drained_node, first_release=drained.release_job_of_drained_node, least_nodes=2,
+        leaves_node=True),
     "files": Case(
         "As V(continue), but the program appends to a file, and changes another one in place; both must have what it wrote.",
         on_first_node=[CONTINUE], program=programs.FILES),
@@ -291,6 +296,8 @@ def find_fault(params: dict) -> str:
         return "case %s needs a path of two nodes at least (one may come twice)" % name
     if case.on_all_nodes and len(set(path)) < 2:
         return "case %s needs a path over two different nodes" % name
+    if case.leaves_node and path[0] == path[1]:
+        return "case %s needs a path that leads to another node first" % name
     if case.needs_store and params["copies_path"]:
         return "case %s needs the nodes' store on this host, which with copies_path sees copies only; leave the case out" % name
     if case.crashes and not params["crash_file"]:

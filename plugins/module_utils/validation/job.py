@@ -2,6 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """The round trip of level L3: a job submitted with qsub is held and released on the next node. What else happens to it is a Case."""
 
+import contextlib
 import functools
 import os
 import re
@@ -52,9 +53,9 @@ def parse_walltime(text: str) -> "int | None":
     return total if parts else None
 
 
-def hold_job(trip: "JobRoundTrip") -> None:
-    """Hold the job of a round trip and wait until it is at rest."""
-    trip.await_hold(trip.request_hold())
+def hold_job(trip: "JobRoundTrip", user: str = "", *options: str) -> None:
+    """Hold the job of a round trip and wait until it is at rest; user and options: see request_hold."""
+    trip.await_hold(trip.request_hold(user, *options))
 
 
 class JobRoundTrip:
@@ -71,6 +72,7 @@ class JobRoundTrip:
     origin_is_exact  whether it is not less; a job that continues after its image has come further when that is seen (bool)
     least_walltime  seconds that the server must account at least (int)
     facts      what is known of the job and its images (dict), for the result
+    undo       contextlib.ExitStack of what the case has changed beside the job, closed in the end
     possible   whether the nodes have what the case needs (bool), as far as known
     """
 
@@ -92,6 +94,7 @@ class JobRoundTrip:
         self.origin, self.origin_is_exact = 0, True
         self.least_walltime = 0
         self.possible = True
+        self.undo = contextlib.ExitStack()
         self.facts: dict = {"case": params["case"], "counters": [], "comments": []}
         self._image_seen = 0.0  # when the last one was, by time.monotonic()
         self._step_facts: dict = {}  # of the phase that is running
@@ -248,10 +251,14 @@ class JobRoundTrip:
         self.commands(self.user.name, "qchkpt", self.job_id)
         return self.await_new_image(before.get("checkpoint_name"), self.timeout, when)
 
-    def request_hold(self) -> float:
-        """Request a hold of the job; return when, by time.monotonic()."""
+    def request_hold(self, user: str = "", *options: str) -> float:
+        """Request a hold of the job; return when, by time.monotonic().
+
+        :param user: who does (default: the job's owner)
+        :param options: those of qhold
+        """
         started = time.monotonic()
-        self.commands(self.user.name, "qhold", self.job_id)
+        self.commands(user or self.user.name, "qhold", *options, self.job_id)
         return started
 
     def await_hold(self, started: float) -> None:
@@ -268,16 +275,16 @@ class JobRoundTrip:
         names = set(self.path) if self.case.on_all_nodes else {node}
         return "+".join(sorted(names, key=lambda name: (name != node, self.path.index(name))))
 
-    def request_release(self, node: str) -> None:
-        """Have the job restarted on a node."""
+    def request_release(self, node: str, user: str = "", *options: str) -> None:
+        """Have the job restarted on a node; user and options are those of the hold (request_hold)."""
         self.commands("root", "qalter", "-l", "nodes=" + self.place_on(node), self.job_id)
-        self.commands(self.user.name, "qrls", self.job_id)
+        self.commands(user or self.user.name, "qrls", *options, self.job_id)
 
-    def release_job(self, node: str) -> None:
-        """Release the job to a node and see it continue there from where its image was."""
+    def release_job(self, node: str, user: str = "", *options: str) -> None:
+        """Release the job to a node and see it continue there from where its image was; user and options: see request_release."""
         check_room(self.read_node, self.place_on(node).split("+"), self.timeout)
         written, started = len(self.read_counters()), time.monotonic()
-        self.request_release(node)
+        self.request_release(node, user, *options)
         self.await_start(node, self.origin, written, started)
         resumed = self.read_counters()[written] - 1
         self._step_facts["resumed"] = resumed
@@ -353,8 +360,9 @@ class JobRoundTrip:
     def clean(self) -> None:
         """Remove the job and its files, these also when the job cannot be removed."""
         try:
-            if self.job_id:
-                self._delete_job()
+            with self.undo:
+                if self.job_id:
+                    self._delete_job()
         finally:
             self._remove_files()
 
@@ -403,7 +411,8 @@ class JobRoundTrip:
                         yield step.name, self.path[0], functools.partial(step.work, self)
                     for step in self.case.before_release:
                         yield step.name, node, functools.partial(step.work, self, node)
-                yield "release", node, functools.partial(self.release_job, node)
+                release = number == 1 and self.case.first_release or JobRoundTrip.release_job
+                yield "release", node, functools.partial(release, self, node)
             else:
                 for step in self.case.on_first_node:
                     yield step.name, node, functools.partial(step.work, self)

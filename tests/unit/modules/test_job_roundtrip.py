@@ -203,7 +203,7 @@ def test_unknown_case(stage):
     assert answer["msg"] == ("value of case must be one of: move, continue, periodic, older_image, failed_hold, full_store, "
                              "failed_restart, truncated_image, changed_manifest, foreign_file, deleted_image, failed_directory, "
                              "server_away, node_crash, "
-                             "preempt, files, timers, connections, memory, array, nested_signal, nested_command, multinode_output, "
+                             "preempt, drain, files, timers, connections, memory, array, nested_signal, nested_command, multinode_output, "
                              "mpi_mpich, mpi_openmpi, got: sideways")
     assert stage.calls() == []
 
@@ -753,6 +753,72 @@ def test_next_node_that_takes_no_job(stage):
     assert judged(answer) == (None, "not proven: node2 has no free slot")
     assert [phase["step"] for phase in answer["phases"]] == ["submit", "continue", "hold"]
     assert (answer["nodes"], stage.calls()[-1], stage.left()) == (["node1", "node2"], "root: qdel 12.head", [])
+
+
+def marks_of(stage, refuse=""):
+    """Have a pbsnodes that marks nodes, in files; root's holds and releases write what is the user's all the same.
+
+    :param refuse: shell text that comes before it
+    """
+    (stage.bin / "marks").mkdir()
+    stage.program(stage.bin / "pbsnodes", """#!/bin/sh
+cd %s
+case $1 in
+-*) %s echo "$*" >> log ;;
+esac
+case $1 in
+-o) echo "$3" > "$4"; exit ;;
+-c) rm -f "$4"; exit ;;
+esac
+echo "$1"
+if [ -e "$1" ]; then printf '     state = offline\\n     note = %%s\\n' "$(cat "$1")"; else echo "     state = free"; fi
+""" % (stage.bin / "marks", refuse))
+    own = "chown -R --reference={images} {images}/* attributes number refusal\n"
+    stage.use(qhold=GOOD["qhold"] + own, qrls=GOOD["qrls"] + own)
+
+
+def marking(stage):
+    """What pbsnodes was told."""
+    log = stage.bin / "marks/log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_drained_node(stage):
+    """It is offline until the job runs elsewhere; the job's owner could not have taken the hold off."""
+    marks_of(stage)
+    answer = stage("node1", "node2", "node1", case="drain")
+    assert judged(answer) == (True, "")
+    assert steps_done(answer) == ["submit", "hold", "release", "hold", "release", "finish"]
+    assert [call for call in stage.calls() if "qhold" in call or "qrls" in call] == [
+        "root: qhold -h o 12.head", "root: qrls -h o 12.head", "nobody: qhold 12.head", "nobody: qrls 12.head"]
+    assert marking(stage) == ["-o -N ckpt-torque: validate node1", "-c -N n node1"]
+
+
+def test_drained_node_that_its_job_does_not_leave(stage):
+    """It is taken into use again."""
+    marks_of(stage)
+    stage.use(qhold="put comment refused\n")
+    answer = stage("node1", "node2", case="drain", timeout=1)
+    assert answer["passed"] is False
+    assert answer["cause"].startswith("node1: hold: "), answer
+    assert marking(stage) == ["-o -N ckpt-torque: validate node1", "-c -N n node1"]
+
+
+def test_drained_node_that_somebody_takes_into_use(stage):
+    marks_of(stage)
+    stage.use(qrls="rm %s/marks/node1\n" % stage.bin + GOOD["qrls"])
+    assert judged(stage("node1", "node2", case="drain")) == (
+        False, "node2: release: node1 was taken into use while the job left it")
+    assert marking(stage) == ["-o -N ckpt-torque: validate node1"]
+
+
+def test_node_that_cannot_be_drained(stage):
+    """The job is removed."""
+    marks_of(stage, "echo pbsnodes: Unauthorized Request >&2; exit 0;")
+    assert judged(stage("node1", "node2", case="drain")) == (
+        None, "not proven: pbsnodes did not drain node node1: Unauthorized Request; only root on the server's host and the "
+              "server's managers and operators may do this")
+    assert (marking(stage), stage.calls()[-1], stage.left()) == ([], "root: qdel 12.head", [])
 
 
 @contextlib.contextmanager
