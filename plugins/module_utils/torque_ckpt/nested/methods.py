@@ -53,6 +53,12 @@ KNOWN = {
         "restart": "%s $(sed -n 's/^given_ckpt_files=\"\\(.*\\)\"$/\\1/p' %s/dmtcp_restart_script.sh)" % (
             _WITH_DMTCP % "dmtcp_restart", _DMTCP),
         "file": _DMTCP.strip('"') + "/dmtcp_restart_script.sh"},
+    # LAMMPS has no handler for signals: its input looks for the first file, and writes the second one (docs/parallel-jobs.md)
+    "lammps": {
+        "start": "rm -f lammps.leave; exec {command}",
+        "checkpoint": "touch lammps.leave",
+        "restart": "rm -f lammps.leave; exec {command} -var continue yes",
+        "file": "lammps.restart"},
     "keep": {},
 }
 """The methods that every site has: "rerun" for programs that continue by themselves when they are started again, "dmtcp" for programs whose
