@@ -186,6 +186,8 @@ def main() -> None:
                 module.warn("%s %s, so it is restarted" % (name, failure))
                 action = "restart"
         if action not in ("", "renew"):
+            if state.get("ActiveState") == "failed":
+                systemctl(module, "reset-failed", name)  # one that has failed several times systemd would refuse for some seconds
             systemctl(module, action, name)
         if action in ("reload", "renew"):
             mark_read(reloaded, asked)

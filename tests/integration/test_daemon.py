@@ -68,6 +68,19 @@ def test_daemon_whose_unit_was_changed(daemon, node1, path):
     assert daemon()[0]["changed"] is False
 
 
+def test_daemon_that_has_failed_several_times(daemon, node1):
+    """Whoever has taken the cause away runs the playbook again at once; systemd would still refuse to start it."""
+    daemon.write(UNIT, SERVICE + "[Service]\nRestart=always\nExecStartPre=/usr/bin/test ! -e /run/renewing.port\n"
+                 "[Unit]\nStartLimitIntervalSec=600\n")
+    node1.ask("touch /run/renewing.port")
+    report, pid, _renewed = daemon()
+    assert (report.get("failed"), pid) == (True, "0")
+    node1.ask("for _ in $(seq 100); do [ $(systemctl is-active renewing) = failed ] && break; sleep 0.1; done; rm /run/renewing.port; "
+              "! systemctl start renewing 2> /dev/null")
+    report, pid, _renewed = daemon()
+    assert (report["action"], pid != "0") == ("start", True)
+
+
 def test_signal_that_there_is_not(daemon):
     report, pid, _renewed = daemon(renew_signal="WINCH")
     assert report["msg"] == "renew_signal: WINCH is not the name of a signal, as SIGHUP is"
