@@ -12,6 +12,8 @@ if MYPY:
 ASKED = ("LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload", "ExecMainStartTimestampMonotonic", "MainPID", "FragmentPath",
          "DropInPaths")
 RUNNING = ("active", "reloading", "activating")
+_LATER = ("/usr/", "/lib/", "/run/systemd/system/", "/run/systemd/generator/", "/run/systemd/generator.late/")
+"""Where systemd looks for a unit after /etc/systemd/system."""
 
 
 def read_state(text: str) -> "dict[str, str]":
@@ -45,6 +47,13 @@ def find_newer(paths: "list[str]", moment: float) -> "list[str]":
         except OSError:
             continue
     return newer
+
+
+def list_unread_units(state: "dict[str, str]", paths: "list[str]") -> "list[str]":
+    """Return those of the paths that are the unit in place of the one that systemd has read; of them NeedDaemonReload tells nothing."""
+    read = state.get("FragmentPath", "")
+    return [path for path in paths if read.startswith(_LATER) and path.startswith("/etc/systemd/system/")
+            and os.path.basename(path) == os.path.basename(read) and os.path.exists(path)]
 
 
 def choose_action(state: "dict[str, str]", newer: "list[str]", read: float, reload_files: "Mapping[str, float]") -> str:

@@ -162,7 +162,10 @@ def main() -> None:
     started = read = daemon.compute_start(state, time.time(), time.monotonic())
     if os.path.exists(reloaded):
         read = max(read, os.stat(reloaded).st_mtime)
-    newer = daemon.find_newer(params["files"], read)
+    unread = daemon.list_unread_units(state, params["files"])
+    if unread:
+        state["NeedDaemonReload"] = "yes"
+    newer = unread + [path for path in daemon.find_newer(params["files"], read) if path not in unread]
     action = daemon.choose_action(state, newer, read, params["reload_files"])
     pid, renewal = state.get("MainPID", "0"), params["renew_signal"]
     if renewal and renewal not in signal.Signals.__members__:

@@ -68,6 +68,21 @@ def test_daemon_whose_unit_was_changed(daemon, node1, path):
     assert daemon()[0]["changed"] is False
 
 
+def test_unit_that_takes_the_place_of_another(daemon, node1):
+    """As on a node whose TORQUE brought its own. systemd says of such a unit neither that it is new nor that it needs a reload."""
+    stock = "/usr/lib/systemd/system/renewing.service"
+    node1.ask("mv {0} {1}; sed -i s/exec/simple/ {1}; systemctl daemon-reload; systemctl enable --now renewing".format(UNIT, stock))
+    try:
+        daemon.write(UNIT, SERVICE)
+        node1.ask("sleep 0.1; systemctl restart renewing")  # by hand: the process is newer than the unit
+        report, _pid, _renewed = daemon()
+        assert (report["action"], report["newer"]) == ("restart", [UNIT])
+        assert node1.ask("systemctl show --value -p FragmentPath -p Type renewing").split() == ["exec", UNIT]
+        assert daemon()[0]["changed"] is False
+    finally:
+        node1.ask("rm " + stock)
+
+
 def test_daemon_that_has_failed_several_times(daemon, node1):
     """Whoever has taken the cause away runs the playbook again at once; systemd would still refuse to start it."""
     daemon.write(UNIT, SERVICE + "[Service]\nRestart=always\nExecStartPre=/usr/bin/test ! -e /run/renewing.port\n"

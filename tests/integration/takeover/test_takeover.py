@@ -8,12 +8,22 @@ import pytest
 from cluster import EXAMPLES, GROUP, TOP, Cluster, hosts
 from jobs import COUNTS, Jobs, Qjob, await_nodes, quoted
 
-PREFIX, HOME = "/usr/local/torque", "/var/spool/pbs"
+PREFIX, HOME, ARCHIVE = "/usr/local/torque", "/var/spool/pbs", "/shared/torque.tar"
 STORE, SHARED = "/shared/ckpt", "/shared/work"
 DAEMONS = {"head": ["pbs_server", "pbs_sched", "trqauthd"], "node1": ["pbs_mom"], "node2": ["pbs_mom"]}
-SERVER = ("create queue long queue_type=Execution", "set queue long enabled=true", "set queue long started=true", "set queue long max_running=9",
-          "set server default_queue=long", "set server scheduling=true", "set server keep_completed=60", "set server node_check_rate=222",
-          "set server managers += alice@head")
+SERVER = ("create queue long queue_type=Execution", "set queue long enabled=true", "set queue long started=true",
+          "set queue long max_running=9", "set server default_queue=long", "set server scheduling=true", "set server keep_completed=60",
+          "set server node_check_rate=222", "set server managers += alice@head")
+CREATE = """cd /
+echo y | {0}/sbin/pbs_server -t create -d {1}
+for _ in $(seq 100); do [ -s {1}/server_priv/serverdb ] && break; sleep 0.1; done
+sleep 2
+pkill -x pbs_server
+for _ in $(seq 100); do pgrep -x pbs_server || break; sleep 0.1; done
+printf 'node1 np=2\\nnode2 np=2\\n' > {1}/server_priv/nodes
+systemctl daemon-reload
+systemctl enable --now trqauthd pbs_server
+"""
 CONFIG = "# by hand\n$pbsserver head\n$usecp *:/shared /shared\n$loglevel 3\n$prologalarm 120\n"
 
 
@@ -39,24 +49,21 @@ def cluster():
     source = json.loads(pathlib.Path(cluster.inventory).read_text())["all"]["vars"]["torque_source"]
     for path, name in ((source, "torque.tar"), (TOP / "tests/integration/takeover/build.sh", "build.sh")):
         assert cluster.module("head", "copy", "ansible.builtin", src=str(path), dest="/tmp/" + name).code == 0
-    built = head.run("[ -e /shared/torque.tar ] || sh /tmp/build.sh /tmp/torque.tar %s %s /shared/torque.tar" % (PREFIX, HOME), patience=3600)
+    built = head.run("[ -e {2} ] || sh /tmp/build.sh /tmp/torque.tar {0} {1} {2}".format(PREFIX, HOME, ARCHIVE), patience=3600)
     assert built.code == 0, built.out + built.err
     head.ask("ldconfig && echo head > %s/server_name" % HOME)
-    for name in ("node1", "node2"):
-        node = cluster.nodes[name]
+    for node in (cluster.nodes["node1"], cluster.nodes["node2"]):
         node.ask("apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq libxml2 > /dev/null; "
-                 "tar -xf /shared/torque.tar -C / && ldconfig && echo head > {0}/server_name".format(HOME))
+                 "tar -xf %s -C / && ldconfig && echo head > %s/server_name" % (ARCHIVE, HOME))
         node.ask("cat > %s/mom_priv/config << 'END'\n%sEND" % (HOME, CONFIG))
-    head.ask("cd / && echo y | {0}/sbin/pbs_server -t create -d {1}; for _ in $(seq 100); do [ -s {1}/server_priv/serverdb ] && break; sleep 0.1; done; "
-             "sleep 2; pkill -x pbs_server; for _ in $(seq 100); do pgrep -x pbs_server || break; sleep 0.1; done; "
-             "printf 'node1 np=2\\nnode2 np=2\\n' > {1}/server_priv/nodes; "
-             "systemctl daemon-reload; systemctl enable --now trqauthd pbs_server".format(PREFIX, HOME))
-    for name in ("node1", "node2"):
-        cluster.nodes[name].ask("systemctl daemon-reload; systemctl enable --now pbs_mom")
-    head.ask("for _ in $(seq 100); do {0}/bin/qmgr -c 'print server' > /dev/null && break; sleep 0.2; done; {1}; {0}/sbin/pbs_sched -d {2}".format(
-        PREFIX, "; ".join("%s/bin/qmgr -c %s" % (PREFIX, quoted(line)) for line in SERVER), HOME))
-    head.ask("install -d -m 755 %s; for _ in $(seq 300); do [ $(%s/bin/pbsnodes | grep -c 'state = free') = 2 ] && exit; sleep 0.2; done; exit 1"
-             % (SHARED, PREFIX))
+    head.ask(CREATE.format(PREFIX, HOME))
+    for node in (cluster.nodes["node1"], cluster.nodes["node2"]):
+        node.ask("systemctl daemon-reload; systemctl enable --now pbs_mom")
+    head.ask("for _ in $(seq 100); do %s/bin/qmgr -c 'print server' > /dev/null && break; sleep 0.2; done" % PREFIX)
+    for line in SERVER:
+        head.ask("%s/bin/qmgr -c %s" % (PREFIX, quoted(line)))
+    head.ask("%s/sbin/pbs_sched -d %s; install -d -m 755 %s" % (PREFIX, HOME, SHARED))
+    head.ask("for _ in $(seq 300); do [ $(%s/bin/pbsnodes | grep -c 'state = free') = 2 ] && exit; sleep 0.2; done; exit 1" % PREFIX)
     yield cluster
     if not keep:
         hosts("down", GROUP)

@@ -68,6 +68,22 @@ def test_unit_that_was_changed(tmp_path, changed, wanted):
     assert daemon.is_unit_changed({}, now) is False
 
 
+@pytest.mark.parametrize("read, unread", [
+    ("/usr/lib/systemd/system/systemd-journald.service", ["/etc/systemd/system/systemd-journald.service"]),
+    ("/run/systemd/generator.late/systemd-journald.service", ["/etc/systemd/system/systemd-journald.service"]),
+    ("/etc/systemd/system/systemd-journald.service", []), ("/run/systemd/transient/systemd-journald.service", []), ("", []),
+    ("/usr/lib/systemd/system/other.service", [])])
+def test_unit_that_comes_before_the_one_that_was_read(monkeypatch, read, unread):
+    monkeypatch.setattr(daemon.os.path, "exists", lambda path: True)
+    files = ["/etc/systemd/system/systemd-journald.service", "/opt/torque/current"]
+    assert daemon.list_unread_units({"FragmentPath": read}, files) == unread
+
+
+def test_unit_that_is_not_written(monkeypatch):
+    monkeypatch.setattr(daemon.os.path, "exists", lambda path: False)
+    assert daemon.list_unread_units({"FragmentPath": "/usr/lib/systemd/system/a.service"}, ["/etc/systemd/system/a.service"]) == []
+
+
 def test_signals_that_a_process_catches():
     mask = "Name:\tpbs_mom\nSigIgn:\t%s\nSigCgt:\t0000000008000001\n" % ("f" * 16)
     assert [name for name in ("SIGHUP", "SIGINT", "SIGTERM", "SIGWINCH") if daemon.catches_signal(mask, name)] == ["SIGHUP", "SIGWINCH"]
