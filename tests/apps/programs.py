@@ -101,6 +101,8 @@ PROGRAMS = [
              scripts=["mpi-program", "mpich"], moves=5),
     _program("openmpi", "Open MPI, 4 ranks", "openmpi-bin libopenmpi-dev gcc libc6-dev", "mpirun.openmpi --version", "result.*",
              scripts=["mpi-program", "openmpi"], moves=5),
+    _program("mpich-threads", "MPICH, 4 ranks with 2 threads each, bound to cores", "mpich libmpich-dev gcc libc6-dev libgomp1",
+             "mpiexec.mpich --version | grep Version:", "result.* affinity.*", scripts=["mpi-threads", "mpich-threads"], moves=5),
     _program("openmpi-nodes", "Open MPI, 4 ranks on two nodes, by restart files", "openmpi-bin libopenmpi-dev gcc libc6-dev",
              "mpirun.openmpi --version", "result.*", without(r"^pbsdsh\(\): "),
              settings="`ckpt-run`, see [parallel-jobs.md](../parallel-jobs.md#jobs-on-several-nodes)",

@@ -36,26 +36,38 @@ def installed(cluster, packages):
         yield nodes[0]
     finally:
         for node, names in zip(nodes, before):
-            node.ask("dpkg --purge %s" % " ".join(sorted(list_packages(node) - names)))
+            new = sorted(list_packages(node) - names)
+            if new:
+                node.ask("dpkg --purge " + " ".join(new))
+
+
+def run_undisturbed(node, start, variables):
+    """Return what the program prints when nobody disturbs it, and digests of its files (str).
+
+    :param start: the script that starts it (pathlib.Path)
+    :param variables: what the run hook would set, as env takes it
+    """
+    directory = STORE + "/alice/undisturbed"
+    write_program(node, directory, (start,))
+    node.ask("cd %s && runuser -u alice -- env %s sh ./ranks.sh > %s/ranks.out" % (directory, variables, directory))
+    text = node.ask("cat %s/ranks.out; cd %s && sha256sum result.*" % (directory, directory))
+    node.ask("rm -r " + directory)
+    assert text.count("\n") == STEPS + 3
+    return text
 
 
 @pytest.fixture(scope="module")
 def mpich(cluster):
     """Have MPICH on both nodes; return what the program prints when nobody disturbs it (str)."""
     with installed(cluster, ["mpich", "libmpich-dev", "gcc", "libc6-dev"]) as node:
-        directory = STORE + "/alice/undisturbed"
-        write_program(node, directory)
-        node.ask("cd %s && runuser -u alice -- env UCX_TLS=posix,self HYDRA_IFACE=lo sh ./ranks.sh > %s/ranks.out" % (directory, directory))
-        text = node.ask("cat %s/ranks.out; cd %s && sha256sum result.*" % (directory, directory))
-        node.ask("rm -r " + directory)
-        assert text.count("\n") == STEPS + 3
-        yield text
+        yield run_undisturbed(node, SCRIPTS / "mpich.sh", "UCX_TLS=posix,self HYDRA_IFACE=lo")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def open_mpi(cluster):
-    with installed(cluster, ["openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev"]):
-        yield
+    """The same of Open MPI."""
+    with installed(cluster, ["openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev"]) as node:
+        yield run_undisturbed(node, SCRIPTS / "openmpi.sh", "OMPI_MCA_pml=ob1")
 
 
 def await_steps(node, directory):
@@ -71,9 +83,10 @@ def await_steps(node, directory):
         time.sleep(0.1)
 
 
-def test_mpich_moves_five_times_by_the_hooks(cluster, mpich, job):
+def moves_by_the_hooks(cluster, job, start, undisturbed):
+    """The program, started by a script (pathlib.Path), moves five times and leaves what it leaves undisturbed."""
     running = job(cluster.nodes["node1"], "(%s) &\npython3 job.py; code=$?; wait; exit $code" % RANKS)
-    write_program(running.node, running.work)
+    write_program(running.node, running.work, (start,))
     for node in WAY:
         await_steps(running.node, running.work)
         running.hold()
@@ -81,8 +94,12 @@ def test_mpich_moves_five_times_by_the_hooks(cluster, mpich, job):
     running.node.ask("for _ in $(seq 600); do [ $(ls %s | grep -c result) = 4 ] && ! pgrep -u alice program && exit; sleep 0.2; done; "
                      "exit 1" % running.work)
     assert running.end() == 5
-    assert running.node.ask("cd %s && cat ranks.out && sha256sum result.*" % running.work) == mpich
+    assert running.node.ask("cd %s && cat ranks.out && sha256sum result.*" % running.work) == undisturbed
     assert running.complaints() == ""
+
+
+def test_mpich_moves_five_times_by_the_hooks(cluster, mpich, job):
+    moves_by_the_hooks(cluster, job, SCRIPTS / "mpich.sh", mpich)
 
 
 def test_mpich_moves_five_times_in_torque(cluster, torque, mpich):
@@ -142,6 +159,10 @@ def test_validation_case_without_a_compiler(cluster, torque, mpich, node1):
         node1.ask("mv /usr/bin/gcc.away /usr/bin/gcc")
     assert result["passed"] is None
     assert result["cause"].startswith("not proven: mpicc.mpich on node1 cannot compile a program: "), result["cause"]
+
+
+def test_open_mpi_moves_five_times_by_the_hooks(cluster, open_mpi, job):
+    moves_by_the_hooks(cluster, job, SCRIPTS / "openmpi.sh", open_mpi)
 
 
 def test_validation_case_of_open_mpi(cluster, torque, open_mpi):
