@@ -37,13 +37,17 @@ def adoption(server: "Mapping[str, Any]", configurations: "Mapping[str, Mapping[
     own = {name: {key: value for key, value in variables.items() if key not in common} for name, variables in nodes.items()}
     return {"all": {**_describe_server(server, host, scheduler), **common},
             "hosts": {name: values for name, values in own.items() if values},
-            "remarks": [*_remark_server(server), *_remark_nodes(server, configurations)]}
+            "remarks": [*_remark_server(server, host), *_remark_nodes(server, configurations)]}
+
+
+def _name_root(host: str) -> str:
+    return "root@" + host
 
 
 def _describe_server(server: "Mapping[str, Any]", host: str, scheduler: str) -> "dict[str, Any]":
     attributes = server["server"]
     kept = {name: attributes.get(name) for name in ROLE_ATTRIBUTES if name in attributes or name not in NEEDED}
-    root = "root@" + host
+    root = _name_root(host)
     return {
         **({"torque_version": server["version"]} if server["version"] else {}),
         "torque_server_scheduler": scheduler,
@@ -73,11 +77,14 @@ def _describe_node(known: "Mapping[str, Any]") -> "dict[str, Any]":
     return {**variables, "torque_mom_directives": others, "torque_mom_resources": known["resources"]}
 
 
-def _remark_server(server: "Mapping[str, Any]") -> "Iterator[str]":
+def _remark_server(server: "Mapping[str, Any]", host: str) -> "Iterator[str]":
     """Yield what site.yml changes of the server."""
     for name, reason in NEEDED.items():
         if name not in server["server"]:
             yield "the server has no %s; it will be set: %s" % (name, reason)
+    for rights in ("managers", "operators"):
+        if _name_root(host) not in server["server"].get(rights, []):
+            yield "%s is not among the %s of the server; it will be: the roles and torque-ckpt act as root" % (_name_root(host), rights)
     for name, queue in server["queues"].items():
         if _needs_store(queue):
             yield "queue %s has no checkpoint_dir; it will be the store" % name

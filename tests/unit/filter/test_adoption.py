@@ -39,8 +39,9 @@ def test_server():
         "torque_server_submit_hosts": [], "torque_server_attributes": attributes,
         "torque_server_queues": {"long": {"checkpoint_dir": STORE}, "old": {}, "route": {}}}
     assert result["hosts"] == {}
-    assert result["remarks"][:3] == [
+    assert result["remarks"][:4] == [
         "the server has no keep_completed; it will be set: level L3 of ckpt.torque.validate and torque-ckpt look at jobs that have ended",
+        "root@head is not among the operators of the server; it will be: the roles and torque-ckpt act as root",
         "queue long has no checkpoint_dir; it will be the store",
         "queue old keeps its checkpoint_dir /ckpt; jobs can be restarted only if that is a store (checkpoint_store_path)"]
 
@@ -56,7 +57,7 @@ def test_nodes():
         "torque_mom_usecp": "{{ (torque_mom_remote_checkpoint_dirs | map('regex_replace', '^(.*)$', '*:\\1 \\1') | list "
                             "+ ['*:/home /home']) | unique }}"}
     assert result["hosts"] == {"node1": {"torque_mom_loglevel": 7}, "node2": {"torque_mom_loglevel": 3}}
-    assert result["remarks"][3:] == [
+    assert result["remarks"][4:] == [
         "node node9 was not read; it is not in the group torque_mom, or was not reached",
         "node1, node2: $checkpoint_script /old will be replaced by the hooks and the store"]
 
