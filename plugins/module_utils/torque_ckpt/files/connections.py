@@ -184,7 +184,8 @@ def _share_connections(sockets: "dict[str, tuple[processes.Process, int]]") -> "
         except OSError:
             continue  # it is gone, we have too many, or the kernel cannot
         if shared.getsockopt(socket.SOL_SOCKET, _SO_PROTOCOL) == socket.IPPROTO_TCP:
-            yield inode, shared
+            family = shared.getsockopt(socket.SOL_SOCKET, _SO_DOMAIN)
+            yield inode, socket.socket(family, socket.SOCK_STREAM, fileno=shared.detach())  # Python 3.6 takes each for one of IPv4
         else:
             shared.close()
 
@@ -194,7 +195,7 @@ def _find_former_ends(shared: socket.socket) -> "tuple[str, str] | None":
 
     /proc/net/tcp lists no such socket.
     """
-    wide = shared.getsockopt(socket.SOL_SOCKET, _SO_DOMAIN) == socket.AF_INET6
+    wide = shared.family == socket.AF_INET6
     try:
         peer = shared.getsockopt(socket.SOL_SOCKET, _SO_PEERNAME, 28 if wide else 16)
     except OSError:
@@ -202,7 +203,7 @@ def _find_former_ends(shared: socket.socket) -> "tuple[str, str] | None":
     if shared.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _TCP_CLOSE:
         return None
     name, port = shared.getsockname()[:2]
-    own = socket.inet_pton(socket.AF_INET6 if wide else socket.AF_INET, name.partition("%")[0])
+    own = socket.inet_pton(shared.family, name.partition("%")[0])
     return format_end(own, port), format_end(peer[8:24] if wide else peer[4:8], struct.unpack_from(">H", peer, 2)[0])
 
 

@@ -55,9 +55,9 @@ KNOWN = {
         "file": _DMTCP.strip('"') + "/dmtcp_restart_script.sh"},
     # LAMMPS has no handler for signals: its input looks for the first file, and writes the second one (docs/parallel-jobs.md)
     "lammps": {
-        "start": "rm -f lammps.leave; exec {command}",
+        "start": "rm -f lammps.leave && exec {command}",
         "checkpoint": "touch lammps.leave",
-        "restart": "rm -f lammps.leave; exec {command} -var continue yes",
+        "restart": "rm -f lammps.leave && exec {command} -var continue yes",
         "file": "lammps.restart"},
     "keep": {},
 }

@@ -728,7 +728,7 @@ def test_list(run):
     lines = running.lines()
     assert lines.pop(0).startswith('dmtcp: start=mkdir -p "dmtcp-$PBS_JOBID-$CKPT_RUN_PARENT" && exec env DMTCP_CHECKPOINT_DIR=')
     assert lines == ["gromacs: start={command}, signal=TERM, restart={command} -cpi, seconds=600", "keep: start={command}, seconds=600",
-                     "lammps: start=rm -f lammps.leave; exec {command}, checkpoint=touch lammps.leave, restart=rm -f lammps.leave; "
+                     "lammps: start=rm -f lammps.leave && exec {command}, checkpoint=touch lammps.leave, restart=rm -f lammps.leave && "
                      "exec {command} -var continue yes, file=lammps.restart, seconds=600",
                      "own: start={command}, signal=USR2, restart={command}, seconds=1",
                      "rerun: start={command}, signal=TERM, restart={command}, seconds=600"]

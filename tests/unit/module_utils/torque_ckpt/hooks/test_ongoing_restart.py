@@ -27,11 +27,11 @@ def clean(monkeypatch):
 def begin(tmp_path):
     """begin(arguments) starts a program of the restart hook's name, with the interpreter and options of its first line."""
     program = tmp_path / "restart"
-    program.write_text("#!/bin/sh -u\nsleep 60\n")
+    program.write_text("#!/bin/sh -u\nread -r line\n")  # a process of its own would look like the hook until it is another program
     program.chmod(0o755)
     with contextlib.ExitStack() as stack:
         def start(*arguments, **options):
-            process = subprocess.Popen([str(program)] + list(arguments), start_new_session=True, **options)
+            process = subprocess.Popen([str(program)] + list(arguments), start_new_session=True, stdin=subprocess.PIPE, **options)
             stack.callback(process.wait)
             stack.callback(os.killpg, process.pid, 9)
             waiting.wait_until(lambda: str(program).encode() in processes.read_arguments(process.pid), 10)
