@@ -135,17 +135,58 @@ def test_exit_status_of_a_job_whose_pbs_mom_is_executed_anew(qsub, cluster, node
     held.finish()
 
 
-EPILOGUE = "/var/spool/torque/mom_priv/epilogue"
+PRIVATE = "/var/spool/torque/mom_priv"
+
+
+@contextlib.contextmanager
+def epilogue(head, node, script):
+    """The node has this epilogue, which tells that it has begun; yields what waits for that."""
+    node.ask("cat > {0}/epilogue << 'END'\n#!/bin/sh\ntouch /tmp/epilogue.begun\n{1}\nEND\nchmod 500 {0}/epilogue; rm -f /tmp/epilogue.begun"
+             .format(PRIVATE, script))
+    try:
+        yield lambda: node.ask("for _ in $(seq 600); do [ -e /tmp/epilogue.begun ] && exit; sleep 0.1; done; exit 1")
+    finally:
+        node.ask("rm -f %s/epilogue /tmp/epilogue.begun" % PRIVATE)
+        await_nodes(head)
 
 
 def test_exit_status_of_a_job_whose_epilogue_runs_while_pbs_mom_is_restarted(qsub, cluster, node1):
-    node1.ask("printf '#!/bin/sh\ntouch /tmp/epilogue.begun\nsleep 5\n' > {0}; chmod 500 {0}; rm -f /tmp/epilogue.begun".format(EPILOGUE))
-    try:
+    with epilogue(cluster.nodes["head"], node1, "sleep 5") as await_epilogue:
         job = qsub("echo done; exit 5")
-        node1.ask("for _ in $(seq 600); do [ -e /tmp/epilogue.begun ] && exit; sleep 0.1; done; exit 1")
+        await_epilogue()
         node1.ask("systemctl restart pbs_mom")
         job.wait("C")
-    finally:
-        node1.ask("rm -f %s /tmp/epilogue.begun" % EPILOGUE)
-        await_nodes(cluster.nodes["head"])
     assert (job.facts()["exit_status"], job.text("out")) == ("5", "done")
+
+
+def test_hold_of_a_job_whose_epilogue_runs(qsub, cluster, node1):
+    """It is refused, and the epilogue's end is noticed."""
+    with epilogue(cluster.nodes["head"], node1, "while [ ! -e /tmp/epilogue.go ]; do sleep 0.1; done; rm /tmp/epilogue.go") as await_epilogue:
+        job = qsub("echo done; exit 5", "-c", "enabled")
+        await_epilogue()
+        done = job.head.run("runuser -u alice -- %s/qhold %s" % (BIN, job.id))
+        node1.ask("touch /tmp/epilogue.go")
+        job.wait("C")
+    assert done.code != 0 and "Request invalid for state of job" in done.err, done
+    assert (job.facts()["exit_status"], job.text("out")) == ("5", "done")
+
+
+def test_files_of_pbs_mom_for_a_job_that_outlives_its_restart(qsub, cluster, node1):
+    """The job's TMPDIR is removed at its end, and the epilogue knows the file of nodes."""
+    node1.ask("cp -p {0}/config {0}/config.before; echo '$tmpdir /tmp/scratch' >> {0}/config; mkdir -m 1777 /tmp/scratch; "
+              "systemctl restart pbs_mom".format(PRIVATE))
+    try:
+        await_nodes(cluster.nodes["head"])
+        with epilogue(cluster.nodes["head"], node1, "cat \"$PBS_NODEFILE\" > /tmp/epilogue.nodes"):
+            job = qsub("cd $PBS_O_WORKDIR; touch $TMPDIR/own; echo $TMPDIR; touch up; while [ ! -e go ]; do sleep 0.1; done")
+            job.reach("up")
+            node1.ask("systemctl restart pbs_mom")
+            await_nodes(cluster.nodes["head"])
+            job.sign("go")
+            job.wait("C")
+            assert job.text("out") == "/tmp/scratch/" + job.id
+            assert node1.ask("cat /tmp/epilogue.nodes") == "node1"
+            node1.ask("for _ in $(seq 100); do [ ! -e /tmp/scratch/%s ] && exit; sleep 0.1; done; exit 1" % job.id)
+    finally:
+        node1.ask("mv {0}/config.before {0}/config; rm -rf /tmp/scratch /tmp/epilogue.nodes; systemctl restart pbs_mom".format(PRIVATE))
+        await_nodes(cluster.nodes["head"])
