@@ -90,6 +90,9 @@ SETTLED = 1.0
 PATIENCE = 120.0
 """How long a daemon may take until it executes itself anew, in seconds: pbs_mom waits for what it does for its jobs."""
 
+LINES = 3
+"""How many lines of a daemon that does not start are shown."""
+
 
 def systemctl(module: AnsibleModule, *arguments: str) -> str:
     """Return what systemctl prints; fail with its error message."""
@@ -99,17 +102,33 @@ def systemctl(module: AnsibleModule, *arguments: str) -> str:
     return output
 
 
+def read_last_words(module: AnsibleModule, name: str, since: float) -> str:
+    """Return what a daemon has written last to the journal since a moment (seconds since 1970), for the end of a sentence."""
+    _status, output, _error = module.run_command(["journalctl", "--quiet", "--no-pager", "--output=cat", "--lines=%d" % LINES,
+                                                  "--since=@%d" % since, "_SYSTEMD_UNIT=" + (name if "." in name else name + ".service")])
+    lines = list(dict.fromkeys(line.strip() for line in output.splitlines() if line.strip()))
+    return "; it wrote: " + " / ".join(lines) if lines else ""
+
+
 def ask(module: AnsibleModule, name: str) -> "dict[str, str]":
     return daemon.read_state(systemctl(module, "show", name, *["--property=" + field for field in daemon.ASKED]))
 
 
-def check_start(module: AnsibleModule, name: str) -> None:
-    """Fail when the daemon ends right after its start."""
+def start(module: AnsibleModule, action: str, name: str, since: float) -> None:
+    """Have systemd do the action; fail with what the daemon has written last when it does not start."""
+    status, output, error = module.run_command(["systemctl", action, name])
+    if status != 0:
+        module.fail_json(msg="systemctl %s %s: %s%s" % (action, name, (error or output).strip().rstrip("."),
+                                                        read_last_words(module, name, since)))
+
+
+def check_start(module: AnsibleModule, name: str, since: float) -> None:
+    """Fail when the daemon ends right after its start, with what it has written last since a moment (seconds since 1970)."""
     before = ask(module, name)
     time.sleep(SETTLED)
     after = ask(module, name)
     if after.get("ActiveState") != "active" or after.get("MainPID") != before.get("MainPID"):
-        module.fail_json(msg="%s ended right after its start; see journalctl -u %s" % (name, name))
+        module.fail_json(msg="%s ended right after its start; see journalctl -u %s%s" % (name, name, read_last_words(module, name, since)))
 
 
 def read_process(pid: str, name: str) -> str:
@@ -191,11 +210,11 @@ def main() -> None:
         if action not in ("", "renew"):
             if state.get("ActiveState") == "failed":
                 systemctl(module, "reset-failed", name)  # one that has failed several times systemd would refuse for some seconds
-            systemctl(module, action, name)
+            start(module, action, name, asked)
         if action in ("reload", "renew"):
             mark_read(reloaded, asked)
         if action not in ("", "reload"):
-            check_start(module, name)
+            check_start(module, name, asked)
     module.exit_json(changed=bool(action) or not enabled, action=action, newer=newer, restart_due=due)
 
 

@@ -141,8 +141,8 @@ PRIVATE = "/var/spool/torque/mom_priv"
 @contextlib.contextmanager
 def epilogue(head, node, script):
     """The node has this epilogue, which tells that it has begun; yields what waits for that."""
-    node.ask("cat > {0}/epilogue << 'END'\n#!/bin/sh\ntouch /tmp/epilogue.begun\n{1}\nEND\nchmod 500 {0}/epilogue; rm -f /tmp/epilogue.begun"
-             .format(PRIVATE, script))
+    node.ask("rm -f /tmp/epilogue.begun; cat > {0}/epilogue << 'END'\n#!/bin/sh\ntouch /tmp/epilogue.begun\n{1}\nEND\n"
+             "chmod 500 {0}/epilogue".format(PRIVATE, script))
     try:
         yield lambda: node.ask("for _ in $(seq 600); do [ -e /tmp/epilogue.begun ] && exit; sleep 0.1; done; exit 1")
     finally:
@@ -161,7 +161,8 @@ def test_exit_status_of_a_job_whose_epilogue_runs_while_pbs_mom_is_restarted(qsu
 
 def test_hold_of_a_job_whose_epilogue_runs(qsub, cluster, node1):
     """It is refused, and the epilogue's end is noticed."""
-    with epilogue(cluster.nodes["head"], node1, "while [ ! -e /tmp/epilogue.go ]; do sleep 0.1; done; rm /tmp/epilogue.go") as await_epilogue:
+    waits = "while [ ! -e /tmp/epilogue.go ]; do sleep 0.1; done; rm /tmp/epilogue.go"
+    with epilogue(cluster.nodes["head"], node1, waits) as await_epilogue:
         job = qsub("echo done; exit 5", "-c", "enabled")
         await_epilogue()
         done = job.head.run("runuser -u alice -- %s/qhold %s" % (BIN, job.id))

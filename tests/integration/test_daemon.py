@@ -85,11 +85,14 @@ def test_unit_that_takes_the_place_of_another(daemon, node1):
 
 def test_daemon_that_has_failed_several_times(daemon, node1):
     """Whoever has taken the cause away runs the playbook again at once; systemd would still refuse to start it."""
-    daemon.write(UNIT, SERVICE + "[Service]\nRestart=always\nExecStartPre=/usr/bin/test ! -e /run/renewing.port\n"
+    check = "if [ -e /run/renewing.port ]; then echo the port is in use; exit 1; fi"
+    daemon.write(UNIT, SERVICE + "[Service]\nRestart=always\nExecStartPre=/bin/sh -c '%s'\n" % check +
                  "[Unit]\nStartLimitIntervalSec=600\n")
     node1.ask("touch /run/renewing.port")
     report, pid, _renewed = daemon()
-    assert ("systemctl start renewing.service: " in report["msg"], pid) == (True, "0")
+    assert report["msg"].startswith("systemctl start renewing.service: "), report
+    assert report["msg"].endswith("; it wrote: the port is in use"), report
+    assert pid == "0"
     node1.ask("for _ in $(seq 100); do [ $(systemctl is-active renewing) = failed ] && break; sleep 0.1; done; rm /run/renewing.port; "
               "! systemctl start renewing 2> /dev/null")
     report, pid, _renewed = daemon()

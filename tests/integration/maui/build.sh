@@ -1,8 +1,8 @@
 #!/bin/sh
-# Build Maui 3.3 twice on the host of pbs_server, without and with the role's patch: build.sh TARBALL PATCH
-# The first is installed in /opt/maui-stock, the second in /opt/maui; both are run by the account maui.
+# Build Maui 3.3 on the host of pbs_server, with the role's patch in /opt/maui: build.sh TARBALL PATCH [stock]
+# With "stock" also without it, in /opt/maui-stock; both are run by the account maui.
 set -eu
-tarball=$1 patch=$2
+tarball=$1 patch=$2 stock=${3:-}
 apt-get update -qq
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq gcc make autoconf patch > /dev/null
 id maui > /dev/null 2>&1 || useradd -r -d /nonexistent maui
@@ -23,5 +23,5 @@ d}' Makefile
     chown -R maui "$1/spool"
 }
 
-build /opt/maui-stock
+[ -z "$stock" ] || build /opt/maui-stock
 build /opt/maui

@@ -31,7 +31,7 @@ def maui(cluster):
     for path, name in ((os.environ["MAUI_SOURCE"], "maui.tar"), (TOP / "roles/maui/files/preempted-reservation.patch", "maui.patch"),
                        (TOP / "tests/integration/maui/build.sh", "build.sh")):
         cluster.module("head", "copy", "ansible.builtin", src=str(path), dest="/tmp/" + name)
-    head.ask("sh /tmp/build.sh /tmp/maui.tar /tmp/maui.patch")
+    head.ask("sh /tmp/build.sh /tmp/maui.tar /tmp/maui.patch stock")
     yield head
     done = cluster.playbook("site", "--limit", "head", torque_server_node_attributes={"node1": {"np": 2}, "node2": {"np": 2}})
     assert done.code == 0, done.out

@@ -117,9 +117,14 @@ def has_connection(ends: "list[End]") -> bool:
     return any(map(_is_connected, ends))
 
 
+def _list_connected(ends: "list[End]") -> "set[tuple]":
+    """Return (source, target) of those that have a connection."""
+    return {(end.source, end.target) for end in ends if _is_connected(end)}
+
+
 def _list_lone_ends(ends: "list[End]", state: int) -> "list[End]":
     """Return those in this state that are on the loopback interface, and whose other ends are not among these sockets."""
-    connected = {(end.source, end.target) for end in ends if _is_connected(end)}
+    connected = _list_connected(ends)
     return [end for end in ends if end.state == state and is_loopback(end.source[0]) and is_loopback(end.target[0])
             and (end.target, end.source) not in connected]
 
@@ -139,7 +144,7 @@ def find_foreign_connection(ends: "list[End]", lone: "list[End]") -> str:
 
     :param lone: ends that need no other one
     """
-    connected = {(end.source, end.target) for end in ends if _is_connected(end)}
+    connected = _list_connected(ends)
     for source, target in sorted(connected.difference((end.source, end.target) for end in lone)):
         if not is_loopback(source[0]) or not is_loopback(target[0]) or (target, source) not in connected:
             return "a TCP connection from %s to %s" % (format_end(*source), format_end(*target))
