@@ -106,7 +106,7 @@ cores: tools testing collection ## each release of ansible-core from 2.16 on (CO
 faults: tools testing collection ## kill, fill, break and attack the hooks a thousand times, on real nodes (FAULTS=short: some times)
 	@CKPT_TORQUE_FAULTS=$(or $(FAULTS),full) $(VENV)/bin/python tests/run.py faults
 
-blcr-vm: guest-tools testing collection ## BLCR itself in a virtual machine (BLCR_SOURCE=TARBALL KERNEL_TREE=DIRECTORY: a compiled tree with virtio and ext4)
+blcr-vm: guest-tools testing collection ## BLCR itself in two virtual machines (BLCR_SOURCE=TARBALL KERNEL_TREE=DIRECTORY: a compiled tree with virtio and ext4)
 	@[ -f "$(BLCR_SOURCE)" ] && [ -d "$(KERNEL_TREE)" ] || { echo "blcr-vm: name BLCR's tarball and the tree in which a kernel that it knows was" \
 	  "compiled: make blcr-vm BLCR_SOURCE=/path/blcr-0.8.6_b4.tar.gz KERNEL_TREE=/path/linux-3.10.108" >&2; exit 2; }
 	@BLCR_SOURCE=$(abspath $(BLCR_SOURCE)) CKPT_TORQUE_GUEST_KERNEL=$(abspath $(KERNEL_TREE)) CKPT_TORQUE_GUEST_SUITE=$(or $(SUITE),bullseye) \

@@ -173,8 +173,9 @@ def selinux():
 
 
 def blcr():
-    """BLCR itself in a virtual machine; needs its source and a kernel that it knows, so make test cannot run it."""
-    yield [PYTHON] + PYTEST + ["-v", "tests/integration/blcr"]
+    """BLCR itself in two virtual machines; needs its source and a kernel that it knows, so make test cannot run it."""
+    members = "node1:torque_server,torque_client,torque_mom,checkpoint_store node2:torque_mom,checkpoint_store"
+    yield ["env", "CKPT_TORQUE_MEMBERS=" + members, PYTHON] + PYTEST + ["-v", "tests/integration/blcr"]
 
 
 def molecule():

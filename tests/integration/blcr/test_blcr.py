@@ -6,7 +6,7 @@ import re
 import pytest
 from cluster import CONFIG, STORE, Cluster, hosts
 from harm import installed, lost_nothing
-from jobs import Jobs
+from jobs import BIN, Jobs, await_nodes
 from trips import Trip, answer
 
 GUESTS = "guests.py"
@@ -20,6 +20,7 @@ def build_torque():
     """Have TORQUE built for the guest, in a container of its release: an emulated compiler takes hours."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CKPT_TORQUE_SUITE", os.environ.get("CKPT_TORQUE_GUEST_SUITE", "trixie"))
+        patch.delenv("CKPT_TORQUE_MEMBERS", raising=False)
         done = Cluster(GROUP + "builder").role("head", "torque_build")
     hosts("down", GROUP + "builder")
     assert done.code == 0, done.out
@@ -104,6 +105,20 @@ def test_level_3(guest, case):
                                  timeout=SECONDS))
     assert result["passed"], result["cause"]
     assert (result["engine"]["name"], result["exit_status"]) == ("blcr", 7)
+
+
+def test_job_on_two_nodes_is_refused(guest):
+    """As with CRIU: the restart would have dead sockets, and the processes on the second node would be lost."""
+    if not guest.torque:
+        pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
+    with Jobs(guest) as qsub:
+        await_nodes(guest.node)
+        job = qsub.counts("-l", "nodes=node1+node2")
+        job.user("%s/qhold %s" % (BIN, job.id))
+        job.comment("belongs to a job on 2 nodes (node1, node2); BLCR cannot checkpoint that; the job keeps running; submit it ", SECONDS)
+        job.until(lambda facts: (facts["job_state"], facts["Hold_Types"]) == ("R", "n"), "kept its hold", SECONDS)
+        job.progress("node1")
+        job.finish(SECONDS)
 
 
 def test_job_of_a_machine_that_crashes(guest):
