@@ -217,3 +217,36 @@ def test_faults(guest, case, count, seen):
     with installed(guest.node, "e2fsprogs"):
         counts = lost_nothing(guest.node, case, limit=SECONDS, ballast=8, count=count)["seen"]
     assert set(seen) <= set(counts), counts
+
+
+@pytest.fixture
+def shared(guest):
+    """The second machine has the store of the first one."""
+    for name, package in (("node1", "nfs-kernel-server"), ("node2", "nfs-common")):
+        done = guest.nodes[name].run("apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq " + package, 1200)
+        assert done.code == 0, done.err
+    guest.nodes["node1"].ask("mkdir -p /etc/exports.d && cd /etc/exports.d && "
+                             "echo '%s *(rw,no_root_squash,no_subtree_check,fsid=1)' > ckpt.exports && exportfs -r" % STORE)
+    guest.nodes["node2"].ask("mount -t nfs4 node1:{0} {0}".format(STORE))
+    yield
+    guest.nodes["node2"].ask("umount -l " + STORE)
+    guest.nodes["node1"].ask("rm /etc/exports.d/ckpt.exports; exportfs -r")
+
+
+def test_job_moves_to_another_machine(guest, shared):
+    """By the hooks, and as a job of TORQUE: the restart on another node is what it was all begun for."""
+    trip = Trip(guest, store_path=STORE)
+    try:
+        result = trip("node1", ["run", "hold"])
+        for node, names in (("node2", ["restart", "continue", "hold"]), ("node1", ["restart", "finish"])):
+            assert result["passed"], result["cause"]
+            result = trip(node, names, result["state"])
+        assert (result["passed"], result.get("exit_status")) == (True, 7), result["cause"]
+    finally:
+        trip.clean()
+    if guest.torque:
+        await_nodes(guest.node)
+        result = answer(guest.module("node1", "job_roundtrip", path=["node1", "node2", "node1"], case="continue", user="alice",
+                                     work_path=STORE + "/alice", timeout=SECONDS))
+        assert result["passed"], result["cause"]
+        assert (result["engine"]["name"], result["exit_status"], result["path"]) == ("blcr", 7, ["node1", "node2", "node1"])
