@@ -87,6 +87,37 @@ def test_bound_threads_stay_bound(job, node1, node2):
     assert moved.complaints() == ""
 
 
+EXPIRED = """
+exec python3 -c "
+import os, time
+timer = os.timerfd_create(time.CLOCK_MONOTONIC)
+os.timerfd_settime(timer, initial=0.1, interval=0.1)
+counter = reads = 0
+while not os.path.exists('stop'):
+    counter += 1
+    print(counter, flush=True)
+    time.sleep(0.01)
+    if reads < 3 and os.path.exists('read'):
+        os.read(timer, 8)
+        reads += 1
+exit(5 if reads == 3 else 1)
+"
+"""
+"""Counts, with a timer whose expiry it reads when it is told to, three times."""
+
+
+def test_timer_that_had_expired_goes_on(job, node1, node2):
+    """The kernel starts it again when it is read; CRIU alone restores one that never expires again."""
+    moved = job(node1, EXPIRED)
+    node1.ask("grep -q '^ticks: [1-9]' $(grep -l clockid /proc/$(pgrep -u alice -x python3)/fdinfo/*) || sleep 1")
+    moved.hold()
+    moved.move(node2)
+    node2.ask("touch %s/read" % moved.work)
+    for _turn in range(4):
+        moved.progress()
+    assert moved.end() == 5
+
+
 def test_manifest(job, node1):
     held = job(node1)
     tree = node1.ask("root=$(pgrep -P %d); echo $root; pgrep -P $root; pgrep -P $(pgrep -P $root); true" % held.session)

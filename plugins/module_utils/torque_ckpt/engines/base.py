@@ -111,6 +111,12 @@ class Engine:
         """
         return False
 
+    def settle_timers(self, directory: int) -> None:
+        """Have an image (descriptor) keep timers that had expired when it was written.
+
+        :raises HookError: ENGINE when the image is not as the engine writes it
+        """
+
     def complete_connections(self, directory: int) -> None:
         """Do what is left to do for the connections of an image (descriptor) when its tree is restored and still stands still.
 

@@ -326,6 +326,14 @@ class Criu(Engine):
                             "the job keeps running; try again" % (closed or carrying), CARRYING if carrying else "")
         return criu_connections.has_connection(ends)
 
+    def settle_timers(self, directory: int) -> None:
+        """See Engine."""
+        from . import criu_timers, criu_wire
+        try:
+            criu_timers.start_expired(directory)
+        except criu_wire.Unreadable as error:
+            raise HookError(ENGINE, "the image of open files is not as CRIU writes it: %s; the job keeps running" % error)
+
     def complete_connections(self, directory: int) -> None:
         """See Engine. The other ends of those that were closed are created once more, and closed."""
         from . import criu_connections, criu_wire

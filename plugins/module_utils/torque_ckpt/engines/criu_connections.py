@@ -13,26 +13,22 @@ that it was closed. So it is put back in the image as if that were still to come
 The numbers of bytes show what the kernel has carried between the moments in which CRIU read the two ends; not what came to an empty queue
 between two system calls of CRIU's (length, number of the next byte).
 """
-import os
 from collections import namedtuple
 
 from ..system import tcp_repair
 from ..system.addresses import format_end, is_loopback, unmap_address
+from .criu_files import NAME, change_entries, list_entries, read_files
 from .criu_wire import (BYTES, COMMON, FIRST, LENGTH, NUMBER, Unreadable, get_number, get_only_value, parse_fields, read_image,
-                        replace_values)
+                        replace_values, write_image)
 
 MYPY = False  # true for the type checker alone
 if MYPY:
-    from typing import Callable, Iterator
+    pass
 
-_LARGEST_FILES = 64 << 20
-"""How long the image of open files may be (bytes); an entry has about 100."""
 _LARGEST_STREAM = 1 << 30
 """How long the image of a connection may be (bytes): what both queues of a socket have."""
 
-_FILES_NAME, _STREAM_NAME = "files.img", "tcp-stream-%x.img"
-_FILES, _TCP_STREAM = 0x56303138, 0x51465506
-_MAGIC_SIZE = FIRST.size - LENGTH.size
+_STREAM_NAME, _TCP_STREAM = "tcp-stream-%x.img", 0x51465506
 _INET = 4
 _INODE, _TYPE, _STATE, _SOURCE_PORT, _TARGET_PORT, _SOURCE, _TARGET, _SHUTDOWN = 2, 4, 6, 7, 8, 11, 12, 19
 _STREAM = 1
@@ -48,21 +44,6 @@ end takes after which one."""
 
 End = namedtuple("End", "inode state source target")
 """A TCP socket: its inode and state (int), its own and the other end's address (bytes) and port (0 for one that was never connected)."""
-
-
-def _list_entries(data: bytes) -> "Iterator[bytes]":
-    """Yield the entries of the image of open files."""
-    if data[:_MAGIC_SIZE] != LENGTH.pack(COMMON) + LENGTH.pack(_FILES):
-        raise Unreadable("it is not the image of open files")
-    position = _MAGIC_SIZE
-    while position < len(data):
-        if position + LENGTH.size > len(data):
-            raise Unreadable("an entry in it does not end")
-        start, length = position + LENGTH.size, LENGTH.unpack_from(data, position)[0]
-        position = start + length
-        if position > len(data):
-            raise Unreadable("an entry in it does not end")
-        yield data[start:position]
 
 
 def _get_address(data: bytes, field: int) -> bytes:
@@ -85,7 +66,7 @@ def list_ends(data: bytes) -> "list[End]":
     :raises Unreadable: when the image is not as CRIU writes it
     """
     ends = []
-    for entry in _list_entries(data):
+    for entry in list_entries(data):
         socket = get_only_value(entry, _INET, BYTES)
         if socket is None or get_only_value(socket, _TYPE, NUMBER) != _STREAM:
             continue
@@ -98,9 +79,9 @@ def list_ends(data: bytes) -> "list[End]":
 def read_ends(directory: int) -> "list[End]":
     """Return the TCP sockets of the image in directory (descriptor); raise what list_ends does."""
     try:
-        return list_ends(read_image(directory, _FILES_NAME, _LARGEST_FILES))
+        return list_ends(read_files(directory))
     except Unreadable as error:
-        raise Unreadable("%s: %s" % (_FILES_NAME, error))
+        raise Unreadable("%s: %s" % (NAME, error))
 
 
 def _name(end: End) -> str:
@@ -164,13 +145,6 @@ def find_half_closed_connection(ends: "list[End]", left: "list[End]") -> str:
     return ""
 
 
-def _change_entries(directory: int, change: "Callable[[bytes], bytes]") -> None:
-    """Change the entries of the image of open files, each to what the function returns for it."""
-    entries = [change(entry) for entry in _list_entries(read_image(directory, _FILES_NAME, _LARGEST_FILES))]
-    _write_image(directory, _FILES_NAME, b"".join(
-        [LENGTH.pack(COMMON), LENGTH.pack(_FILES)] + [LENGTH.pack(len(entry)) + entry for entry in entries]))
-
-
 def _disconnect(entry: bytes) -> bytes:
     """Return the entry of an open file; that of a socket whose connection both sides have closed without it."""
     socket = get_only_value(entry, _INET, BYTES)
@@ -178,7 +152,7 @@ def _disconnect(entry: bytes) -> bytes:
             or not get_number(socket, _TARGET_PORT)):
         return entry
     if not (get_only_value(socket, _SHUTDOWN, NUMBER) or 0) & _READ:
-        raise Unreadable("%s: a closed connection in it can be read" % _FILES_NAME)
+        raise Unreadable("%s: a closed connection in it can be read" % NAME)
     return replace_values(entry, {_INET: replace_values(socket, {_SOURCE_PORT: 0, _TARGET_PORT: 0})})
 
 
@@ -199,7 +173,7 @@ def drop_closed_connections(directory: int, ends: "list[End]") -> str:
         if _read_stream(directory, end).has_received():
             return _name(end) + " was closed, and a process has not read all that came"
     if closed:
-        _change_entries(directory, _disconnect)
+        change_entries(directory, _disconnect)
     return ""
 
 
@@ -282,11 +256,6 @@ def _read_stream(directory: int, end: End) -> Stream:
         raise Unreadable("%s does not exist" % name)
 
 
-def _write_image(directory: int, name: str, data: bytes) -> None:
-    with open(os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "wb") as stream:
-        stream.write(data)
-
-
 def settle(directory: int, ends: "list[End]") -> str:
     """Put what is under way between these sockets where it goes, in the images in directory (descriptor).
 
@@ -304,7 +273,7 @@ def settle(directory: int, ends: "list[End]") -> str:
             return _name(end) + " still carried bytes"
         for one, stream in streams.items():
             if stream.is_changed:
-                _write_image(directory, _STREAM_NAME % one.inode, stream.build_image())
+                write_image(directory, _STREAM_NAME % one.inode, stream.build_image())
     return ""
 
 
@@ -320,7 +289,7 @@ def put_back(directory: int, left: "list[End]") -> str:
         stream = _read_stream(directory, end)
         if not stream.put_back():
             return _name(end) + " is half-closed"
-        _write_image(directory, _STREAM_NAME % end.inode, stream.build_image())
+        write_image(directory, _STREAM_NAME % end.inode, stream.build_image())
     inodes = {end.inode for end in left}
 
     def reopen(entry: bytes) -> bytes:
@@ -329,7 +298,7 @@ def put_back(directory: int, left: "list[End]") -> str:
             return entry
         return replace_values(entry, {_INET: replace_values(socket, {_STATE: _ESTABLISHED})})
     if left:
-        _change_entries(directory, reopen)
+        change_entries(directory, reopen)
     return ""
 
 

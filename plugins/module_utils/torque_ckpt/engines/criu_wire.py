@@ -33,6 +33,12 @@ def read_image(directory: int, name: str, most: int) -> bytes:
     return data
 
 
+def write_image(directory: int, name: str, data: bytes) -> None:
+    """Replace the content of the image name in directory (descriptor)."""
+    with open(os.open(name, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory), "wb") as stream:
+        stream.write(data)
+
+
 def parse_number(data: bytes, position: int) -> "tuple[int, int]":
     """Return (value, position after it) of a number in data."""
     value = shift = 0

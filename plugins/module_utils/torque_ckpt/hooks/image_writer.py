@@ -227,6 +227,7 @@ def make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory", 
         if target.connected:
             with phases.measure("settle"):
                 facts["connected"] = engine.settle_connections(staging.descriptor)
+        engine.settle_timers(staging.descriptor)
         _check_rights(job, staging)
         compressed = {}
         if compressor:

@@ -319,9 +319,9 @@ def test_image_that_is_not_as_criu_writes_it_at_a_restart(engine_completes):
         errors.ENGINE, "an image of a connection is not as CRIU writes it: tcp-stream-1f.img does not exist; the image is kept")
 
 
-@pytest.mark.parametrize("name, most", [("files.img", "_LARGEST_FILES"), (NAMES[1], "_LARGEST_STREAM")])
+@pytest.mark.parametrize("name, most", [("files.img", "criu_files.LARGEST"), (NAMES[1], "criu_connections._LARGEST_STREAM")])
 def test_image_that_is_too_long(engine_settles, monkeypatch, name, most):
-    monkeypatch.setattr(criu_connections, most, 400)
+    monkeypatch.setattr("torque_ckpt.engines." + most, 400)
     files = {"files.img": files_image(*TWO), NAMES[0]: stream_image(), NAMES[1]: stream_image()}
     assert engine_settles(dict(files, **{name: files[name].ljust(401, b"\0")})) == (
         errors.ENGINE, "", UNREADABLE % (name + ": it has more than 400 bytes"))
