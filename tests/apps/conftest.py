@@ -41,8 +41,9 @@ def build_program(cluster, program):
         return
     with find_source(program).open("rb") as stream:
         subprocess.run(node1.command + ["rm -rf /tmp/build; mkdir /tmp/build && tar -xzf - -C /tmp/build"], stdin=stream, check=True)
-    done = node1.run("cd /tmp/build/%s && (./configure --prefix=%s && make -j2 && make install && tar -cf /shared/built.tar %s) "
-                     "> /tmp/build/log 2>&1 || { tail -n 30 /tmp/build/log; exit 1; }" % (program.source, prefix, prefix), 1200)
+    configure = "./configure --prefix=%s %s" % (prefix, program.options)
+    done = node1.run("cd /tmp/build/%s && (%s && make -j2 && make install && tar -cf /shared/built.tar %s) "
+                     "> /tmp/build/log 2>&1 || { tail -n 30 /tmp/build/log; exit 1; }" % (program.source, configure, prefix), 1800)
     assert done.code == 0, "%s was not built: %s" % (program.source, done.out)
     node2.ask("tar -xf /shared/built.tar -C /; rm /shared/built.tar")
 

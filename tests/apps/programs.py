@@ -10,7 +10,7 @@ from collections import namedtuple
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
-Program = namedtuple("Program", "name packages version scripts files normalise settings refused moves nodes title source")
+Program = namedtuple("Program", "name packages version scripts files normalise settings refused moves nodes title source options")
 """One program.
 
 name       str: for APPS and the tests
@@ -25,6 +25,7 @@ nodes      int: how many nodes its job has; on more than one it needs TORQUE
 refused    str: part of the sentence with which its checkpoint is refused; "" if it moves
 title      str: what the table calls it
 source     str: NAME-VERSION of a release tarball without a Debian package, which is built into /opt/NAME; "" for none
+options    str: further arguments of its configure, as a shell takes them
 """
 
 
@@ -44,9 +45,9 @@ def keep_text(text):
 
 
 def _program(name, title, packages, version, files="", normalise=keep_text, settings="", refused="", scripts=None,
-             moves=2, nodes=1, source=""):
+             moves=2, nodes=1, source="", options=""):
     return Program(name, packages, version, [script + ".sh" for script in scripts or [name]], files, normalise, settings, refused,
-                   moves, nodes, title, source)
+                   moves, nodes, title, source, options)
 
 
 def read_job(program):
@@ -61,6 +62,8 @@ def find_source(program):
 
 
 PYTHON = "python3 --version"
+OLD_OPENMPI = "--with-ft=cr --enable-opal-multi-threads --without-blcr --without-openib --without-tm --without-slurm --disable-mpi-cxx " \
+              "--disable-mpi-f77 --disable-mpi-f90 --disable-io-romio --disable-vt CFLAGS='-O1 -std=gnu89 -fcommon -fpermissive -w'"
 LAMMPS_TIMES = "^( *create_atoms CPU|Loop time|Performance|Total wall|[0-9.]+% CPU|Pair |Neigh |Comm |Output |Modify |Other )"
 
 PROGRAMS = [
@@ -97,6 +100,10 @@ PROGRAMS = [
              scripts=["gromacs-input", "on-node", "gromacs-nodes"], nodes=2),
     _program("dmtcp", "Python and Perl with pipes between them, by DMTCP", "g++ make python3 perl", "/opt/dmtcp/bin/dmtcp_launch --version",
              "result.txt", settings="`ckpt-run --method dmtcp`", moves=5, source="dmtcp-4.2.0"),
+    _program("ompi", "Open MPI with ompi-checkpoint, 4 ranks", "g++ make", "/opt/openmpi/bin/mpirun --version", "result.*",
+             without("Error: Thread registration failed$"),
+             settings="`ckpt-run --method ompi`, see [parallel-jobs.md](../parallel-jobs.md#open-mpi-13-to-16)", moves=5,
+             source="openmpi-1.6.5", options=OLD_OPENMPI),
     _program("mpich", "MPICH, 4 ranks", "mpich libmpich-dev gcc libc6-dev", "mpiexec.mpich --version | grep Version:", "result.*",
              scripts=["mpi-program", "mpich"], moves=5),
     _program("openmpi", "Open MPI, 4 ranks", "openmpi-bin libopenmpi-dev gcc libc6-dev", "mpirun.openmpi --version", "result.*",
@@ -108,7 +115,8 @@ PROGRAMS = [
              settings="`ckpt-run`, see [parallel-jobs.md](../parallel-jobs.md#jobs-on-several-nodes)",
              scripts=["mpi-program", "on-node", "openmpi-nodes"], moves=5, nodes=2),
     _program("make", "make -j2 with gcc", "make gcc libc6-dev", "make --version", "program all.o", sort_lines),
-    _program("pipelines", "pipelines of bash, awk, perl, sort", "bash gawk perl coreutils", "bash --version", "sorted.txt"),
+    _program("pipelines", "pipelines of bash, awk, perl, sort", "bash gawk perl coreutils", "bash --version", "sorted.txt",
+             settings="`TMPDIR` on a shared file system, since sort closes its temporary files"),
     _program("random-writes", "random writes in place, on a shared file system and in the node's /tmp", "python3", PYTHON,
              "here.bin there.bin"),
     _program("asyncio", "Python asyncio, unix sockets and threads", "python3", PYTHON, "result.txt"),

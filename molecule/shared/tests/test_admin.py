@@ -47,7 +47,7 @@ def test_users_see_the_methods_of_ckpt_run(host, settings):
     done = host.run("runuser -u %s -- %s --list", settings["checkpoint_store_users"][0], command)
     assert (done.rc, done.stderr) == (0, "")
     names = [line.partition(":")[0] for line in done.stdout.splitlines()]
-    assert names == sorted(["dmtcp", "gromacs", "keep", "lammps", "rerun"] + list(settings["checkpoint_hooks_methods"]))
+    assert names == sorted(["dmtcp", "gromacs", "keep", "lammps", "ompi", "rerun"] + list(settings["checkpoint_hooks_methods"]))
 
 
 def test_manual_and_completion(host, settings):

@@ -42,6 +42,15 @@ _DMTCP = '"dmtcp-$PBS_JOBID-$CKPT_RUN_PARENT"'
 _WITH_DMTCP = "exec env DMTCP_CHECKPOINT_DIR=%s %%s --quiet --quiet --new-coordinator --coord-port 0 --port-file %s/port" % (_DMTCP, _DMTCP)
 """For the command's name. By --ckptdir the coordinator that dmtcp_restart starts would not learn of the directory."""
 
+_OMPI = '"ompi-$PBS_JOBID-$CKPT_RUN_PARENT"'
+"""Where Open MPI has its snapshots, and what ompi-checkpoint printed when the last one was whole: its number and its name."""
+_WITH_OMPI = 'exec env -u OMPI_MCA_pml OMPI_MCA_snapc_base_global_snapshot_dir="$PWD"/' + _OMPI + \
+             ' OMPI_MCA_snapc_base_global_snapshot_ref="ompi_global_snapshot_$(date +%s)-$$.ckpt" '
+"""By the environment, since ompi-restart passes no parameters on. The default name, of mpirun's pid, may be that of an old one. With
+OMPI_MCA_pml=ob1, which jobs on one node have for CRIU, its component for checkpoints would be left out."""
+_OMPI_START_WAIT = "while age=$(ps -o etimes= -p $CKPT_RUN_PID) && [ $age -lt 10 ]; do sleep 0.5; done; "
+"""A rank that is asked before its MPI_Init ends by SIGUSR1; during it, it may wait for ever. Neither can be seen from outside."""
+
 KNOWN = {
     "rerun": {"signal": "TERM"},
     "gromacs": {"signal": "TERM", "restart": "{command} -cpi"},
@@ -59,6 +68,14 @@ KNOWN = {
         "checkpoint": "touch lammps.leave",
         "restart": "rm -f lammps.leave && exec {command} -var continue yes",
         "file": "lammps.restart"},
+    "ompi": {
+        "start": "mkdir -p " + _OMPI + " && " + _WITH_OMPI + "{command}",
+        # ompi-checkpoint has succeeded also if nothing could be written; mpirun writes that line last, after the answer
+        "checkpoint": _OMPI_START_WAIT + "ompi-checkpoint --term $CKPT_RUN_PID > %s/part || exit; "
+                      "while kill -0 $CKPT_RUN_PID 2> /dev/null; do sleep 0.2; done; read -r _ _ number name < %s/part; "
+                      'grep -q "^# Finished Seq: $number$" %s/"$name"/global_snapshot_meta.data && mv %s/part %s/newest' % ((_OMPI,) * 5),
+        "restart": "read -r _ _ number name < " + _OMPI + "/newest && " + _WITH_OMPI + 'ompi-restart --seq "$number" "$name"',
+        "file": _OMPI.strip('"') + "/newest"},
     "keep": {},
 }
 """The methods that every site has: "rerun" for programs that continue by themselves when they are started again, "dmtcp" for programs whose

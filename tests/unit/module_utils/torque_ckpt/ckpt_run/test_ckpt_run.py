@@ -693,7 +693,7 @@ def test_programs_that_are_kept_are_prepared_before_the_others_are_looked_at(run
 
 @pytest.mark.parametrize("arguments, code, sentence", [
     ([], errors.USAGE, "name the program after --; see ckpt-run --help"),
-    (["--method", "x", "--", "true"], errors.USAGE, "there is no method 'x'; take one of dmtcp, gromacs, keep, lammps, own, rerun"),
+    (["--method", "x", "--", "true"], errors.USAGE, "there is no method 'x'; take one of dmtcp, gromacs, keep, lammps, ompi, own, rerun"),
     (["--signal", "X", "--", "true"], errors.USAGE,
      "the command line names the signal 'X', which this system does not know; see ckpt-run --help"),
     (["--signal", "TERM", "--checkpoint", "x", "--", "true"], errors.USAGE,
@@ -727,6 +727,7 @@ def test_list(run):
     assert running.finish() == 0
     lines = running.lines()
     assert lines.pop(0).startswith('dmtcp: start=mkdir -p "dmtcp-$PBS_JOBID-$CKPT_RUN_PARENT" && exec env DMTCP_CHECKPOINT_DIR=')
+    assert lines.pop(3).startswith('ompi: start=mkdir -p "ompi-$PBS_JOBID-$CKPT_RUN_PARENT" && exec env -u OMPI_MCA_pml ')
     assert lines == ["gromacs: start={command}, signal=TERM, restart={command} -cpi, seconds=600", "keep: start={command}, seconds=600",
                      "lammps: start=rm -f lammps.leave && exec {command}, checkpoint=touch lammps.leave, restart=rm -f lammps.leave && "
                      "exec {command} -var continue yes, file=lammps.restart, seconds=600",

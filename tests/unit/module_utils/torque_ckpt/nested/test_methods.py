@@ -1,6 +1,7 @@
 """How programs are asked for restart files: what a method may be, and the file with those of the site."""
 import json
 import os
+import subprocess
 
 import pytest
 from torque_ckpt import errors
@@ -56,6 +57,55 @@ def test_defaults():
 def test_command(text, wanted):
     """A shell only where one is needed: it would have the signal."""
     assert methods.format_command(text, ["sim", "a b"]) == wanted
+
+
+@pytest.fixture
+def ompi(tmp_path):
+    """Run a command of the method ompi, with tools that only print what they were called with; return what it printed, and its status."""
+    name = "ompi-7.head-8/snapshot-of-$2"
+    tools = {"ompi-checkpoint": "mkdir -p {0}; echo $FINISHED > {0}/global_snapshot_meta.data; echo Snapshot Ref.: '  2' snapshot-of-$2; "
+                                "exit $FAILS".format(name),
+             "ps": "wc -c < slept", "sleep": "printf x >> slept",
+             "ompi-restart": 'echo "$@" "$OMPI_MCA_snapc_base_global_snapshot_ref" $OMPI_MCA_snapc_base_global_snapshot_dir'}
+    for name, text in tools.items():
+        (tmp_path / name).write_text("#!/bin/sh\n%s\n" % text)
+        (tmp_path / name).chmod(0o755)
+
+    (tmp_path / "slept").write_text("x")
+
+    def run(part, fails=0, finished="# Finished Seq: 2"):
+        command = methods.format_command(methods.KNOWN["ompi"][part], ["ompi-restart", "x y"])
+        path = "%s:%s" % (tmp_path, os.environ["PATH"])
+        variables = dict(os.environ, PATH=path, PBS_JOBID="7.head", CKPT_RUN_PARENT="8", CKPT_RUN_PID="-",
+                         FAILS=str(fails), FINISHED=finished)
+        done = subprocess.run(command, check=False, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, universal_newlines=True)
+        return done.stdout.split(), done.returncode
+    return run
+
+
+def test_ompi_continues_from_the_newest_snapshot(ompi, tmp_path):
+    words, status = ompi("start")
+    first = words.pop(2)
+    assert (words, status) == (["x", "y", "%s/ompi-7.head-8" % tmp_path], 0)
+    assert ompi("checkpoint") == ([], 0)
+    words, status = ompi("restart")
+    assert (words[:3], words[4:], status) == (["--seq", "2", "snapshot-of--"], ["%s/ompi-7.head-8" % tmp_path], 0)
+    assert words[3] != first
+
+
+def test_ompi_waits_until_mpirun_has_run_for_ten_seconds(ompi, tmp_path):
+    ompi("start")
+    assert ompi("checkpoint") == ([], 0)
+    assert (tmp_path / "slept").read_text() == "x" * 10
+
+
+@pytest.mark.parametrize("failure, wanted", [({"fails": 255}, 255), ({"finished": "# Seq: 2"}, 1), ({"finished": "# Finished Seq: 20"}, 1)])
+def test_ompi_knows_no_snapshot_that_failed(ompi, tmp_path, failure, wanted):
+    ompi("start")
+    assert ompi("checkpoint", **failure) == ([], wanted)
+    assert not (tmp_path / "ompi-7.head-8/newest").exists()
+    words, status = ompi("restart")
+    assert words == [] and status != 0
 
 
 @pytest.fixture
