@@ -100,7 +100,7 @@ PROGRAMS = [
              scripts=["gromacs-input", "on-node", "gromacs-nodes"], nodes=2),
     _program("dmtcp", "Python and Perl with pipes between them, by DMTCP", "g++ make python3 perl", "/opt/dmtcp/bin/dmtcp_launch --version",
              "result.txt", settings="`ckpt-run --method dmtcp`", moves=5, source="dmtcp-4.2.0"),
-    _program("ompi", "Open MPI with ompi-checkpoint, 4 ranks", "g++ make", "/opt/openmpi/bin/mpirun --version", "result.*",
+    _program("ompi", "Open MPI with ompi-checkpoint, 4 ranks", "g++ make flex", "/opt/openmpi/bin/mpirun --version", "result.*",
              without("Error: Thread registration failed$"),
              settings="`ckpt-run --method ompi`, see [parallel-jobs.md](../parallel-jobs.md#open-mpi-13-to-16)", moves=5,
              source="openmpi-1.6.5", options=OLD_OPENMPI),

@@ -7,7 +7,7 @@ cat > program.c <<'EOF'
 #include <string.h>
 #include <unistd.h>
 
-enum { LENGTH = 1000, STEPS = 800 };
+enum { LENGTH = 1000, STEPS = 180 };
 
 /* The data at the begin of a step. Two ranks are at most one step apart, so each keeps its last two. */
 typedef struct { int step; double data[LENGTH]; } State;
@@ -98,7 +98,7 @@ int main(int count, char **arguments)
         for (int i = 0; i < LENGTH; i++)
             sum += data[i];
         MPI_Allreduce(&sum, &total, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-        usleep(100000);
+        usleep(500000);
         if (rank == 0)
             print(step, total);
     }
