@@ -31,5 +31,9 @@ def start_expired(directory: int) -> None:
 
     :raises Unreadable: when the image is not as CRIU writes it
     """
-    if any(_start(entry) != entry for entry in list_entries(read_files(directory))):
+    try:
+        data = read_files(directory)
+    except FileNotFoundError:  # no process has anything open
+        return
+    if any(_start(entry) != entry for entry in list_entries(data)):
         change_entries(directory, _start)

@@ -48,8 +48,14 @@ _WITH_OMPI = 'exec env -u OMPI_MCA_pml OMPI_MCA_snapc_base_global_snapshot_dir="
              ' OMPI_MCA_snapc_base_global_snapshot_ref="ompi_global_snapshot_$(date +%s)-$$.ckpt" '
 """By the environment, since ompi-restart passes no parameters on. The default name, of mpirun's pid, may be that of an old one. With
 OMPI_MCA_pml=ob1, which jobs on one node have for CRIU, its component for checkpoints would be left out."""
-_OMPI_START_WAIT = "while age=$(ps -o etimes= -p $CKPT_RUN_PID) && [ $age -lt 10 ]; do sleep 0.5; done; "
-"""A rank that is asked before its MPI_Init ends by SIGUSR1; during it, it may wait for ever. Neither can be seen from outside."""
+_OMPI_CHECKPOINT = (
+    "while age=$(ps -o etimes= -p $CKPT_RUN_PID) && [ $age -lt 10 ]; do sleep 0.5; done && "
+    "ompi-checkpoint --term $CKPT_RUN_PID > %s/part && while kill -0 $CKPT_RUN_PID 2> /dev/null; do sleep 0.2; done && "
+    "read -r _ _ number name < %s/part && "
+    'grep -q "^# Finished Seq: $number$" %s/"$name"/global_snapshot_meta.data && mv %s/part %s/newest') % ((_OMPI,) * 5)
+"""A rank that is asked before its MPI_Init ends by SIGUSR1; during it, it may wait for ever. Neither can be seen from outside.
+
+ompi-checkpoint has succeeded also if nothing could be written; mpirun writes the line that is looked for last, after the answer."""
 
 KNOWN = {
     "rerun": {"signal": "TERM"},
@@ -70,10 +76,7 @@ KNOWN = {
         "file": "lammps.restart"},
     "ompi": {
         "start": "mkdir -p " + _OMPI + " && " + _WITH_OMPI + "{command}",
-        # ompi-checkpoint has succeeded also if nothing could be written; mpirun writes that line last, after the answer
-        "checkpoint": _OMPI_START_WAIT + "ompi-checkpoint --term $CKPT_RUN_PID > %s/part || exit; "
-                      "while kill -0 $CKPT_RUN_PID 2> /dev/null; do sleep 0.2; done; read -r _ _ number name < %s/part; "
-                      'grep -q "^# Finished Seq: $number$" %s/"$name"/global_snapshot_meta.data && mv %s/part %s/newest' % ((_OMPI,) * 5),
+        "checkpoint": _OMPI_CHECKPOINT,
         "restart": "read -r _ _ number name < " + _OMPI + "/newest && " + _WITH_OMPI + 'ompi-restart --seq "$number" "$name"',
         "file": _OMPI.strip('"') + "/newest"},
     "keep": {},
