@@ -21,10 +21,6 @@ from .criu_files import NAME, change_entries, list_entries, read_files
 from .criu_wire import (BYTES, COMMON, FIRST, LENGTH, NUMBER, Unreadable, get_number, get_only_value, parse_fields, read_image,
                         replace_values, write_image)
 
-MYPY = False  # true for the type checker alone
-if MYPY:
-    pass
-
 _LARGEST_STREAM = 1 << 30
 """How long the image of a connection may be (bytes): what both queues of a socket have."""
 

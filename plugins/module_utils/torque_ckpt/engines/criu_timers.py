@@ -33,7 +33,7 @@ def start_expired(directory: int) -> None:
     """
     try:
         data = read_files(directory)
-    except FileNotFoundError:  # no process has anything open
+    except FileNotFoundError:  # without it nothing can be restored, which the restart says
         return
     if any(_start(entry) != entry for entry in list_entries(data)):
         change_entries(directory, _start)
