@@ -1,7 +1,7 @@
 """How long each phase of a hook took, also in the part of it that runs as the user.
 
-checkpoint: admit, wait (if it does), programs (if the site has some, or ckpt-run has started some), dump, output, settle (if the job has
-TCP connections), compress, manifest, publish, prune.
+checkpoint: admit, wait (if it does), programs (if the site has some, or ckpt-run has started some), dump, output, settle, compress,
+manifest, publish, prune.
 restart: admit, verify, decompress, output, restore.
 """
 import time

@@ -101,21 +101,16 @@ class Engine:
         """Return which TCP connection in an image (descriptor) is with something outside it, or that none can be read; empty if none."""
         return ""
 
-    def settle_connections(self, directory: int) -> bool:
-        """Have an image (descriptor) keep what is under way in its TCP connections, each of which must be between two of its processes.
+    def settle(self, directory: int, connected: bool) -> bool:
+        """Have an image (descriptor) keep timers that had expired when it was written, and what is under way in its TCP connections.
 
-        Return whether it has any: of those that were closed nothing is left in it.
+        Each connection must be between two of its processes. Return whether it has any: of those that were closed nothing is left in it.
 
+        :param connected: whether its processes had connections
         :raises HookError: REFUSED when one is with something outside; TEMPORARY when one could not be restored, with the cause CARRYING
             when it carried something meanwhile; ENGINE when the image is not as the engine writes it
         """
         return False
-
-    def settle_timers(self, directory: int) -> None:
-        """Have an image (descriptor) keep timers that had expired when it was written.
-
-        :raises HookError: ENGINE when the image is not as the engine writes it
-        """
 
     def complete_connections(self, directory: int) -> None:
         """Do what is left to do for the connections of an image (descriptor) when its tree is restored and still stands still.

@@ -299,25 +299,28 @@ class Criu(Engine):
 
     def find_foreign_connection(self, directory: int) -> str:
         """See Engine."""
-        from . import criu_connections, criu_wire
+        from . import criu_connections, criu_files, criu_wire
         try:
-            ends = criu_connections.read_ends(directory)
+            ends = criu_connections.list_ends(criu_files.OpenFiles(directory))
             return criu_connections.find_foreign_connection(ends, criu_connections.list_ends_to_leave(ends))
         except criu_wire.Unreadable as error:
             return "an image of a connection is not as CRIU writes it: %s" % error
 
-    def settle_connections(self, directory: int) -> bool:
-        """See Engine. What is under way becomes what has arrived."""
-        from . import criu_connections, criu_wire
+    def settle(self, directory: int, connected: bool) -> bool:
+        """See Engine. What is under way in connections becomes what has arrived."""
+        from . import criu_connections, criu_files, criu_timers, criu_wire
         try:
-            ends = criu_connections.read_ends(directory)
+            files = criu_files.OpenFiles(directory)
+            criu_timers.start_expired(files)
+            ends = criu_connections.list_ends(files) if connected else []
             left = criu_connections.list_left_ends(ends)
             foreign = criu_connections.find_foreign_connection(ends, left)
             closed = foreign or criu_connections.find_half_closed_connection(ends, left) or criu_connections.drop_closed_connections(
-                directory, ends) or criu_connections.put_back(directory, left)
+                directory, files, ends) or criu_connections.put_back(directory, files, left)
             carrying = "" if closed else criu_connections.settle(directory, ends)
+            files.save()
         except criu_wire.Unreadable as error:
-            raise HookError(ENGINE, "an image of a connection is not as CRIU writes it: %s; the job keeps running" % error)
+            raise HookError(ENGINE, "an image of open files or connections is not as CRIU writes it: %s; the job keeps running" % error)
         if foreign:
             raise HookError(REFUSED, "the job was connected with something outside it while its image was written (%s); the job keeps "
                             "running; try again when that connection is closed" % foreign)
@@ -325,14 +328,6 @@ class Criu(Engine):
             raise HookError(TEMPORARY, "the TCP connections of the job could not be restored as they were when its image was written (%s); "
                             "the job keeps running; try again" % (closed or carrying), CARRYING if carrying else "")
         return criu_connections.has_connection(ends)
-
-    def settle_timers(self, directory: int) -> None:
-        """See Engine."""
-        from . import criu_timers, criu_wire
-        try:
-            criu_timers.start_expired(directory)
-        except criu_wire.Unreadable as error:
-            raise HookError(ENGINE, "the image of open files is not as CRIU writes it: %s; the job keeps running" % error)
 
     def complete_connections(self, directory: int) -> None:
         """See Engine. The other ends of those that were closed are created once more, and closed."""

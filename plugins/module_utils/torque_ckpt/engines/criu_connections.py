@@ -17,7 +17,7 @@ from collections import namedtuple
 
 from ..system import tcp_repair
 from ..system.addresses import format_end, is_loopback, unmap_address
-from .criu_files import NAME, change_entries, list_entries, read_files
+from .criu_files import OpenFiles, name_image
 from .criu_wire import (BYTES, COMMON, FIRST, LENGTH, NUMBER, Unreadable, get_number, get_only_value, parse_fields, read_image,
                         replace_values, write_image)
 
@@ -56,28 +56,21 @@ def _get_address(data: bytes, field: int) -> bytes:
     return unmap_address(address)
 
 
-def list_ends(data: bytes) -> "list[End]":
-    """Return the TCP sockets in the image of open files.
+def list_ends(files: OpenFiles) -> "list[End]":
+    """Return the TCP sockets among the open files of an image.
 
     :raises Unreadable: when the image is not as CRIU writes it
     """
     ends = []
-    for entry in list_entries(data):
-        socket = get_only_value(entry, _INET, BYTES)
-        if socket is None or get_only_value(socket, _TYPE, NUMBER) != _STREAM:
-            continue
-        inode, state, *ports = (get_number(socket, field) for field in (_INODE, _STATE, _SOURCE_PORT, _TARGET_PORT))
-        source, target = (_get_address(socket, field) for field in (_SOURCE, _TARGET))
-        ends.append(End(inode, state, (source, ports[0]), (target, ports[1])))
+    with name_image():
+        for entry in files.entries:
+            socket = get_only_value(entry, _INET, BYTES)
+            if socket is None or get_only_value(socket, _TYPE, NUMBER) != _STREAM:
+                continue
+            inode, state, *ports = (get_number(socket, field) for field in (_INODE, _STATE, _SOURCE_PORT, _TARGET_PORT))
+            source, target = (_get_address(socket, field) for field in (_SOURCE, _TARGET))
+            ends.append(End(inode, state, (source, ports[0]), (target, ports[1])))
     return ends
-
-
-def read_ends(directory: int) -> "list[End]":
-    """Return the TCP sockets of the image in directory (descriptor); raise what list_ends does."""
-    try:
-        return list_ends(read_files(directory))
-    except Unreadable as error:
-        raise Unreadable("%s: %s" % (NAME, error))
 
 
 def _name(end: End) -> str:
@@ -148,11 +141,11 @@ def _disconnect(entry: bytes) -> bytes:
             or not get_number(socket, _TARGET_PORT)):
         return entry
     if not (get_only_value(socket, _SHUTDOWN, NUMBER) or 0) & _READ:
-        raise Unreadable("%s: a closed connection in it can be read" % NAME)
+        raise Unreadable("a closed connection in it can be read")
     return replace_values(entry, {_INET: replace_values(socket, {_SOURCE_PORT: 0, _TARGET_PORT: 0})})
 
 
-def drop_closed_connections(directory: int, ends: "list[End]") -> str:
+def drop_closed_connections(directory: int, files: OpenFiles, ends: "list[End]") -> str:
     """Have sockets that a process has open after both sides closed their connection be restored without one.
 
     CRIU needs a raw socket to restore such a connection, too. For its process the socket is the same without: nothing can be read or
@@ -161,7 +154,8 @@ def drop_closed_connections(directory: int, ends: "list[End]") -> str:
     Return which cannot, since it has received what its process has not read; empty if all can. Nothing was changed then.
 
     :param directory: of the image (descriptor)
-    :param ends: of read_ends
+    :param files: of the image; saved by the caller
+    :param ends: from list_ends()
     :raises Unreadable: when an image is not as CRIU writes it
     """
     closed = [end for end in ends if end.state == _CLOSED and end.target[1]]
@@ -169,7 +163,7 @@ def drop_closed_connections(directory: int, ends: "list[End]") -> str:
         if _read_stream(directory, end).has_received():
             return _name(end) + " was closed, and a process has not read all that came"
     if closed:
-        change_entries(directory, _disconnect)
+        files.change(_disconnect)
     return ""
 
 
@@ -273,11 +267,12 @@ def settle(directory: int, ends: "list[End]") -> str:
     return ""
 
 
-def put_back(directory: int, left: "list[End]") -> str:
+def put_back(directory: int, files: OpenFiles, left: "list[End]") -> str:
     """Have the other ends of these ones be closed by the restart, in the images in directory (descriptor).
 
     Return which cannot, and why; empty if all can.
 
+    :param files: of the image; saved by the caller
     :param left: from list_left_ends()
     :raises Unreadable: when an image is not as CRIU writes it
     """
@@ -294,7 +289,7 @@ def put_back(directory: int, left: "list[End]") -> str:
             return entry
         return replace_values(entry, {_INET: replace_values(socket, {_STATE: _ESTABLISHED})})
     if left:
-        change_entries(directory, reopen)
+        files.change(reopen)
     return ""
 
 
@@ -306,7 +301,7 @@ def close_other_ends(directory: int) -> str:
     :param directory: of the image (descriptor), on which put_back() has worked
     :raises Unreadable: when an image is not as CRIU writes it
     """
-    for end in list_ends_to_leave(read_ends(directory)):
+    for end in list_ends_to_leave(list_ends(OpenFiles(directory))):
         try:
             _read_stream(directory, end).close_other(end)
         except OSError as error:

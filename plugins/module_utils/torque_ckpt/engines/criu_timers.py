@@ -7,8 +7,11 @@ and a program that waits for it waits for ever. Here such a timer gets its inter
 An entry of the image of open files has the timer (images/timerfd.proto of CRIU; read of version 4.2). One that was set to a point of time
 is started by CRIU in any case.
 """
-from .criu_files import change_entries, list_entries, read_files
 from .criu_wire import BYTES, get_number, get_only_value, replace_values
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from .criu_files import OpenFiles
 
 _TIMER = 12
 _SET, _SECONDS, _NANOSECONDS, _EACH_SECONDS, _EACH_NANOSECONDS = 6, 7, 8, 9, 10
@@ -26,14 +29,9 @@ def _start(entry: bytes) -> bytes:
     return replace_values(entry, {_TIMER: replace_values(timer, left)})
 
 
-def start_expired(directory: int) -> None:
-    """Have timers that had expired when the image in directory (descriptor) was written expire again after it is restored.
+def start_expired(files: "OpenFiles") -> None:
+    """Have timers that had expired when the image was written expire again after it is restored.
 
     :raises Unreadable: when the image is not as CRIU writes it
     """
-    try:
-        data = read_files(directory)
-    except FileNotFoundError:  # without it nothing can be restored, which the restart says
-        return
-    if any(_start(entry) != entry for entry in list_entries(data)):
-        change_entries(directory, _start)
+    files.change(_start)

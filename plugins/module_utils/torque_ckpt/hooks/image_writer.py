@@ -223,11 +223,8 @@ def make_image(job: preflight.Job, target: Target, staging: "PrivateDirectory", 
             _check_capacity(job, target, staging, node_local, draft, opened)
         facts = _dump_tree(job, target, draft, staging, Companions(job, target, node_local, draft.descriptor, opened), channel,
                            consistency.has_lease(opened))
-        facts["connected"] = False
-        if target.connected:
-            with phases.measure("settle"):
-                facts["connected"] = engine.settle_connections(staging.descriptor)
-        engine.settle_timers(staging.descriptor)
+        with phases.measure("settle"):
+            facts["connected"] = engine.settle(staging.descriptor, target.connected)
         _check_rights(job, staging)
         compressed = {}
         if compressor:

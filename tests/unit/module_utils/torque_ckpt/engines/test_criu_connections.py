@@ -3,12 +3,13 @@ import os
 import re
 import socket
 import struct
+import tempfile
 
 import pytest
 from core_images import message
 
 from torque_ckpt import errors
-from torque_ckpt.engines import criu, criu_connections, criu_wire
+from torque_ckpt.engines import criu, criu_connections, criu_files, criu_wire
 
 HERE, THERE, WIDE = [0x0100007f], [0x0a00a8c0], [0, 0, 0, 0x01000000]
 MAPPED = [0, 0, 0xffff0000, 0x0100007f]
@@ -28,12 +29,24 @@ def files_image(*entries):
 FILE = message((1, 1), (2, 1), (3, message((1, 1))))
 
 
+def list_ends(data):
+    """The ends in an image (bytes) of open files."""
+    with tempfile.TemporaryDirectory() as path:
+        with open(path + "/files.img", "wb") as stream:
+            stream.write(data)
+        directory = os.open(path, os.O_RDONLY)
+        try:
+            return criu_connections.list_ends(criu_files.OpenFiles(directory))
+        finally:
+            os.close(directory)
+
+
 def foreign(*entries):
-    return criu_connections.find_foreign_connection(criu_connections.list_ends(files_image(*entries)), [])
+    return criu_connections.find_foreign_connection(list_ends(files_image(*entries)), [])
 
 
 def half_closed(*entries):
-    return criu_connections.find_half_closed_connection(criu_connections.list_ends(files_image(*entries)), [])
+    return criu_connections.find_half_closed_connection(list_ends(files_image(*entries)), [])
 
 
 @pytest.mark.parametrize("entries, wanted", [
@@ -63,8 +76,8 @@ def test_connection_with_something_outside_the_image(entries, wanted):
 ])
 def test_image_of_open_files_that_is_not_as_criu_writes_it(data, why):
     with pytest.raises(criu_wire.Unreadable) as caught:
-        criu_connections.list_ends(data)
-    assert str(caught.value) == why
+        list_ends(data)
+    assert str(caught.value) == "files.img: " + why
 
 
 def test_every_bit_of_an_image_of_open_files_is_read_or_refused():
@@ -73,7 +86,7 @@ def test_every_bit_of_an_image_of_open_files_is_read_or_refused():
         data = bytearray(good)
         data[position // 8] ^= 1 << position % 8
         try:
-            assert isinstance(criu_connections.list_ends(bytes(data)), list)
+            assert isinstance(list_ends(bytes(data)), list)
         except criu_wire.Unreadable:
             pass
 
@@ -200,7 +213,7 @@ def engine_settles(tmp_path):
             (tmp_path / name).write_bytes(data)
         directory = os.open(str(tmp_path), os.O_RDONLY)
         try:
-            return criu.Criu.settle_connections(object.__new__(criu.Criu), directory)
+            return criu.Criu.settle(object.__new__(criu.Criu), directory, True)
         except errors.HookError as error:
             return error.code, error.cause, error.sentence
         finally:
@@ -210,7 +223,7 @@ def engine_settles(tmp_path):
 
 LOST = ("the TCP connections of the job could not be restored as they were when its image was written (that from 127.0.0.1:5 to "
         "127.0.0.1:6 %s); the job keeps running; try again")
-UNREADABLE = "an image of a connection is not as CRIU writes it: %s; the job keeps running"
+UNREADABLE = "an image of open files or connections is not as CRIU writes it: %s; the job keeps running"
 
 
 @pytest.mark.parametrize("files, wanted", [
@@ -233,6 +246,7 @@ UNREADABLE = "an image of a connection is not as CRIU writes it: %s; the job kee
     ({"files.img": files_image(end(HERE, 5, HERE, 6, state=7, inode=0x1f, shut=2)), NAMES[0]: stream_image()},
      (errors.ENGINE, "", UNREADABLE % "files.img: a closed connection in it can be read")),
     ({"files.img": b"x"}, (errors.ENGINE, "", UNREADABLE % "files.img: it is not the image of open files")),
+    ({}, (errors.ENGINE, "", UNREADABLE % "files.img: it does not exist")),
     ({"files.img": files_image(*TWO), NAMES[0]: stream_image()}, (errors.ENGINE, "", UNREADABLE % "tcp-stream-20.img does not exist"))])
 def test_engine_settles_connections(engine_settles, files, wanted):
     assert engine_settles(files) == wanted

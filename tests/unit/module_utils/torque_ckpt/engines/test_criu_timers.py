@@ -33,7 +33,7 @@ def settle(tmp_path):
         path.write_bytes(data)
         directory = os.open(str(tmp_path), os.O_RDONLY)
         try:
-            criu.Criu.settle_timers(object.__new__(criu.Criu), directory)
+            criu.Criu.settle(object.__new__(criu.Criu), directory, False)
         finally:
             os.close(directory)
         return path.read_bytes()
@@ -54,6 +54,16 @@ def test_timer_that_had_expired(settle, before, after):
     assert settle(image(FILE, before, FILE)) == image(FILE, after or before, FILE)
 
 
+def test_image_without_change_is_not_written(tmp_path):
+    path = tmp_path / "files.img"
+    path.write_bytes(image(FILE, timer(left=(0, 5), interval=(3, 0))))
+    os.utime(str(path), (1, 1))
+    directory = os.open(str(tmp_path), os.O_RDONLY)
+    assert criu.Criu.settle(object.__new__(criu.Criu), directory, False) is False
+    os.close(directory)
+    assert os.stat(str(path)).st_mtime == 1
+
+
 @pytest.mark.parametrize("data, why", [
     (b"", "it is not the image of open files"),
     (image(message((12, 7))), "field 12 is there 1 times or of another kind"),
@@ -63,4 +73,4 @@ def test_image_that_is_not_as_criu_writes_it(settle, data, why):
     with pytest.raises(errors.HookError) as caught:
         settle(data)
     assert (caught.value.code, caught.value.sentence) == (
-        errors.ENGINE, "the image of open files is not as CRIU writes it: %s; the job keeps running" % why)
+        errors.ENGINE, "an image of open files or connections is not as CRIU writes it: files.img: %s; the job keeps running" % why)

@@ -5,7 +5,7 @@ import re
 import signal
 
 import pytest
-from engine_scripts import STOPPING
+from engine_scripts import OPEN_FILES, STOPPING
 
 from torque_ckpt import errors
 from torque_ckpt.job import identity, lock
@@ -20,6 +20,7 @@ SCRIPTED = """
 case $1 in
 dump)
     echo memory > $5/pages.img
+    OPEN_FILES
     [ $7 = --action-script ] || exit 1
     export CRTOOLS_IMAGE_DIR=$5
     CRTOOLS_SCRIPT_ACTION=pre-dump $8 || exit 1
@@ -28,7 +29,7 @@ dump)
     ;;
 --version) echo 'Version: 4.1.1' ;;
 esac
-"""
+""".replace("OPEN_FILES", OPEN_FILES)
 
 
 # Refusals
@@ -307,7 +308,7 @@ def test_hold_takes_the_output_along(hook, site, mom, program, start_job):
     assert content["ckpt.12.head.2/stdout"] == b"line 1\n"
     manifest = json.loads(content["ckpt.12.head.2/manifest.json"].decode())
     assert manifest["spool"] == [{"name": "stdout", "path": output, "mode": 0o600}]
-    assert [entry["name"] for entry in manifest["files"]] == ["pages.img", "stdout"]
+    assert [entry["name"] for entry in manifest["files"]] == ["files.img", "pages.img", "stdout"]
 
 
 @pytest.mark.root

@@ -8,6 +8,7 @@ import re
 import pytest
 from paths import TOP
 from core_images import core_image
+from engine_scripts import OPEN_FILES
 from waiting import LIMIT
 
 from torque_ckpt import errors, units
@@ -405,6 +406,7 @@ DUMPING = """
 case $1 in
 dump)
     cat %(top)s/core > $5/core-$3.img; cat %(top)s/pages > $5/pages-1.img
+    OPEN_FILES
     kill -STOP $3
     [ $7 = --action-script ] || exit 0
     CRTOOLS_IMAGE_DIR=$5 CRTOOLS_SCRIPT_ACTION=post-dump $8 || exit 1
@@ -416,7 +418,7 @@ restore)
     ;;
 --version) echo 'Version: 4.1.1' ;;
 esac
-"""
+""".replace("OPEN_FILES", OPEN_FILES)
 
 
 @pytest.fixture
@@ -475,7 +477,7 @@ def test_criu_job_there_and_back(hook, criu_site, start_job, state_of, wait_unti
     wait_until(lambda: state_of(job.pids[0]) == ("Z" if signal_number == "15" else "S"))
     files = criu_site.content()
     described = json.loads(files["ckpt.12.head.2/manifest.json"].decode())
-    assert [entry["name"] for entry in described["files"]] == ["core-%d.img" % job.pids[0], "pages-1.img" + suffix]
+    assert [entry["name"] for entry in described["files"]] == ["core-%d.img" % job.pids[0], "files.img", "pages-1.img" + suffix]
     assert described.get("compression") == {"none": None, "auto": "zstd"}.get(setting, setting)
     assert (len(files["ckpt.12.head.2/pages-1.img" + suffix]) < len(PAGES)) == bool(suffix)
     criu_site.configure()  # how an image is compressed, the image says

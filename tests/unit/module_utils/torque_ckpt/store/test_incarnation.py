@@ -5,6 +5,7 @@ import re
 import time
 
 import pytest
+from engine_scripts import OPEN_FILES
 
 from torque_ckpt import errors
 from torque_ckpt.image import seal
@@ -22,12 +23,13 @@ ENGINE = """
 case $1 in
 dump)
     echo memory > $5/pages.img
+    OPEN_FILES
     [ $7 != --action-script ] || CRTOOLS_IMAGE_DIR=$5 CRTOOLS_SCRIPT_ACTION=post-dump $8
     %s
     ;;
 --version) echo 'Version: 4.1.1' ;;
 esac
-"""
+""".replace("OPEN_FILES", OPEN_FILES)
 
 
 def other(site, keys=None, **values):
