@@ -94,14 +94,6 @@ LINES = 3
 """How many lines of a daemon that does not start are shown."""
 
 
-def systemctl(module: AnsibleModule, *arguments: str) -> str:
-    """Return what systemctl prints; fail with its error message."""
-    status, output, error = module.run_command(["systemctl"] + list(arguments))
-    if status != 0:
-        module.fail_json(msg="systemctl %s: %s" % (" ".join(arguments), (error or output).strip().rstrip(".")))
-    return output
-
-
 def read_last_words(module: AnsibleModule, name: str, since: float) -> str:
     """Return what a daemon has written last to the journal since a moment (seconds since 1970), for the end of a sentence."""
     _status, output, _error = module.run_command(["journalctl", "--quiet", "--no-pager", "--output=cat", "--lines=%d" % LINES,
@@ -110,16 +102,20 @@ def read_last_words(module: AnsibleModule, name: str, since: float) -> str:
     return "; it wrote: " + " / ".join(lines) if lines else ""
 
 
+def systemctl(module: AnsibleModule, *arguments: str, since: "float | None" = None) -> str:
+    """Return what systemctl prints; fail with its error message.
+
+    :param since: a moment (seconds since 1970): say also what the daemon, which is the last argument, has written last since
+    """
+    status, output, error = module.run_command(["systemctl"] + list(arguments))
+    if status != 0:
+        words = "" if since is None else read_last_words(module, arguments[-1], since)
+        module.fail_json(msg="systemctl %s: %s%s" % (" ".join(arguments), (error or output).strip().rstrip("."), words))
+    return output
+
+
 def ask(module: AnsibleModule, name: str) -> "dict[str, str]":
     return daemon.read_state(systemctl(module, "show", name, *["--property=" + field for field in daemon.ASKED]))
-
-
-def start(module: AnsibleModule, action: str, name: str, since: float) -> None:
-    """Have systemd do the action; fail with what the daemon has written last when it does not start."""
-    status, output, error = module.run_command(["systemctl", action, name])
-    if status != 0:
-        module.fail_json(msg="systemctl %s %s: %s%s" % (action, name, (error or output).strip().rstrip("."),
-                                                        read_last_words(module, name, since)))
 
 
 def check_start(module: AnsibleModule, name: str, since: float) -> None:
@@ -210,7 +206,7 @@ def main() -> None:
         if action not in ("", "renew"):
             if state.get("ActiveState") == "failed":
                 systemctl(module, "reset-failed", name)  # one that has failed several times systemd would refuse for some seconds
-            start(module, action, name, asked)
+            systemctl(module, action, name, since=asked)
         if action in ("reload", "renew"):
             mark_read(reloaded, asked)
         if action not in ("", "reload"):
