@@ -76,17 +76,16 @@ def comment_held_job(commands: Server, job_id: str, sentence: str, temporary: bo
         time.sleep(0.5)
         try:
             job = commands.read_job(job_id)
-        except HookError:  # the server may come back
+            if job.get("job_state") == "H":
+                _set_comment(commands, job_id, sentence)
+                if temporary:
+                    commands.run("qrls", job_id)
+            if not job or job.get("job_state") in ("H", "C"):
+                return
+        except HookError:  # the server may come back, and so may processes to be had
             if not os.path.exists(os.path.join(commands.path, "qstat")):
                 return
             time.sleep(PAUSE)
-            continue
-        if job.get("job_state") == "H":
-            _set_comment(commands, job_id, sentence)
-            if temporary:
-                commands.run("qrls", job_id)
-        if not job or job.get("job_state") in ("H", "C"):
-            return
 
 
 def _run_detached(work: "Callable[[], None]") -> None:

@@ -166,6 +166,20 @@ def test_a_temporary_failure_queues_the_job_again(hook, site, torque, mom, start
 
 
 @pytest.mark.root
+def test_a_command_that_cannot_be_started_once_is_called_again(hook, site, torque, mom, start_job, wait_until):
+    pid = start_job().pids[0]
+    site.publish("ckpt.12.head.1", pid, [pid])
+    os.chmod(torque + "/bin/qrls", 0o600)
+    mom()
+    wait_until(lambda: called(torque) == ["qhold 12.head"])
+    assert checkpoint(hook, site, name="ckpt.12.head.1") == (0, "", "")
+    wait_until(lambda: len(called(torque)) == 4)  # after "ended 137": the qalter of two tries
+    os.chmod(torque + "/bin/qrls", 0o755)
+    wait_until(lambda: called(torque)[-1] == "qrls 12.head")
+    assert called(torque)[-2].startswith('qalter -W comment="Temporary failure of the restart: process id %d ' % pid)
+
+
+@pytest.mark.root
 def test_a_job_that_may_not_be_held_ends(site, torque, mom, free_pid, wait_until, outcomes):
     site.publish("ckpt.12.head.1", free_pid, [free_pid])
     damage(site)
