@@ -62,10 +62,15 @@ def start_on(job, *nodes):
     return [int(job.text("numbers.%d" % number).split()[-1]) for number in range(len(nodes))]
 
 
+def build_script(cluster):
+    """Return the job's script (str) for the cluster's TORQUE."""
+    sign = "touch without-task-end\n" if cluster.is_older_than(4, 5) else ""
+    return SCRIPT.replace("\n", "\n" + sign, 1)
+
+
 def test_program_on_two_nodes_moves(qsub, cluster):
     """Three times, with the nodes in another order each time."""
-    sign = "touch without-task-end\n" if cluster.is_older_than(4, 5) else ""
-    job = qsub(SCRIPT.replace("\n", "\n" + sign, 1), "-c", "enabled", "-l", "nodes=node1+node2")
+    job = qsub(build_script(cluster), "-c", "enabled", "-l", "nodes=node1+node2")
     for nodes in (["node2", "node1"], ["node1", "node2"], ["node2", "node1"]):
         start_on(job, *reversed(nodes))
         job.hold()
@@ -114,7 +119,7 @@ def drain(cluster, node, **variables):
 def test_drained_node(qsub, cluster):
     """It is the job's second one, and there is no third: the job continues when the node is back."""
     await_nodes(cluster.nodes["head"])
-    job = qsub(SCRIPT, "-c", "enabled", "-l", "nodes=2")
+    job = qsub(build_script(cluster), "-c", "enabled", "-l", "nodes=2")
     job.wait("R")
     first, second = re.findall(r"([^+/]+)/", job.facts()["exec_host"])
     start_on(job, first, second)
