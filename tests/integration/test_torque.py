@@ -1066,7 +1066,6 @@ def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub, cluster):
 
 
 def test_hold_of_a_job_that_its_node_does_not_have_fails_at_once(qsub, cluster, node1):
-    """A pbs_server 4.2, and that of the hot fixes of 6.1.3, answers before it has asked pbs_mom."""
     job = qsub.counts()
     node1.ask("%s/../sbin/momctl -c %s" % (BIN, job.id))
     started = time.time()
@@ -1075,8 +1074,7 @@ def test_hold_of_a_job_that_its_node_does_not_have_fails_at_once(qsub, cluster, 
     qsub.purge(job)
     node1.ask("pkill -KILL -s %s" % session)  # nobody else ends it now
     message = "qhold: Request invalid for state of job MSG=MOM rejected hold request: 15018 " + job.id
-    early = cluster.get_version() > (6, 1, 3) or cluster.is_older_than(5) and not cluster.is_older_than(4)
-    assert done.err.strip() == ("" if early else message)
+    assert done.err.strip() == ("" if cluster.answers_holds_early() else message)
     assert time.time() - started < 60
 
 

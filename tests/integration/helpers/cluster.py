@@ -93,6 +93,10 @@ class Cluster:
         """Whether the cluster's TORQUE is older than this version (ints)."""
         return self.get_version() < version
 
+    def answers_holds_early(self):
+        """Whether pbs_server answers a hold before it has asked pbs_mom: that of 4.2 and of the hot fixes of 6.1.3 does."""
+        return self.get_version() > (6, 1, 3) or self.is_older_than(5) and not self.is_older_than(4)
+
     def write_inventory(self, path, **variables):
         """Write how the hosts are reached, with no groups, for a site's inventory with hosts of these names; return the path (str).
 
