@@ -235,6 +235,8 @@ class JobRoundTrip:
         self.job_id = self.commands(self.user.name, "qsub", *arguments).strip().replace("[]", "[%s]" % ARRAY_INDEX)
         self.facts["job_id"] = self.job_id
         try:
+            if self.case.array:
+                self.await_job(bool)  # TORQUE 2.x creates the jobs of an array after its answer
             self.await_start(self.path[0], 0)
         except FAULTS as error:
             obstacle = self.read_file("obstacle").strip()

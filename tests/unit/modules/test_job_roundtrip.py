@@ -571,7 +571,10 @@ def test_other_program_whose_file_is_changed(stage, case, harm, words):
 
 
 def test_job_of_an_array(stage):
-    stage.use(qsub=GOOD["qsub"].replace("echo 12.head", "echo '12[].head'").replace("-o) echo", "-t) ;;\n        -o) echo"),
+    """A pbs_server 2.x creates it after the answer to qsub."""
+    unknown = 'if [ "$1" = -f ] && [ ! -e asked ]; then touch asked; echo "qstat: Unknown Job Id Error $2" >&2; exit 153; fi\n'
+    stage.use(qstat=unknown + GOOD["qstat"],
+              qsub=GOOD["qsub"].replace("echo 12.head", "echo '12[].head'").replace("-o) echo", "-t) ;;\n        -o) echo"),
               deliver='cp OU "$1-0"; [ ! -e ER ] || cp ER "$2-0"\n')
     answer = stage("node1", "node2", case="array")
     assert judged(answer) == (True, "")
