@@ -1041,7 +1041,7 @@ def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub, cluster):
     def runs(facts):
         if facts["job_state"] == "Q" and cluster.is_older_than(4):  # pbs_mom was busy with the other one; pbs_sched waits ten minutes
             job.root("qmgr -c 'set server scheduling = true'")
-        return facts["job_state"] == "R"
+        return (facts["job_state"], facts.get("substate")) == ("R", "42")  # pbs_mom has it
 
     try:
         job.reach("up.0")
