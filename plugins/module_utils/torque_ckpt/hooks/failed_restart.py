@@ -72,15 +72,19 @@ def _set_comment(commands: Server, job_id: str, sentence: str) -> None:
 
 def comment_held_job(commands: Server, job_id: str, sentence: str, temporary: bool) -> None:
     """When the job is held: put the sentence into its comment, instead of pbs_mom's own; queue it again if temporary."""
+    held = False
     while True:
         time.sleep(0.5)
         try:
             job = commands.read_job(job_id)
-            if job.get("job_state") == "H":
+            state = job.get("job_state")
+            if not job or state == "C" or held and state != "H":  # a later hold is somebody else's
+                return
+            if state == "H":
+                held = True
                 _set_comment(commands, job_id, sentence)
                 if temporary:
                     commands.run("qrls", job_id)
-            if not job or job.get("job_state") in ("H", "C"):
                 return
         except HookError:  # the server may come back, and so may processes to be had
             if not os.path.exists(os.path.join(commands.path, "qstat")):

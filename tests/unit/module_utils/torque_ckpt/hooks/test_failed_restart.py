@@ -179,6 +179,16 @@ def test_a_command_that_cannot_be_started_once_is_called_again(hook, site, torqu
     assert called(torque)[-2].startswith('qalter -W comment="Temporary failure of the restart: process id %d ' % pid)
 
 
+def test_a_later_hold_is_left_alone(torque, monkeypatch):
+    """The command that seemed to fail may have released the job; that it is held again, its user wants."""
+    monkeypatch.setattr(failed_restart, "PAUSE", 0.05)
+    os.chmod(torque + "/bin/qrls", 0o600)
+    states = "echo >> {0}/asked; echo \"    job_state = $(echo H R H C | cut -d' ' -f $(wc -l < {0}/asked))\"".format(torque)
+    command(torque, "qstat", states)
+    failed_restart.comment_held_job(Server(torque + "/bin", "nothing was done"), "12.head", "why", True)
+    assert called(torque) == ['qalter -W comment="why" 12.head']
+
+
 @pytest.mark.root
 def test_a_job_that_may_not_be_held_ends(site, torque, mom, free_pid, wait_until, outcomes):
     site.publish("ckpt.12.head.1", free_pid, [free_pid])
