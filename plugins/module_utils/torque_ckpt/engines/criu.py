@@ -14,6 +14,7 @@ from .base import Engine
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any, Callable, Optional, Sequence
+    from .criu_files import OpenFiles
 
 # --shell-job           the tree's session is the hook's, outside the image
 # --file-locks          jobs lock files; their locks are restored
@@ -308,22 +309,32 @@ class Criu(Engine):
 
     def settle(self, directory: int, connected: bool) -> bool:
         """See Engine. What is under way in connections becomes what has arrived."""
-        from . import criu_connections, criu_files, criu_timers, criu_wire
+        from . import criu_files, criu_timers, criu_wire
         try:
             files = criu_files.OpenFiles(directory)
             criu_timers.start_expired(files)
-            ends = criu_connections.list_ends(files) if connected else []
-            left = criu_connections.list_left_ends(ends)
-            foreign = criu_connections.find_foreign_connection(ends, left)
-            closed = foreign or criu_connections.find_half_closed_connection(ends, left) or criu_connections.drop_closed_connections(
-                directory, files, ends) or criu_connections.put_back(directory, files, left)
-            carrying = "" if closed else criu_connections.settle(directory, ends)
+            moved = connected and self._settle_connections(directory, files)
             files.save()
         except criu_wire.Unreadable as error:
             raise HookError(ENGINE, "an image of open files or connections is not as CRIU writes it: %s; the job keeps running" % error)
+        return moved
+
+    def _settle_connections(self, directory: int, files: "OpenFiles") -> bool:
+        """Have an image (descriptor), with its image of open files, keep what is under way in connections; return whether it has any.
+
+        :raises criu_wire.Unreadable: the image is not as CRIU writes it
+        :raises HookError: REFUSED, TEMPORARY: see Engine.settle
+        """
+        from . import criu_connections
+        ends = criu_connections.list_ends(files)
+        left = criu_connections.list_left_ends(ends)
+        foreign = criu_connections.find_foreign_connection(ends, left)
         if foreign:
             raise HookError(REFUSED, "the job was connected with something outside it while its image was written (%s); the job keeps "
                             "running; try again when that connection is closed" % foreign)
+        closed = criu_connections.find_half_closed_connection(ends, left) or criu_connections.drop_closed_connections(
+            directory, files, ends) or criu_connections.put_back(directory, files, left)
+        carrying = "" if closed else criu_connections.settle(directory, ends)
         if closed or carrying:
             raise HookError(TEMPORARY, "the TCP connections of the job could not be restored as they were when its image was written (%s); "
                             "the job keeps running; try again" % (closed or carrying), CARRYING if carrying else "")

@@ -227,6 +227,8 @@ def _examine_tcp(findings: _Findings, pids: "list[int]", owners: "dict[str, int]
 
 
 def _examine_unix(findings: _Findings, opened: "OpenFiles", owners: "dict[str, int]") -> None:
+    if not opened.unix:
+        return
     sockets = sock_diag.list_unix_sockets()
     for inode, (kind, _name) in opened.unix.items():
         peer = sock_diag.unpack_number(sockets.get(int(inode), {}).get(sock_diag.PEER))

@@ -94,8 +94,13 @@ def _find_target(job: preflight.Job, root: processes.Process) -> Target:
     pids = [process.pid for process in tree]
     needed = capacity.estimate_need(pids, sum(output.read_sizes(spooled).values()))
     sockets = connections.list_sockets(tree) if job.engine.moves_connections else {}
-    connected = connections.has_closed(pids, sockets) or connections.has_inside_only(pids, sockets)
-    return Target(root, spooled, left, needed, connected)
+    return Target(root, spooled, left, needed, bool(sockets) and _is_connected(pids, sockets))
+
+
+def _is_connected(pids: "list[int]", sockets: "dict[str, tuple[processes.Process, int]]") -> bool:
+    """As root: return whether the engine moves connections of these sockets of the job's processes (its root first)."""
+    from ..files import tcp_sockets  # takes milliseconds, and most jobs have no socket
+    return tcp_sockets.has_closed(pids, sockets) or connections.has_inside_only(pids, sockets)
 
 
 def _list_capabilities(job: preflight.Job, target: Target) -> "tuple[int, ...]":
@@ -109,7 +114,8 @@ def _guard_job(job: preflight.Job, target: Target) -> "ContextManager[list[int]]
 
     def repair() -> None:
         if sockets:
-            connections.end_repair(job.user.uid, sockets)
+            from ..files import tcp_sockets
+            tcp_sockets.end_repair(job.user.uid, sockets)
     return suspension.guard_job(job.records, target.root, job.engine, job.settings["engine_timeout"], repair)
 
 
@@ -189,7 +195,10 @@ def _write_image(job: preflight.Job, root: processes.Process, answer: "Callable[
                            frozen_seconds=described["frozen_seconds"], seconds=round(time.monotonic() - started, 3),
                            **describe_image(described))
     if holds:
-        with connections.drop_silently(target.root) if target.connected else contextlib.ExitStack():
+        with contextlib.ExitStack() as stack:
+            if target.connected:
+                from ..files import tcp_sockets
+                stack.enter_context(tcp_sockets.drop_silently(target.root))
             suspension.kill_tree(target.root, job.user)
     if holds or job.engine.stops or target.connected:
         suspension.remove_note(job.records)

@@ -1,5 +1,5 @@
 """Addresses of IP sockets: 4 or 16 bytes, as they go through the network."""
-import socket
+import _socket  # what socket wraps, whose import takes milliseconds in each hook
 
 _MAPPED = b"\0" * 10 + b"\xff\xff"
 """How the address of an IPv4 host begins that an IPv6 socket has."""
@@ -14,8 +14,8 @@ def format_end(address: bytes, port: int) -> str:
     """Return an address and its port as people write them."""
     address = unmap_address(address)
     if len(address) == 4:
-        return "%s:%d" % (socket.inet_ntop(socket.AF_INET, address), port)
-    return "[%s]:%d" % (socket.inet_ntop(socket.AF_INET6, address), port)
+        return "%s:%d" % (_socket.inet_ntop(_socket.AF_INET, address), port)
+    return "[%s]:%d" % (_socket.inet_ntop(_socket.AF_INET6, address), port)
 
 
 def is_loopback(address: bytes) -> bool:

@@ -1,6 +1,7 @@
 """The unix sockets of this node and who is connected to whom, from the kernel (sock_diag(7)): /proc does not show it."""
+import _socket  # what socket wraps, whose import takes milliseconds in each hook
+import contextlib
 import os
-import socket
 import struct
 
 _SOCK_DIAG = 4  # NETLINK_SOCK_DIAG; without a name in Python 3.6
@@ -34,10 +35,10 @@ def list_unix_sockets() -> "dict[int, dict[int, bytes]]":
     """Return the attributes of this network namespace's unix sockets, by inode; {} if the kernel does not answer."""
     sockets: "dict[int, dict[int, bytes]]" = {}
     try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as netlink:
+        with contextlib.closing(_socket.socket(_socket.AF_NETLINK, _socket.SOCK_RAW, _SOCK_DIAG)) as netlink:
             netlink.settimeout(1)
             netlink.send(struct.pack(_HEADER, 40, _BY_FAMILY, _REQUEST_DUMP, 1, 0)
-                         + struct.pack(_REQUEST, socket.AF_UNIX, 0, 0, 0xffffffff, 0, _SHOW, 0xffffffff, 0xffffffff))
+                         + struct.pack(_REQUEST, _socket.AF_UNIX, 0, 0, 0xffffffff, 0, _SHOW, 0xffffffff, 0xffffffff))
             while True:
                 for kind, inode, attributes in _parse_messages(netlink.recv(1 << 18)):
                     if kind in (_DONE, _ERROR):

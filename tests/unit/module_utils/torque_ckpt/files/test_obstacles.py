@@ -16,7 +16,7 @@ import pytest
 from torque_ckpt import errors
 from torque_ckpt.engines import registry
 from torque_ckpt.errors import HookError
-from torque_ckpt.files import connections, obstacles, open_files
+from torque_ckpt.files import connections, obstacles, open_files, tcp_sockets
 from torque_ckpt.system import addresses, privilege, processes
 
 ALL = tuple(obstacles.KINDS)
@@ -234,7 +234,7 @@ def is_inside_only(pid):
 
 
 def has_closed(pid):
-    return connections.has_closed([pid], read_sockets(pid))
+    return tcp_sockets.has_closed([pid], read_sockets(pid))
 
 
 @pytest.mark.parametrize("host, family", [("127.0.0.1", socket.AF_INET), ("::1", socket.AF_INET6)])
@@ -397,9 +397,9 @@ def test_sockets_in_repair_mode_are_repaired(somebody):
             sockets = set(read_sockets(pid))
             assert len(sockets) >= 3
             for uid, wanted in ((somebody.uid + 1, sockets), (somebody.uid, {"1"})):
-                connections.end_repair(uid, wanted)
+                tcp_sockets.end_repair(uid, wanted)
                 assert client.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR) == 1
-            connections.end_repair(somebody.uid, sockets)
+            tcp_sockets.end_repair(somebody.uid, sockets)
             assert client.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR) == 0
             assert server.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR) == 1
             client.send(b"x")
@@ -502,7 +502,7 @@ def test_connections_of_a_tree_that_ends_vanish_and_nobody_gets_a_right(keep):
     server.close()
     listener.close()
     with client:
-        with connections.drop_silently(processes.read_process(pid)):
+        with tcp_sockets.drop_silently(processes.read_process(pid)):
             os.kill(pid, signal.SIGKILL)
         wait_for_end(pid)
         assert client.getsockopt(socket.IPPROTO_TCP, TCP_REPAIR) == 0
