@@ -45,6 +45,7 @@ KINDS = {
     "traced": "end the debugger, or checkpoint the job when it has ended",
     "seccomp": "checkpoint the job when the process has ended, or run the program without its sandbox",
     "nodes": "submit it for one node, or start its program by ckpt-run, which lets it write restart files of its own",
+    "nodes_refused": "submit it for one node; the settings of this node refuse every job on several",
     "tcp": "checkpoint the job when the connection is closed",
     "tcp_pending": "try again when the process has accepted it",
     "unix_peer": "checkpoint the job when the connection is closed",
@@ -135,7 +136,8 @@ def _examine_nodes(findings: _Findings, root: int, nodes: "Sequence[str]") -> No
     """An image has a job's processes on one of its nodes: that of its shell."""
     if len(nodes) > 1:
         shown = ", ".join(map(quote_text, nodes[:4])) + (" and %d more" % (len(nodes) - 4) if len(nodes) > 4 else "")
-        findings.add("nodes", root, "belongs to a job on %d nodes (%s)" % (len(nodes), shown))
+        for kind in ("nodes", "nodes_refused"):
+            findings.add(kind, root, "belongs to a job on %d nodes (%s)" % (len(nodes), shown))
 
 
 # -- descriptors and mappings --------------------------------------------------------------------------------------------
@@ -279,8 +281,9 @@ def select_kinds(kinds: "Iterable[str]", settings: dict, nested: bool) -> "list[
 
     :param nested: whether a program of the job was started by ckpt-run, and so has ended on all nodes when the image is written
     """
-    refused = settings["multinode"] == REFUSE or settings["multinode"] == NESTED and not nested
-    return list(kinds) + ["nodes"] * refused
+    if settings["multinode"] == REFUSE:
+        return list(kinds) + ["nodes_refused"]
+    return list(kinds) + ["nodes"] * (settings["multinode"] == NESTED and not nested)
 
 
 def find_obstacles(opened: "OpenFiles", kinds: "Iterable[str]", devices: "list[str]", limit: int, moves: bool = False,

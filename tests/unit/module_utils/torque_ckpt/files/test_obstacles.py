@@ -645,15 +645,20 @@ def test_list_is_in_the_order_of_the_tree(keep):
     (["node1", "node2"], ["belongs to a job on 2 nodes (node1, node2)"]),
     (["n%d" % number for number in range(1, 7)], ["belongs to a job on 6 nodes (n1, n2, n3, n4 and 2 more)"]),
 ])
-def test_job_on_several_nodes(nodes, wanted):
-    listed = obstacles.find_obstacles(open_files.find_open_files(os.getpid(), []), ["nodes"], [], 0, nodes=nodes)
-    assert [(obstacle.pid, obstacle.resource) for obstacle in listed] == [(os.getpid(), resource) for resource in wanted]
+@pytest.mark.parametrize("kind, advice", [
+    ("nodes", "submit it for one node, or start its program by ckpt-run, which lets it write restart files of its own"),
+    ("nodes_refused", "submit it for one node; the settings of this node refuse every job on several"),
+])
+def test_job_on_several_nodes(nodes, wanted, kind, advice):
+    listed = obstacles.find_obstacles(open_files.find_open_files(os.getpid(), []), [kind], [], 0, nodes=nodes)
+    assert [(obstacle.pid, obstacle.resource, obstacle.advice) for obstacle in listed] == [(os.getpid(), resource, advice)
+                                                                                           for resource in wanted]
 
 
-@pytest.mark.parametrize("setting, nested, refused", [("refuse", True, True), ("refuse", False, True), ("nested", True, False),
-                                                      ("nested", False, True), ("site", False, False)])
-def test_kinds_by_settings(setting, nested, refused):
-    assert obstacles.select_kinds(("device", "traced"), {"multinode": setting}, nested) == ["device", "traced"] + ["nodes"] * refused
+@pytest.mark.parametrize("setting, nested, more", [("refuse", True, ["nodes_refused"]), ("refuse", False, ["nodes_refused"]),
+                                                   ("nested", True, []), ("nested", False, ["nodes"]), ("site", False, [])])
+def test_kinds_by_settings(setting, nested, more):
+    assert obstacles.select_kinds(("device", "traced"), {"multinode": setting}, nested) == ["device", "traced"] + more
 
 
 def test_sentence():
