@@ -97,6 +97,10 @@ class Cluster:
         """Whether pbs_server answers a hold before it has asked pbs_mom: that of 4.2 and of the hot fixes of 6.1.3 does."""
         return self.get_version() > (6, 1, 3) or self.is_older_than(5) and not self.is_older_than(4)
 
+    def refuses_several_nodes(self):
+        """Whether the hooks refuse the checkpoint of every job on several nodes, as the role sets them up before 4.2.8."""
+        return self.is_older_than(4, 2, 8)
+
     def write_inventory(self, path, **variables):
         """Write how the hosts are reached, with no groups, for a site's inventory with hosts of these names; return the path (str).
 

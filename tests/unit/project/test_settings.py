@@ -21,8 +21,8 @@ NO_VARIABLE = {
 }
 """Settings that are not the role's to set, and why."""
 NOT_WRITTEN = {"transfer_ssh_config"}
-COMPUTED = {"stores", "torque_directory", "engine"}
-"""Settings whose variables get their defaults from other roles, or from engine_info."""
+COMPUTED = {"stores", "torque_directory", "engine", "multinode"}
+"""Settings whose variables get their defaults from other roles, from engine_info, or from TORQUE's version."""
 ROWS = [row for row in config.SETTINGS if row.name not in NO_VARIABLE]
 
 
