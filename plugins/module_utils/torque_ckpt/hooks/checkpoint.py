@@ -18,7 +18,7 @@ from ..system import environment, privilege, processes
 from ..telemetry import syslog
 from ..telemetry.report import Report, describe_image
 from ..torque import contract
-from . import demux, failed_restart, ongoing_restart, preflight, unheard_hold
+from . import demux, ongoing_restart, preflight
 from .image_writer import CONSEQUENCE, Target, check_obstacles, make_image, open_life
 
 MYPY = False  # true for the type checker alone
@@ -124,6 +124,7 @@ def _checkpoint_for_hold(job: preflight.Job, target: Target, staging: "PrivateDi
 
     Whatever fails resumes the job: here if the owner's part dies, there if this one does, else the job's leader (suspension.py).
     """
+    from . import unheard_hold  # takes milliseconds, and most checkpoints are no hold
     privilege.become_subreaper()
     commands = unheard_hold.find_commands()
     try:
@@ -172,8 +173,9 @@ def _checkpoint_job(job: preflight.Job, started: float) -> None:
     """As root: write an image of the job; or hold one whose restart failed."""
     digest.load_modules()
     answer = seal.build_answer(job.keys, job.call, job.user)
-    note = failed_restart.read_note(job.records)
+    note = ongoing_restart.read_note(job.records)
     if note:
+        from . import failed_restart  # takes milliseconds, and few restarts fail
         failed_restart.take_over_job(job, note, answer)
         return
     with phases.measure("admit"):

@@ -60,12 +60,6 @@ def wait_until_ready(prepare: "Callable[[], Job]") -> "Job":
         time.sleep(PAUSE)
 
 
-def read_note(records: "Records") -> "dict | None":
-    """Return the note ("hook", "name") that a restart hook which still waits left for this job, or None."""
-    note = records.read(FAILED)
-    return note if note and processes.find_marked(note["hook"]) else None
-
-
 def _set_comment(commands: Server, job_id: str, sentence: str) -> None:
     commands.run("qalter", "-W", 'comment="%s"' % sentence.replace('"', "'"), job_id)
 
@@ -186,7 +180,7 @@ def _present_image(job: "Job", name: str) -> None:
 def take_over_job(job: "Job", note: dict, answer: "Callable[[Any], Any]") -> None:
     """As root, in the checkpoint hook: have the job held that a restart hook could not restore, and end that hook.
 
-    :param note: from read_note
+    :param note: from ongoing_restart.read_note
     :param answer: root's answer function (seal.build_answer)
     """
     commands = unheard_hold.find_commands()

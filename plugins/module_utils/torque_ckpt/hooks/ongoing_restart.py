@@ -7,11 +7,12 @@ import time
 
 from .. import phases
 from ..job import identity, lock
+from ..job.records import FAILED
 from ..system import processes
-from . import failed_restart
 
 MYPY = False  # true for the type checker alone
 if MYPY:
+    from ..job.records import Records
     from .preflight import Job
 
 PATIENCE = 2
@@ -37,10 +38,16 @@ def find_restart_hook(program: str, job_id: str) -> "processes.Process | None":
     return None
 
 
+def read_note(records: "Records") -> "dict | None":
+    """Return the note ("hook", "name") that a restart hook left whose restart has failed and who still waits, or None."""
+    note = records.read(FAILED)
+    return note if note and processes.find_marked(note["hook"]) else None
+
+
 def _is_back(job: "Job") -> bool:
     """Whether the job's root process can be found, or its restart has failed and waits for this hook."""
     root = identity.find_candidate(job.records, job.call.session_id)
-    return bool(root and identity.read_job_id(root.pid) == job.call.job_id or failed_restart.read_note(job.records))
+    return bool(root and identity.read_job_id(root.pid) == job.call.job_id or read_note(job.records))
 
 
 def _wait_for_restart(job: "Job") -> None:

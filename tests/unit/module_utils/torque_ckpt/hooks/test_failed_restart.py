@@ -11,7 +11,7 @@ import pytest
 
 from torque_ckpt import errors
 from torque_ckpt.errors import HookError
-from torque_ckpt.hooks import caller, failed_restart, preflight
+from torque_ckpt.hooks import caller, failed_restart, ongoing_restart, preflight
 from torque_ckpt.image import schema, seal
 from torque_ckpt.job.records import FAILED, Records
 from torque_ckpt.system import environment, processes
@@ -119,7 +119,7 @@ def test_the_job_is_held_with_its_image_and_the_reason(hook, site, torque, mom, 
     mom()
     wait_until(lambda: called(torque) == ["qhold 12.head"])
     before = site.content()
-    session = failed_restart.read_note(Records(site.run_directory, "12.head"))["hook"][0]
+    session = ongoing_restart.read_note(Records(site.run_directory, "12.head"))["hook"][0]
     assert checkpoint(hook, site) == (0, "", "")
     for process in filter(None, [processes.read_process(int(pid)) for pid in os.listdir("/proc") if pid.isdigit()]):
         if process.session == session:  # as pbs_mom does
@@ -221,7 +221,7 @@ def test_the_hook_waits_for_a_server_that_is_away(site, torque, mom, free_pid, w
     mom()
     wait_until(lambda: len(called(torque)) > 5)
     assert set(called(torque)) == {"qhold 12.head"}
-    assert failed_restart.read_note(Records(site.run_directory, "12.head")) is not None
+    assert ongoing_restart.read_note(Records(site.run_directory, "12.head")) is not None
     command(torque, "qhold")
     command(torque, "qstat", "echo '    job_state = H'")
     wait_until(lambda: any(line.startswith("qalter -W comment=") for line in called(torque)))
@@ -264,7 +264,7 @@ def test_a_job_that_is_deleted_meanwhile_ends(site, torque, mom, free_pid, wait_
     assert processes.read_process(hook).ppid == process.pid
     os.kill(hook, signal.SIGTERM)
     wait_until(lambda: "ended 143" in called(torque))
-    assert failed_restart.read_note(Records(site.run_directory, "12.head")) is None
+    assert ongoing_restart.read_note(Records(site.run_directory, "12.head")) is None
 
 
 @pytest.mark.root
@@ -327,7 +327,7 @@ def test_waiting_ends_with_success_or_below_a_pbs_mom_with_the_patch(monkeypatch
 def test_note_that_is_damaged(tmp_path, content):
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "12.head.failed").write_text(content)
-    assert failed_restart.read_note(Records(str(tmp_path), "12.head")) is None
+    assert ongoing_restart.read_note(Records(str(tmp_path), "12.head")) is None
     Records(str(tmp_path), "12.head").drop(FAILED)
     Records(str(tmp_path), "12.head").drop(FAILED)
     assert list((tmp_path / "jobs").iterdir()) == []
@@ -338,7 +338,7 @@ def test_note_of_a_hook_that_has_ended(tmp_path):
     (tmp_path / "jobs").mkdir()
     for begun, alive in ((me.start, True), (me.start + 1, False)):
         (tmp_path / "jobs" / "12.head.failed").write_text(json.dumps({"hook": [me.pid, begun], "name": "ckpt.12.head.1"}))
-        assert (failed_restart.read_note(Records(str(tmp_path), "12.head")) is not None) == alive
+        assert (ongoing_restart.read_note(Records(str(tmp_path), "12.head")) is not None) == alive
 
 
 @pytest.mark.root
