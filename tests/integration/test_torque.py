@@ -475,13 +475,17 @@ def test_pbs_mom_that_is_started_again_during_a_hold(qsub, cluster, node1, momen
     again = "{ systemctl kill -s %s --kill-who=main pbs_mom; systemctl restart pbs_mom; }" % signal
     job = qsub(LARGE, "-c", "enabled")
     job.reach("up")
+    # A stopped CRIU does not always go on when it is continued (the hook ends it then), so only "writing" stops it, and not before it
+    # has stopped the job: earlier a process of its own waits for a signal like that. The image can be whole a third of a second after
+    # qhold, so the node looks for the moment from before it.
+    node1.ask("rm -f /tmp/caught; cat > /tmp/catch <<'X'\n"
+              "main=$(systemctl show -p MainPID --value pbs_mom); for _ in $(seq 3000); do %s && break; sleep 0.01; done\n"
+              "pkill -STOP -x -P $main pbs_mom && touch /tmp/caught\nX\nsetsid sh /tmp/catch > /dev/null 2>&1 < /dev/null &"
+              % ("pgrep -f '^[^ ]*/criu [d]ump '" if moment == "held" else
+                 "pgrep -u alice --runstates t && pkill -STOP -f '^[^ ]*/criu [d]ump '"))
     job.user("%s/qhold %s" % (BIN, job.id))
     try:
-        # A stopped CRIU does not always go on when it is continued (the hook ends it then), so only "writing" stops it, and not before it
-        # has stopped the job: earlier a process of its own waits for a signal like that.
-        node1.ask("main=$(systemctl show -p MainPID --value pbs_mom); for _ in $(seq 3000); do %s && break; sleep 0.01; done; "
-                  "pkill -STOP -x -P $main pbs_mom" % ("pgrep -f '^[^ ]*/criu [d]ump '" if moment == "held" else
-                                                       "pgrep -u alice --runstates t && pkill -STOP -f '^[^ ]*/criu [d]ump '"))
+        node1.ask("until [ -e /tmp/caught ]; do sleep 0.1; done")
         if moment == "writing":
             node1.ask(again + " && pkill -CONT -x criu")
         logged(node1, job, "outcome=held")
