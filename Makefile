@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test env roles faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm ring takeover maui apps zdtm torque-matrix torque-releases scale cores bench docs docs-site galaxy \
+.PHONY: help demo demo-down test env roles faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm ring takeover versions maui apps zdtm torque-matrix torque-releases scale cores bench docs docs-site galaxy \
   collection tools guest-tools page-tools runtime testing clean
 
 help: ## list the targets
@@ -80,6 +80,10 @@ ring: tools testing collection ## validate a site of sixteen nodes, in one ring 
 
 takeover: tools testing collection ## take over a cluster that was made by hand of stock TORQUE 6.1.3, while jobs run on it (a quarter of an hour)
 	@$(VENV)/bin/python tests/run.py $@
+
+versions: tools testing collection ## change a cluster with jobs from another version of TORQUE (OLD_SOURCE=TARBALL OLD_VERSION=4.2.10; ten minutes)
+	@[ -f "$(OLD_SOURCE)" ] || { echo "versions: name the tarball of the older TORQUE: make versions OLD_SOURCE=/path/torque-4.2.10.tar.gz OLD_VERSION=4.2.10" >&2; exit 2; }
+	@OLD_SOURCE=$(abspath $(OLD_SOURCE)) OLD_VERSION=$(or $(OLD_VERSION),4.2.10) $(VENV)/bin/python tests/run.py $@
 
 maui: tools testing collection ## preempt jobs by Maui itself (MAUI_SOURCE=TARBALL of Maui 3.3; ten minutes)
 	@[ -f "$(MAUI_SOURCE)" ] || { echo "maui: name Maui's tarball: make maui MAUI_SOURCE=/path/maui-3.3.2.tar.gz" >&2; exit 2; }

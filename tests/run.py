@@ -116,7 +116,7 @@ def integration():
     if not torque_source():  # then most of these are skipped
         names[:0] = ["files", "hooks", "packages", "preflight", "remove", "rings"]
     jobs = ["tests/integration/test_%s.py" % name for name in names]
-    others = ["tests/integration/" + name for name in ("faults", "blcr", "nfs", "storm", "maui", "ring", "takeover")]
+    others = ["tests/integration/" + name for name in ("faults", "blcr", "nfs", "storm", "maui", "ring", "takeover", "versions")]
     rest = ["tests/integration"] + ["--ignore=" + path for path in jobs + others]
     yield Together([[["env", "CKPT_TORQUE_GROUP=integrationjobs", PYTHON] + PYTEST + ["-v"] + jobs], [[PYTHON] + PYTEST + ["-v"] + rest]])
 
@@ -140,6 +140,11 @@ def ring():
 def takeover():
     """A cluster that somebody made by hand is taken over: TORQUE is built twice, stock and ours."""
     yield ["env", "CKPT_TORQUE_GROUP=takeover", PYTHON] + PYTEST + ["-v", "tests/integration/takeover"]
+
+
+def versions():
+    """A cluster changes to another version of TORQUE and back: needs the source of an older one."""
+    yield ["env", "CKPT_TORQUE_GROUP=versions", PYTHON] + PYTEST + ["-v", "tests/integration/versions"]
 
 
 def maui():
@@ -203,7 +208,7 @@ def page():
 
 PARTS = [[lint, sanity], [page], [unit], [integration], [molecule]]
 """Parts in one list run at the same time: each of them keeps no more than one CPU busy."""
-FURTHER = [[roles], [guests], [faults], [storm], [ring], [takeover], [maui], [apps], [zdtm], [nfs], [selinux], [blcr]]
+FURTHER = [[roles], [guests], [faults], [storm], [ring], [takeover], [versions], [maui], [apps], [zdtm], [nfs], [selinux], [blcr]]
 """Run only when named."""
 
 

@@ -137,6 +137,10 @@ class Snapshot:
         present = read_entries(self.paths)
         return sorted(path for path in set(present) | set(self.entries) if present.get(path) != self.entries.get(path))
 
+    def list_links(self) -> "dict[str, str]":
+        """Return where the symbolic links lead that the snapshot has, by path."""
+        return {path: os.fsdecode(entry.content) for path, entry in self.entries.items() if entry.kind == stat.S_IFLNK}
+
     def put_back(self) -> "list[str]":
         """Make the host what the snapshot has, each file in one step; return the paths that differed, sorted.
 

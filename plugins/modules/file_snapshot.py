@@ -72,6 +72,11 @@ paths:
   returned: O(state=restored) or O(state=previous)
   type: list
   elements: str
+links:
+  description: Where the symbolic links of RV(paths) lead then, by path.
+  returned: O(state=restored) or O(state=previous)
+  type: dict
+  sample: {/opt/torque/current: 6.1.3-debian13-x86_64-14f521553546}
 was_open:
   description: Whether a snapshot was open before.
   returned: success
@@ -129,8 +134,10 @@ def main() -> None:
                     os.unlink(opened)
         elif state in ("restored", "previous"):
             snapshot = Snapshot.read(previous) if state == "previous" else present or Snapshot([], {})
-            result["paths"] = snapshot.list_differences() if module.check_mode else snapshot.put_back()
-            result["changed"] = bool(result["paths"]) or bool(state == "restored" and present)
+            paths = snapshot.list_differences() if module.check_mode else snapshot.put_back()
+            result["paths"] = paths
+            result["links"] = {path: target for path, target in snapshot.list_links().items() if path in paths}
+            result["changed"] = bool(paths) or bool(state == "restored" and present)
             if state == "restored" and present and not module.check_mode:
                 os.unlink(opened)
     except (OSError, ValueError) as error:

@@ -37,7 +37,8 @@ class Host:
 
 
 def done(changed, was_open, change="", **more):
-    return dict({"changed": changed, "was_open": was_open, "change": change}, **more)
+    answer = dict({"changed": changed, "was_open": was_open, "change": change}, **more)
+    return dict(answer, links={}) if "paths" in answer else answer
 
 
 def test_change_that_proves_good(host):
@@ -113,6 +114,20 @@ def test_rollback_that_fails(host):
     host("previous")
     assert host("restored")["paths"] == [str(host.path)]
     assert (host.text(), host.kept()) == ("second\n", ["previous.tar"])
+
+
+def test_where_links_would_lead_again(host, tmp_path):
+    """Of two links the one that has changed since, and no file."""
+    links = [tmp_path / "current", tmp_path / "other"]
+    for link in links:
+        link.symlink_to("first")
+    host("open", paths=[str(host.path)] + [str(link) for link in links])
+    host.write("second\n")
+    links[0].unlink()
+    links[0].symlink_to("second")
+    for check in (True, False):
+        assert host("restored", check=check)["links"] == {str(links[0]): "first"}
+        assert os.readlink(links[0]) == ("second" if check else "first")
 
 
 @pytest.mark.parametrize("state", ["open", "closed", "restored", "previous"])

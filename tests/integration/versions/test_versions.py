@@ -1,0 +1,108 @@
+"""A cluster changes to another version of TORQUE while jobs run, wait and are held, and a node goes back: `make versions`."""
+import os
+
+import pytest
+from cluster import GROUP, Cluster, hosts
+from jobs import BIN, COUNTS, Jobs, await_nodes
+
+OLD = {"torque_version": os.environ.get("OLD_VERSION", "4.2.10"), "torque_source": os.environ.get("OLD_SOURCE", "")}
+LOST = ("cannot be taken over by TORQUE %s, since another version has written %s: pbs_server would not start, or lose jobs, and pbs_mom "
+        "would leave them running on their own; let them end, or delete them, before TORQUE is changed")
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The cluster with the older version."""
+    keep = os.environ.get("CKPT_TORQUE_KEEP")
+    if not keep:
+        hosts("down", GROUP)
+    cluster = Cluster()
+    done = cluster.playbook("site", **OLD)
+    assert done.code == 0, done.out
+    await_nodes(cluster.nodes["head"])
+    yield cluster
+    if not keep:
+        hosts("down", GROUP)
+
+
+@pytest.fixture(scope="module")
+def qsub(cluster):
+    with Jobs(cluster) as jobs:
+        yield jobs
+
+
+def read_version(node):
+    return node.ask("readlink /opt/torque/current").partition("-")[0]
+
+
+def said(done):
+    """The output of a playbook as one line, without the quotes of JSON."""
+    return " ".join(done.out.replace('\\"', '"').split())
+
+
+def test_array_is_refused(cluster, qsub):
+    """pbs_server would not start with it: nothing is changed, the array runs as if nothing had been."""
+    cluster.nodes["head"].ask("%s/qmgr -c 'set server keep_completed = 1'" % BIN)  # one that has ended counts until it is forgotten
+    array = qsub(COUNTS, "-t 0-1", "-h", output=False)
+    processes = {name: node.ask("pgrep -x pbs_server || pgrep -x pbs_mom") for name, node in cluster.nodes.items()}
+    for playbook in ("site", "update"):
+        done = cluster.playbook(playbook)
+        assert done.code == 2, done.out
+        assert "head: %s %s; nothing was changed." % (array.id, LOST % (cluster.version, "it")) in said(done), done.out
+    assert {read_version(node) for node in cluster.nodes.values()} == {OLD["torque_version"]}
+    assert {name: node.ask("pgrep -x pbs_server || pgrep -x pbs_mom") for name, node in cluster.nodes.items()} == processes
+    array.root("qdel %s" % array.id)
+    cluster.nodes["head"].ask("for _ in $(seq 300); do [ -e /var/spool/torque/server_priv/arrays/*.AR ] || exit 0; sleep 0.2; done; exit 1")
+
+
+def test_jobs_are_taken_along(cluster, qsub, node1, node2):
+    """A job that is held, one that waits, and two that run through the restart of their pbs_mom."""
+    held, waiting, running, plain = [qsub(COUNTS, *options) for options in (
+        ["-c", "enabled"], ["-h"], ["-c", "enabled"], ["-l", "nodes=node2"])]
+    for job in (held, running, plain):
+        job.reach("up")
+    held.hold()
+    done = cluster.playbook("update", update_jobs="leave")
+    assert done.code == 0, done.out
+    assert {read_version(node) for node in cluster.nodes.values()} == {cluster.version}
+    assert [job.facts()["job_state"] for job in (held, waiting, running, plain)] == ["H", "H", "R", "R"]
+    await_nodes(cluster.nodes["head"])
+    held.release("node2")
+    held.progress("node2")
+    waiting.user("%s/qrls %s" % (BIN, waiting.id))
+    waiting.root("qrun %s || true" % waiting.id)
+    waiting.reach("up")
+    name = running.checkpoint()
+    running.hold()
+    assert running.facts()["checkpoint_name"] != name
+    running.release("node2")
+    for job in (held, waiting, running, plain):
+        job.finish()
+
+
+def test_node_with_a_job_does_not_go_back(cluster, qsub, node2):
+    """An older pbs_mom cannot read the job: it would run on, and nobody would know it."""
+    job = qsub(COUNTS, "-l", "nodes=node2")
+    job.reach("up")
+    done = cluster.playbook("rollback", rollback_nodes="node2", update_jobs="leave")
+    assert done.code != 0
+    assert "%s %s" % (job.id, LOST % (OLD["torque_version"], "it")) in said(done), done.out
+    assert read_version(node2) == cluster.version
+    assert "offline" in cluster.nodes["head"].ask("%s/pbsnodes node2" % BIN)
+    job.finish()
+    done = cluster.playbook("rollback", rollback_nodes="node2")
+    assert done.code == 0, done.out
+    assert read_version(node2) == OLD["torque_version"]
+    done = cluster.playbook("update")
+    assert done.code == 0, done.out
+    assert read_version(node2) == cluster.version
+
+
+def test_server_does_not_go_back_while_it_has_jobs(cluster, qsub):
+    job = qsub(COUNTS, "-h")
+    done = cluster.playbook("site", **OLD)
+    assert done.code == 2, done.out
+    assert "head: %s %s; nothing was changed." % (job.id, LOST % (OLD["torque_version"], "it")) in said(done), done.out
+    assert read_version(cluster.nodes["head"]) == cluster.version
+    assert job.facts()["job_state"] == "H"
+    job.root("qdel " + job.id)
