@@ -10,6 +10,7 @@ description:
   - As an ordinary user, starts a tree of two processes with a pipe, a unix and an inet socket (a second pipe with an engine that restores
     none), a thread and an open file, dumps it with the engine, kills it, restores it and lets it come to its own end.
   - The proof is the tree's own output, a counter without gap or repeat, and its exit status.
+  - One that fails for a passing reason, as when another process has taken a process id meanwhile, is done again, twice at most.
   - A round trip that fails is a result, not a failure of the module; look at RV(passed) and RV(cause).
 author:
   - ckpt.torque contributors (@ckpt-torque)

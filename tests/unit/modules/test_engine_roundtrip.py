@@ -172,6 +172,16 @@ def test_restore_that_fails(trip, public_directory, program, nobody):
 
 
 @needs_capabilities
+@pytest.mark.parametrize("words, count", [("Can't fork for 5: File exists", 3), ("Can't fork for 5: Cannot allocate memory", 1)])
+def test_round_trip_that_may_pass_another_time_is_done_again(trip, public_directory, program, words, count):
+    calls = public_directory / "calls"
+    calls.touch()
+    calls.chmod(0o666)
+    trip(engine(program, public_directory / "criu", restore="echo x >> %s; echo \"Error (criu/x.c:1): %s\"; exit 1" % (calls, words)))
+    assert calls.read_text() == "x\n" * count
+
+
+@needs_capabilities
 def test_process_id_in_use(trip, public_directory, program):
     path = engine(program, public_directory / "criu", restore="echo \"Error (criu/x.c:1): Can't fork for 5: File exists\"; exit 1")
     assert trip(path)["cause"] == ("a process id of the image is in use on this node (criu: Can't fork for 5: File exists); "

@@ -32,7 +32,8 @@ _LEASED = ["--file-validation", "filesize"]
 _CAPABILITIES = {"setpcap": CAP_SETPCAP, "sys_ptrace": CAP_SYS_PTRACE, "checkpoint_restore": CAP_CHECKPOINT_RESTORE}
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 _PORT_IN_USE = re.compile(r"Can't bind inet socket.*Address already in use")
-_PID_IN_USE = re.compile(r"(?:Can't fork for|Unable to fork|Can't clone).*File exists|Pid \d+ do not match expected", re.IGNORECASE)
+_PID_IN_USE = re.compile(r"(?:Can't fork for|Unable to fork|Can't clone).*File exists|Unable to create a thread: -17\b"
+                         r"|Pid \d+ do not match expected", re.IGNORECASE)
 # CRIU's processes talk to each other through abstract sockets, to which whoever is on the node can send. After another failure that
 # is printed first it reports nothing about them, or something else.
 _DISTURBED = re.compile(r"Unexpected fle|Can't get fd=|Unable to open fd=|Message reply from daemon is trimmed|Communication error"

@@ -6,7 +6,7 @@ import sys
 import tempfile
 
 from ..engines import registry
-from ..errors import HookError
+from ..errors import TEMPORARY, HookError
 from ..system import privilege, processes
 from ..system.textfile import read_text
 from ..system.waiting import wait_until
@@ -15,6 +15,8 @@ from . import roundtrip, workload
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Any
+
+_ATTEMPTS = 3
 
 
 def reap_children() -> bool:
@@ -112,21 +114,25 @@ class EngineRoundTrip:
                 roundtrip.describe_processes(self.list_processes())))
 
 
-def try_round_trip(trip: EngineRoundTrip) -> str:
-    """Do the round trip; return its cause of failure, empty when it passed."""
+def try_round_trip(trip: EngineRoundTrip) -> "tuple[str, bool]":
+    """Do the round trip; return its cause of failure, empty when it passed, and whether another one may pass."""
     try:
         trip.facts["engine"] = {"name": trip.engine.name, "version": trip.engine.read_version()}
         for step in ("start", "dump", "restore", "finish"):
             trip.phases.measure(step, getattr(trip, step))
-        return ""
-    except (HookError, roundtrip.RoundTripError, OSError) as error:
-        return str(error)
+        return "", False
+    except HookError as error:
+        return str(error), error.code == TEMPORARY
+    except (roundtrip.RoundTripError, OSError) as error:
+        return str(error), False
     finally:
         trip.kill_tree()
 
 
 def run_round_trip(settings: dict, user: str, directory: str, timeout: int) -> dict:
-    """Do one round trip, as root; return its result, from roundtrip.build_result, with engine, counters, size, exit status, phases.
+    """Do a round trip, as root; return its result, from roundtrip.build_result, with engine, counters, size, exit status, phases.
+
+    One that fails for a passing reason, as when another process of the node has taken a process id meanwhile, is done again, twice at most.
 
     :param settings: the engine's settings, as from config.load_settings
     :param user: the ordinary user's name
@@ -135,7 +141,17 @@ def run_round_trip(settings: dict, user: str, directory: str, timeout: int) -> d
     :raises NoDirectory: when that cannot be created
     """
     privilege.become_subreaper()  # the restored tree becomes ours
+    for _attempt in range(_ATTEMPTS):
+        result, is_temporary = _run_once(settings, user, directory, timeout)
+        if not is_temporary:
+            break
+    return result
+
+
+def _run_once(settings: dict, user: str, directory: str, timeout: int) -> "tuple[dict, bool]":
+    """Return the result of one round trip, and whether another one may pass."""
     facts: "dict[str, Any]" = {"phases": []}
+    is_temporary = False
     try:
         path = tempfile.mkdtemp(prefix="ckpt-torque-", dir=directory)
         os.chmod(path, 0o755)
@@ -144,9 +160,9 @@ def run_round_trip(settings: dict, user: str, directory: str, timeout: int) -> d
     try:
         trip = EngineRoundTrip(settings, privilege.find_user(user), path, timeout)
         facts = trip.facts
-        cause = try_round_trip(trip)
+        cause, is_temporary = try_round_trip(trip)
     except HookError as error:
         cause = str(error)
     finally:
         shutil.rmtree(path)
-    return roundtrip.build_result("L1", [os.uname().nodename], not cause, cause, **facts)
+    return roundtrip.build_result("L1", [os.uname().nodename], not cause, cause, **facts), is_temporary

@@ -268,7 +268,7 @@ def test_criu_that_cannot_be_started(tmp_path, work):
     "(00.042) 4711: Error (criu/cr-restore.c:1477): Can't fork for 4711: File exists",
     "(00.042) Error (criu/cr-restore.c:1477): Can't fork for 4712: File exists\n(00.043) Error (criu/cr-restore.c:2557): Restoring FAILED.",
     "(00.042) pie: 4711: Error (criu/pie/restorer.c:1): Unable to fork: File exists",
-    "(00.042) pie: 4711: Error (criu/pie/restorer.c:1): Can't clone a thread: File exists",
+    "(00.042) pie: 4711: Error (criu/pie/restorer.c:2185): Unable to create a thread: -17",
     "(00.042) Error (criu/clone-noasan.c:1): Pid 4711 do not match expected 4712 (task or thread)",
 ])
 def test_process_id_in_use_is_temporary(program, words):
@@ -282,6 +282,7 @@ def test_process_id_in_use_is_temporary(program, words):
 
 @pytest.mark.parametrize("words", [
     "Error (criu/files-reg.c:1): Can't open file x: File exists", "Error (criu/cr-restore.c:1): Can't fork for 7: Cannot allocate memory",
+    "pie: 7: Error (criu/pie/restorer.c:2185): Unable to create a thread: -11",
     "Error (criu/cr-restore.c:1): Can't fork for 7\nError (criu/files-reg.c:1): x: File exists"])
 def test_other_failures_of_restore_are_not_temporary(program, words):
     engine = criu.Criu(program("cat <<'END'\n%s\nEND\nexit 1\n" % words))
