@@ -48,13 +48,14 @@ def explain(home: str, version: str) -> "tuple[list[str], str]":
     if parse_version(version) < parse_version(DATABASE_XML_FROM) and _is_xml(_get_database(home)):
         return lost, ("the server's database was written by a later version than TORQUE %s, which cannot read it; keep that version, or "
                       "take %s/server_priv away, with which queues and jobs go" % (version, home))
-    others = len(lost) - NAMED
     if not lost:
         return [], ""
+    left = len(lost) - NAMED
+    others = " and %d %s" % (left, "other" if left == 1 else "others") if left > 0 else ""
     return lost, (
         "%s%s cannot be taken over by TORQUE %s, since another version has written %s: pbs_server would not start, or lose jobs, and "
         "pbs_mom would leave them running on their own; let them end, or delete them, before TORQUE is changed" % (
-            ", ".join(lost[:NAMED]), " and %d others" % others if others > 0 else "", version, "them" if len(lost) > 1 else "it"))
+            ", ".join(lost[:NAMED]), others, version, "them" if len(lost) > 1 else "it"))
 
 
 def _get_database(home: str) -> str:

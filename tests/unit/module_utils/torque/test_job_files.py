@@ -61,6 +61,11 @@ def test_sentence_on_many_jobs(home):
                                "version has written them: ")
 
 
+def test_sentence_on_one_job_more_than_are_named(home):
+    _lost, sentence = job_files.explain(home({"mom_priv/jobs/%d.head.JB" % number: XML for number in range(1, 7)}), "4.2.10")
+    assert sentence.startswith("1.head, 2.head, 3.head, 4.head, 5.head and 1 other cannot be taken over by ")
+
+
 def test_database_of_a_later_version(home):
     path = home({"server_priv/serverdb": b"<server_db>"})
     assert job_files.explain(path, "2.5.13") == ([], (
