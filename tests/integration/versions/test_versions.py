@@ -70,8 +70,10 @@ def test_jobs_are_taken_along(cluster, qsub, node1, node2):
     await_nodes(cluster.nodes["head"])
     held.release("node2")
     held.progress("node2")
+    plain.sign("go")
     held.finish()
-    plain.finish()
+    plain.ended("0")  # TORQUE does not learn the status of a job that outlives this restart of pbs_mom
+    assert plain.counted() > 0
     waiting.user("%s/qrls %s" % (BIN, waiting.id))
     waiting.root("qrun %s || true" % waiting.id)
     waiting.reach("up")
@@ -104,9 +106,8 @@ def test_server_does_not_go_back_while_it_has_jobs(cluster, qsub):
     job = qsub(COUNTS, "-h")
     done = cluster.playbook("site", **OLD)
     assert done.code == 2, done.out
-    listed = re.search("head: ([^;]*) cannot be taken over by TORQUE %s, since [^.]*; nothing was changed[.]" % OLD["torque_version"],
-                       said(done))
-    assert job.id in listed.group(1), done.out  # beside those that have ended lately
+    refusal = r"head: [^;]*\.head( and \d others?)? %s; nothing was changed\." % re.escape(LOST % (OLD["torque_version"], "them"))
+    assert re.search(refusal, said(done)), done.out  # those that have ended lately are named, too
     assert read_version(cluster.nodes["head"]) == cluster.version
     assert job.facts()["job_state"] == "H"
     job.root("qdel " + job.id)
