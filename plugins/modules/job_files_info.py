@@ -53,11 +53,8 @@ complaint:
   type: str
 """
 
-import os
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.torque import job_files
-from ansible_collections.ckpt.torque.plugins.module_utils.torque.version import VersionError
 
 
 def main() -> None:
@@ -68,13 +65,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params, host = module.params, os.uname().nodename
-    try:
-        lost, complaint = job_files.explain(params["home"], params["version"])
-    except VersionError as fault:
-        module.fail_json(msg="%s: version: %s" % (host, fault))
-    except OSError as fault:
-        module.fail_json(msg="%s: cannot read %s: %s; become root" % (host, fault.filename, fault.strerror))
+    lost, complaint = job_files.examine(module.params["home"], module.params["version"], module.fail_json)
     module.exit_json(changed=False, lost=lost, complaint=complaint)
 
 

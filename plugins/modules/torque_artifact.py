@@ -34,6 +34,11 @@ options:
     type: bool
     default: true
     version_added: 0.3.0
+  home:
+    description:
+      - The home of TORQUE's daemons. The link is not switched to a C(pbs_server) that would not start with the database that is there.
+    type: path
+    version_added: 0.4.0
   archive:
     description: The artifact on the host. Filled in by the controller.
     type: path
@@ -95,6 +100,7 @@ import zlib
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.build import artifact
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import database
 
 
 def main() -> None:
@@ -107,6 +113,7 @@ def main() -> None:
             "programs": {"type": "list", "elements": "str", "default": []},
             "cache": {"type": "path", "required": True},
             "switch": {"type": "bool", "default": True},
+            "home": {"type": "path"},
             "archive": {"type": "path"},
             "checksum": {"type": "str"},
         },
@@ -134,13 +141,22 @@ def main() -> None:
                 for path in [top] + [os.path.join(top, name) for name in directories + files]:
                     module.set_context_if_different(path, module.selinux_default_context(target + path[len(draft):]), False)
 
+    def check_database() -> None:
+        unknown = database.list_unknown(params["home"], os.path.join(params["prefix"], key, "sbin/pbs_server")) if params["home"] else []
+        if unknown:
+            module.fail_json(msg="%s: pbs_server of the artifact %s does not know %s in %s/server_priv, and would not start; unset %s with "
+                             "qmgr, or keep the version that has written %s; the link %s was left as it is" % (
+                                 host, key, ", ".join(unknown), params["home"], *(("them", "them") if unknown[1:] else ("it", "it")), link))
+
     if not module.check_mode and (installed or params["archive"]):
         os.umask(0o022)  # users must be able to enter
         try:
             if not installed:
                 artifact.check_archive(params["archive"], params["checksum"])
-            if not installed or current != target:
-                artifact.install(None if installed else params["archive"], key, params["prefix"], label, params["switch"])
+                artifact.install(params["archive"], key, params["prefix"], label, False)
+            if current != target:
+                check_database()
+                artifact.install(None, key, params["prefix"], label)
         except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
             module.fail_json(msg="%s: cannot install the artifact %s: %s; %s" % (host, key, error, artifact.advise(error)))
     module.exit_json(changed=not installed or current != target, **result)

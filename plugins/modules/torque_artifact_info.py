@@ -8,6 +8,7 @@ short_description: Report which artifact of TORQUE or BLCR a host needs, and whe
 version_added: 0.3.0
 description:
   - Reports which platform a host is and so which artifact it needs, whether the host has it and whether the controller's cache does.
+  - Of TORQUE it reports, too, whether the host has jobs that the artifact would lose, as M(ckpt.torque.job_files_info) does.
   - M(ckpt.torque.torque_artifact) installs it.
 author:
   - ckpt.torque contributors (@ckpt-torque)
@@ -15,6 +16,10 @@ extends_documentation_fragment:
   - ckpt.torque.artifact
   - ckpt.torque.attributes
   - ckpt.torque.attributes.read_only
+options:
+  home:
+    description: The home of TORQUE's daemons, whose jobs are looked at. Without, none are.
+    type: path
 attributes:
   action:
     description: The artifact is looked for on the controller.
@@ -26,6 +31,7 @@ EXAMPLES = r"""
   ckpt.torque.torque_artifact_info:
     version: 6.1.3
     digest: 5ec1b3943a7a
+    home: /var/spool/torque
     cache: /root/.cache/ckpt-torque/artifacts
   register: artifact
 """
@@ -67,10 +73,15 @@ current:
   description: The name of the artifact that the link C(current) leads to; empty when there is none.
   returned: success
   type: str
+complaint:
+  description: Why the artifact must not be installed yet, as a sentence with what to do; empty if it may be.
+  returned: success
+  type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.ckpt.torque.plugins.module_utils.build import artifact
+from ansible_collections.ckpt.torque.plugins.module_utils.torque import job_files
 
 
 def main() -> None:
@@ -81,13 +92,15 @@ def main() -> None:
             "digest": {"type": "str", "required": True},
             "prefix": {"type": "path", "default": "/opt/torque"},
             "programs": {"type": "list", "elements": "str", "default": []},
+            "home": {"type": "path"},
             "cache": {"type": "path", "required": True},
         },
         supports_check_mode=True,
     )
     params = module.params
-    module.exit_json(changed=False, **artifact.describe(params["version"], params["digest"], params["prefix"], params["programs"],
-                                                        module.get_bin_path))
+    complaint = job_files.examine(params["home"], params["version"], module.fail_json)[1] if params["home"] else ""
+    module.exit_json(changed=False, complaint=complaint, **artifact.describe(
+        params["version"], params["digest"], params["prefix"], params["programs"], module.get_bin_path))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import proofs
 import pytest
 import storms
 from cluster import HOOKS, STORE, configured
-from jobs import BIN, COUNTS, LARGE, Jobs, await_nodes, quoted
+from jobs import BIN, COUNTS, LARGE, Jobs, await_nodes, quoted, seconds
 from module_trip import Trip
 
 pytestmark = pytest.mark.usefixtures("torque")
@@ -547,12 +547,6 @@ def test_periodic_image_that_is_due_during_a_checkpoint(qsub, node1):
 
 
 # -- restarts that fail ---------------------------------------------------------
-
-def seconds(text):
-    """Return a time as qstat prints it in seconds (int)."""
-    hours, minutes, rest = map(int, text.split(":"))
-    return 3600 * hours + 60 * minutes + rest
-
 
 def test_restart_without_an_image_holds_the_job_and_keeps_its_output(qsub):
     """And what becomes of the image's time stamp is nothing to the walltime."""

@@ -12,7 +12,12 @@ import glob
 import os
 import re
 
-from .version import parse_version
+from . import database
+from .version import VersionError, parse_version
+
+MYPY = False  # true for the type checker alone
+if MYPY:
+    from typing import Callable
 
 XML_FROM = "4.5.0"
 """The first version that writes jobs and arrays as XML."""
@@ -45,9 +50,15 @@ def explain(home: str, version: str) -> "tuple[list[str], str]":
     :raises VersionError, OSError: as list_lost()
     """
     lost = list_lost(home, version)
-    if parse_version(version) < parse_version(DATABASE_XML_FROM) and _is_xml(_get_database(home)):
+    if parse_version(version) < parse_version(DATABASE_XML_FROM) and _is_xml(database.get_path(home)):
         return lost, ("the server's database was written by a later version than TORQUE %s, which cannot read it; keep that version, or "
                       "take %s/server_priv away, with which queues and jobs go" % (version, home))
+    if database.has_unreadable_switches(home, version):
+        forward = parse_version(version) >= parse_version(database.WORDS_FROM)
+        return lost, (
+            "the server's database was written by another version, and TORQUE %s would take each switch in it for off (scheduling, queues "
+            "that are enabled and started); keep that version, %sor take %s/server_priv away, with which queues and jobs go" % (
+                version, "take one from %s on, " % database.DIGITS_FROM if forward else "", home))
     if not lost:
         return [], ""
     left = len(lost) - NAMED
@@ -58,13 +69,23 @@ def explain(home: str, version: str) -> "tuple[list[str], str]":
             ", ".join(lost[:NAMED]), others, version, "them" if len(lost) > 1 else "it"))
 
 
-def _get_database(home: str) -> str:
-    return os.path.join(home, "server_priv/serverdb")
+def examine(home: str, version: str, fail: "Callable") -> "tuple[list[str], str]":
+    """Return what explain() does for a module, which fails with a sentence where that raises.
+
+    :param fail: AnsibleModule.fail_json
+    """
+    host = os.uname().nodename
+    try:
+        return explain(home, version)
+    except VersionError as fault:
+        return fail(msg="%s: version: %s" % (host, fault))
+    except OSError as fault:
+        return fail(msg="%s: cannot read %s: %s; become root" % (host, fault.filename, fault.strerror))
 
 
 def _is_of_2(home: str, wanted: list) -> bool:
     """Whether the jobs of the server are of 2.x and the version that is wanted is not."""
-    return wanted >= parse_version(DATABASE_XML_FROM) and _is_xml(_get_database(home)) is False
+    return wanted >= parse_version(DATABASE_XML_FROM) and _is_xml(database.get_path(home)) is False
 
 
 def _find(home: str, pattern: str, is_xml: bool) -> "list[str]":

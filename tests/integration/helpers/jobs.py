@@ -33,6 +33,12 @@ def quoted(text):
     return "'" + text.replace("'", "'\\''") + "'"
 
 
+def seconds(text):
+    """Return a time as qstat prints it in seconds (int)."""
+    hours, minutes, rest = map(int, text.split(":"))
+    return 3600 * hours + 60 * minutes + rest
+
+
 def await_nodes(head):
     """Wait until pbs_server answers and has heard of all nodes: what is submitted before, pbs_sched may look at again ten minutes later."""
     head.ask("for _ in $(seq 300); do nodes=$(%s/pbsnodes -a 2> /dev/null) && "

@@ -72,9 +72,9 @@ class Host:
     def arguments(self):
         return {"version": "6.1.3", "digest": "0123456789ab", "prefix": str(self.prefix), "cache": "/cache"}
 
-    def ask(self):
+    def ask(self, **more):
         """Call torque_artifact_info."""
-        return self.module("torque_artifact_info", self.arguments())
+        return self.module("torque_artifact_info", dict(self.arguments(), **more))
 
     def __call__(self, check=False, umask=0o022, archive=True, **changed):
         arguments = self.arguments()
@@ -130,7 +130,7 @@ def test_info(host):
     for name in ("platform", "family"):
         answer.pop(name)
     formats = [kind for kind, program in (("deb", "dpkg-deb"), ("rpm", "rpmbuild")) if shutil.which(program)]
-    assert answer == {"changed": False, "key": host.key, "installed": False, "current": "", "package_formats": formats}
+    assert answer == {"changed": False, "key": host.key, "installed": False, "current": "", "complaint": "", "package_formats": formats}
     assert host.platform.endswith("-" + MACHINE)
     assert host.platform[:-len(MACHINE) - 1] == artifact.identify_system(read_text("/etc/os-release"), "")[0]
     assert host.key == "6.1.3-%s-0123456789ab" % host.platform
@@ -140,6 +140,15 @@ def test_info(host):
 def test_info_of_a_host_that_has_it(installed):
     answer = installed.ask()
     assert (answer["changed"], answer["installed"], answer["current"]) == (False, True, installed.key)
+
+
+def test_jobs_that_it_would_lose(host, tmp_path):
+    arrays = tmp_path / "home/server_priv/arrays"
+    arrays.mkdir(parents=True)
+    (arrays / "6.head.AR").write_bytes(b"\4\0\0\0")
+    assert host.ask(home=str(tmp_path / "home"))["complaint"].startswith("6[].head cannot be taken over by TORQUE 6.1.3, since ")
+    assert host.ask(home=str(tmp_path / "none"))["complaint"] == ""
+    assert host.ask()["complaint"] == ""
 
 
 def test_host_that_lost_a_program_gets_the_artifact_again(installed):
@@ -327,6 +336,26 @@ def test_place_of_the_draft_is_taken(host):
 
 
 # what is refused
+
+def test_server_that_would_not_start(host, tmp_path):
+    """The artifact is there, the link leads to the one before."""
+    home = tmp_path / "home"
+    (home / "server_priv").mkdir(parents=True)
+    (home / "server_priv/serverdb").write_text(
+        "<attributes>\n<managers>root</managers>\n<sendmail_path>/bin/x</sendmail_path>\n</attributes>\n")
+    host.pack(entry("/sbin/pbs_server", b"\0managers\0", 0o755))
+    host.prefix.mkdir(parents=True)
+    host.link.symlink_to("before")
+    for _installed in (False, True):
+        answer = host(home=str(home))
+        assert (answer["failed"], answer["msg"]) == (
+            True, "%s: pbs_server of the artifact %s does not know sendmail_path in %s/server_priv, and would not start; unset it with "
+            "qmgr, or keep the version that has written it; the link %s was left as it is" % (NODE, host.key, home, host.link))
+        assert (os.readlink(str(host.link)), host.ask()["installed"]) == ("before", True)
+    (home / "server_priv/serverdb").unlink()
+    assert host(home=str(home))["changed"] is True
+    assert os.readlink(str(host.link)) == host.key
+
 
 def test_link_that_is_none(host):
     host.link.mkdir(parents=True)

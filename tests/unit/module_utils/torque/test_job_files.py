@@ -74,6 +74,19 @@ def test_database_of_a_later_version(home):
     assert job_files.explain(path, "4.2.10") == ([], "")
 
 
+SWITCHES = ("the server's database was written by another version, and TORQUE %s would take each switch in it for off (scheduling, queues "
+            "that are enabled and started); keep that version, %sor take %s/server_priv away, with which queues and jobs go")
+
+
+def test_database_whose_switches_it_takes_for_off(home):
+    path = home({"server_priv/serverdb": b"<server_db>\n<attributes>\n<scheduling>true</scheduling>\n"})
+    assert job_files.explain(path, "6.0.4") == ([], SWITCHES % ("6.0.4", "", path))
+    assert job_files.explain(path, "6.1.2") == ([], "")
+    path = home({"server_priv/serverdb": b"<server_db>\n<attributes>\n<scheduling>1</scheduling>\n"})
+    assert job_files.explain(path, "6.1.2") == ([], SWITCHES % ("6.1.2", "take one from 6.1.3 on, ", path))
+    assert job_files.explain(path, "6.1.3") == ([], "")
+
+
 def test_no_version(home):
     with pytest.raises(VersionError):
         job_files.list_lost(home({}), "newest")
