@@ -1,8 +1,10 @@
 """Jobs on several nodes whose program ckpt-run has started: it ends on all of them, and continues on others. Needs TORQUE's source."""
+import contextlib
 import re
+import time
 
 import pytest
-from jobs import BIN, Jobs, await_nodes
+from jobs import BIN, Jobs, await_nodes, seconds
 
 pytestmark = pytest.mark.usefixtures("torque")
 
@@ -109,6 +111,36 @@ def test_restarted_job_on_two_nodes_outlives_a_restart_of_pbs_mom(qsub, cluster,
     assert job.facts()["job_state"] == "R"
     job.sign("stop")
     job.ended("0")  # a pbs_mom that was started again is not its parent
+
+
+@contextlib.contextmanager
+def stopped(node, daemon):
+    """A daemon of a node does nothing here."""
+    node.ask("pkill -STOP -x " + daemon)
+    try:
+        yield
+    finally:
+        node.ask("pkill -CONT -x " + daemon)
+
+
+def test_walltime_of_a_job_whose_sister_joins_late(qsub, node1, node2):
+    """A job of the node that ends meanwhile has pbs_mom reckon what each of its jobs has used."""
+    job = qsub(STAYS, "-c", "enabled", "-l", "nodes=node1+node2")
+    job.reach("pid.node1")
+    time.sleep(5)
+    used = seconds(job.hold()["resources_used.walltime"])
+    assert used >= 5
+    other = qsub.counts("-l", "nodes=node1")
+    job.user("rm %s/pid.node1" % job.work)
+    with stopped(node2, "pbs_mom"):
+        job.send("node1+node2")
+        job.head.ask("timeout 5 %s/qrun %s || true" % (BIN, job.id))  # pbs_sched waits for node2
+        node1.ask("for _ in $(seq 300); do [ -e /var/spool/torque/mom_priv/jobs/%s.JB ] && exit 0; sleep 0.1; done; exit 1" % job.id)
+        other.finish()
+    job.reach("pid.node1")
+    job.sign("stop")
+    job.ended("5")
+    assert seconds(job.facts()["resources_used.walltime"]) >= used
 
 
 def drain(cluster, node, **variables):
