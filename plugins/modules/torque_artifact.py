@@ -144,8 +144,8 @@ def main() -> None:
     def check_database() -> None:
         unknown = database.list_unknown(params["home"], os.path.join(params["prefix"], key, "sbin/pbs_server")) if params["home"] else []
         if unknown:
-            module.fail_json(msg="%s: pbs_server of the artifact %s does not know %s in %s/server_priv, and would not start; unset %s with "
-                             "qmgr, or keep the version that has written %s; the link %s was left as it is" % (
+            module.fail_json(msg="%s: pbs_server of the artifact %s does not know %s in %s/server_priv, and would not start; remove %s "
+                             "with qmgr (unset), or keep the version that has written %s; the link %s was left as it is" % (
                                  host, key, ", ".join(unknown), params["home"], *(("them", "them") if unknown[1:] else ("it", "it")), link))
 
     if not module.check_mode and (installed or params["archive"]):

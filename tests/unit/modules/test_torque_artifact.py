@@ -349,8 +349,8 @@ def test_server_that_would_not_start(host, tmp_path):
     for _installed in (False, True):
         answer = host(home=str(home))
         assert (answer["failed"], answer["msg"]) == (
-            True, "%s: pbs_server of the artifact %s does not know sendmail_path in %s/server_priv, and would not start; unset it with "
-            "qmgr, or keep the version that has written it; the link %s was left as it is" % (NODE, host.key, home, host.link))
+            True, "%s: pbs_server of the artifact %s does not know sendmail_path in %s/server_priv, and would not start; remove it "
+            "with qmgr (unset), or keep the version that has written it; the link %s was left as it is" % (NODE, host.key, home, host.link))
         assert (os.readlink(str(host.link)), host.ask()["installed"]) == ("before", True)
     (home / "server_priv/serverdb").unlink()
     assert host(home=str(home))["changed"] is True
