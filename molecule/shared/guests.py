@@ -11,6 +11,7 @@ name made from the recipe. They reach each other by name over a network of their
 Settings, by environment: CKPT_TORQUE_MEMBERS (HOST:GROUP,GROUP for each guest of the group; default: node1, which is all in one),
 CKPT_TORQUE_GUEST_SUITE (Debian suite, default trixie), CKPT_TORQUE_GUEST_PACKAGES (further packages), CKPT_TORQUE_GUEST_KERNEL (a kernel
 tree that was compiled, with virtio and ext4 in it; it is booted instead of Debian's, and is at /usr/src/linux in the guest),
+CKPT_TORQUE_GUEST_BOOT (debian: boot Debian's kernel all the same),
 CKPT_TORQUE_GUEST_SELINUX (yes: they have SELinux with Debian's policy, permissive, with which systemd does not boot where it is enforced).
 """
 import fcntl
@@ -33,10 +34,11 @@ MEMBERS = hosts.read_members("node1:torque_server,torque_client,torque_mom,check
 NETWORK = "192.168.76.%d"
 SUITE = os.environ.get("CKPT_TORQUE_GUEST_SUITE", "trixie")
 KERNEL = os.environ.get("CKPT_TORQUE_GUEST_KERNEL", "")
+BOOTED = KERNEL if os.environ.get("CKPT_TORQUE_GUEST_BOOT") != "debian" else ""
 SELINUX = os.environ.get("CKPT_TORQUE_GUEST_SELINUX", "")
-PACKAGES = hosts.PACKAGES + ["udev", "kmod", "ifupdown", "isc-dhcp-client"] + os.environ.get("CKPT_TORQUE_GUEST_PACKAGES", "").split() + (
+PACKAGES = hosts.PACKAGES + ["udev", "kmod", "ifupdown", "isc-dhcp-client", "linux-image-amd64", "initramfs-tools"] + (
+    os.environ.get("CKPT_TORQUE_GUEST_PACKAGES", "").split()) + (
     ["selinux-policy-default", "selinux-utils", "policycoreutils", "auditd"] if SELINUX else [])
-DEBIAN_KERNEL = ["linux-image-amd64", "initramfs-tools"]
 NEEDED = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils", "mke2fs": "e2fsprogs", "mmdebstrap": "mmdebstrap"}
 # Emulated: KVM is not to be had in most containers and virtual machines, and one path is enough. On several threads it panics kernels.
 MACHINE = ["-accel", "tcg,thread=single", "-cpu", "qemu64,-cx16", "-smp", "1", "-m", "2048"]
@@ -78,9 +80,8 @@ def remove_tree(directory):
 
 
 def base():
-    """Return the directory with disk, and kernel and initrd where they are Debian's; make it when this recipe has not been built here."""
-    packages = PACKAGES + ([] if KERNEL else DEBIAN_KERNEL)
-    recipe = [SUITE, packages, RECIPE, LABELS, DISK, hosts.mirror(), hosts.apt_settings(), hosts.key().with_suffix(".pub").read_text()]
+    """Return the directory with disk, and Debian's kernel and initrd; make it when this recipe has not been built here."""
+    recipe = [SUITE, PACKAGES, RECIPE, LABELS, DISK, hosts.mirror(), hosts.apt_settings(), hosts.key().with_suffix(".pub").read_text()]
     directory = CACHE / "guests" / hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
     if (directory / "disk").exists():
         return directory
@@ -91,15 +92,14 @@ def base():
     settings = directory / "apt-settings"
     settings.write_text(hosts.apt_settings())
     tree = directory / "tree"
-    output("mmdebstrap", "--variant=minbase", "--include=" + ",".join(packages), "--aptopt=Acquire::Languages \"none\"",
+    output("mmdebstrap", "--variant=minbase", "--include=" + ",".join(PACKAGES), "--aptopt=Acquire::Languages \"none\"",
            *["--customize-hook=chroot \"$1\" sh -c %s" % hosts.quoted(step) for step in RECIPE],
            "--customize-hook=copy-in %s /etc/apt/apt.conf.d" % settings,
            "--customize-hook=upload %s.pub /root/.ssh/authorized_keys" % hosts.key(),
            *["--customize-hook=" + step for step in LABELS],
            SUITE, str(tree), "deb %s %s main" % (hosts.mirror(), SUITE))
-    if not KERNEL:
-        for name in ("vmlinuz", "initrd.img"):
-            shutil.copy(str(min((tree / "boot").glob(name + "-*"), key=lambda path: len(path.name))), str(directory / name))  # not -cloud
+    for name in ("vmlinuz", "initrd.img"):
+        shutil.copy(str(min((tree / "boot").glob(name + "-*"), key=lambda path: len(path.name))), str(directory / name))  # not -cloud
     tree_to_disk(tree, directory / "disk", DISK)
     shutil.rmtree(tree)
     return directory
@@ -147,12 +147,12 @@ class Guest:
         base_directory = base()
         if not (self.directory / "disk").exists():
             output("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(base_directory / "disk"), str(self.directory / "disk"))
-        kernel = ["-kernel", KERNEL + "/arch/x86/boot/bzImage"] if KERNEL else [
+        kernel = ["-kernel", BOOTED + "/arch/x86/boot/bzImage"] if BOOTED else [
             "-kernel", str(base_directory / "vmlinuz"), "-initrd", str(base_directory / "initrd.img")]
         output("qemu-system-x86_64", *MACHINE, "-display", "none", "-daemonize", "-pidfile", str(self.directory / "pid"),
                "-serial", "file:%s" % (self.directory / "console"),
                *kernel, "-append", "%s systemd.unified_cgroup_hierarchy=%d%s" % (
-                   COMMAND_LINE, not KERNEL, " security=selinux" if SELINUX else ""),
+                   COMMAND_LINE, not BOOTED, " security=selinux" if SELINUX else ""),
                "-drive", "file=%s,format=qcow2,if=virtio,cache=unsafe" % (self.directory / "disk"),
                *(["-drive", "file=%s,format=raw,if=virtio,readonly=on" % kernel_disk()] if KERNEL else []),
                "-netdev", "user,id=net,hostfwd=tcp:127.0.0.1:%d-:22" % self.port, "-device", "virtio-net-pci,netdev=net",

@@ -16,12 +16,12 @@ TREE = "/usr/src/linux"
 BUILD = "/lib/modules/%s/extra/blcr"
 
 
-def build_torque():
-    """Have TORQUE built for the guest, in a container of its release: an emulated compiler takes hours."""
+def build(host, role):
+    """Have what a role builds built for the guest, in a container of its release: an emulated compiler takes hours."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CKPT_TORQUE_SUITE", os.environ.get("CKPT_TORQUE_GUEST_SUITE", "trixie"))
         patch.delenv("CKPT_TORQUE_MEMBERS", raising=False)
-        done = Cluster(GROUP + "builder").role("head", "torque_build")
+        done = Cluster(GROUP + "builder").role(host, role)
     hosts("down", GROUP + "builder")
     assert done.code == 0, done.out
 
@@ -36,7 +36,7 @@ def guest():
     guest.node = guest.nodes["head"] = guest.nodes["node1"]  # server and node in one; jobs.py submits at the head
     guest.settings = {"blcr_source": os.environ["BLCR_SOURCE"], "blcr_kernel_tree": TREE}
     if guest.torque:
-        build_torque()
+        build("head", "torque_build")
     done = guest.playbook("site", **guest.settings)
     assert done.code == 0, done.out
     yield guest
@@ -77,6 +77,43 @@ def test_engine_was_chosen_by_the_kernel(guest):
     assert json.loads(guest.node.ask("cat " + CONFIG))["engine"] == "blcr"
     assert guest.node.ask("cut -d ' ' -f 1 /proc/modules").split()[:2] == ["blcr", "blcr_imports"]
     assert guest.node.ask("ls " + BUILD % guest.node.ask("uname -r")).split() == ["blcr.ko", "blcr_imports.ko"]
+
+
+def test_site_is_set_up_from_a_bundle(guest, tmp_path, monkeypatch):
+    """Modules, library and commands come from it; there is no source, no tree of the kernel, and no artifact beside it."""
+    done = guest.playbook("bundle", bundle_directory=str(tmp_path / "bundle"), bundle_python_packages=[], **guest.settings)
+    assert done.code == 0, done.out
+    kernel, place = guest.node.ask("uname -r"), guest.node.ask("readlink -f /opt/blcr/current")
+    assert [path.name for path in (tmp_path / "bundle/artifacts").glob("blcr-*.tar.gz")] == [os.path.basename(place) + ".tar.gz"]
+    remove = "rmmod blcr blcr_imports; rm -r %s %s; rm -f /opt/blcr/current; mv {0} {0}.away" % (place, BUILD % kernel)
+    guest.node.ask(remove.format(TREE))
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setenv("CKPT_TORQUE_CACHE", str(tmp_path / "cache"))
+    absent = {"blcr_source": "/nonexistent/blcr.tar.gz", "blcr_kernel_tree": TREE, "torque_source": "/nonexistent/torque.tar.gz"}
+    try:
+        done = guest.playbook("site", bundle_source=str(tmp_path / "bundle"), **absent)
+    finally:
+        guest.node.ask("mv {0}.away {0}".format(TREE))
+    assert done.code == 0, done.out
+    assert not list((tmp_path / "cache").iterdir())
+    assert guest.node.ask("readlink -f /opt/blcr/current") == place
+    done = guest.playbook("site", **guest.settings)
+    assert (done.code, done.changed("node1")) == (0, 0), done.out
+
+
+def test_rollback(guest):
+    """What update.yml changed comes back; BLCR, which is the kernel's, stays as it is loaded."""
+    if not guest.torque:
+        pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
+    read = "sed -n 's/^.loglevel //p' /var/spool/torque/mom_priv/config; readlink /opt/blcr/current; grep ^blcr /proc/modules"
+    before = guest.node.ask(read)
+    done = guest.playbook("update", torque_mom_loglevel=5, update_nodes="node1", **guest.settings)
+    assert done.code == 0, done.out
+    assert guest.node.ask(read).splitlines() == ["5"] + before.splitlines()[1:]
+    done = guest.playbook("rollback", rollback_nodes="node1", **guest.settings)
+    assert done.code == 0, done.out
+    assert guest.node.ask(read) == before
+    await_nodes(guest.node)
 
 
 def test_process_ids_start_at_random(guest):
@@ -250,3 +287,31 @@ def test_job_moves_to_another_machine(guest, shared):
                                      work_path=STORE + "/alice", timeout=SECONDS))
         assert result["passed"], result["cause"]
         assert (result["engine"]["name"], result["exit_status"]) == ("blcr", 7)
+
+
+def test_nodes_get_another_kernel_and_engine(guest, monkeypatch):
+    """Last, since there is no way back: docs/operate.md, "Change the engine or the kernel of nodes", with a job that was forgotten."""
+    if not guest.torque:
+        pytest.skip("there is no TORQUE source; name a tarball in TORQUE_SOURCE")
+    build("node1", "criu")
+    with Jobs(guest) as qsub:
+        forgotten = qsub.counts("-l", "nodes=node1")
+        forgotten.hold()
+        hosts("crash", GROUP, program=GUESTS)
+        monkeypatch.setenv("CKPT_TORQUE_GUEST_BOOT", "debian")
+        hosts("up", GROUP, program=GUESTS)
+        done = guest.playbook("site")
+        assert done.code == 0, done.out
+        assert [json.loads(node.ask("cat " + CONFIG))["engine"] for node in (guest.nodes["node1"], guest.nodes["node2"])] == ["criu"] * 2
+        await_nodes(guest.node)
+        forgotten.user("%s/qrls %s" % (BIN, forgotten.id))
+        forgotten.comment(" was written by blcr, this node has criu; restart it on a node like node1; image kept", SECONDS)
+        forgotten.wait("H", SECONDS)
+        assert "blcr" in guest.node.ask("torque-ckpt list " + forgotten.id)
+        job = qsub.counts("-l", "nodes=node1")
+        job.hold()
+        job.release("node1")
+        job.progress("node1")
+        job.finish(SECONDS)
+    done = guest.playbook("site")
+    assert (done.code, done.changed("node1")) == (0, 0), done.out
