@@ -11,6 +11,7 @@ description:
     version do.
   - A version before 4.5.0 cannot read jobs and arrays that a later one has written, and 2.x not the database of a later one. From 6.1.0
     on C(pbs_server) does not start with arrays that a version before 4.5.0 has written. Of jobs of 2.x some are lost.
+  - Versions before 6.1.0 take each switch in the database of a later one for off, and 6.1.0 to 6.1.2 those in that of an earlier one.
   - That there are such jobs is a result, not a failure of the module; look at RV(complaint).
 author:
   - ckpt.torque contributors (@ckpt-torque)
