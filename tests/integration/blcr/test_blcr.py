@@ -84,7 +84,7 @@ def test_site_is_set_up_from_a_bundle(guest, tmp_path, monkeypatch):
     done = guest.playbook("bundle", bundle_directory=str(tmp_path / "bundle"), bundle_python_packages=[], **guest.settings)
     assert done.code == 0, done.out
     kernel, place = guest.node.ask("uname -r"), guest.node.ask("readlink -f /opt/blcr/current")
-    assert [path.name for path in (tmp_path / "bundle/artifacts").glob("blcr-*.tar.gz")] == [os.path.basename(place) + ".tar.gz"]
+    assert [path.name for path in (tmp_path / "bundle/artifacts").glob("blcr-*.tar.gz")] == ["blcr-%s.tar.gz" % os.path.basename(place)]
     remove = "rmmod blcr blcr_imports; rm -r %s %s; rm -f /opt/blcr/current; mv {0} {0}.away" % (place, BUILD % kernel)
     guest.node.ask(remove.format(TREE))
     (tmp_path / "cache").mkdir()
@@ -303,11 +303,13 @@ def test_nodes_get_another_kernel_and_engine(guest, monkeypatch):
         done = guest.playbook("site")
         assert done.code == 0, done.out
         assert [json.loads(node.ask("cat " + CONFIG))["engine"] for node in (guest.nodes["node1"], guest.nodes["node2"])] == ["criu"] * 2
+        for node in (guest.nodes["node1"], guest.nodes["node2"]):
+            node.ask("systemctl restart pbs_mom")  # or they are down until it looks at their health the next time
         await_nodes(guest.node)
         forgotten.user("%s/qrls %s" % (BIN, forgotten.id))
         forgotten.comment(" was written by blcr, this node has criu; restart it on a node like node1; image kept", SECONDS)
         forgotten.wait("H", SECONDS)
-        assert "blcr" in guest.node.ask("torque-ckpt list " + forgotten.id)
+        assert "blcr" in guest.node.ask("torque-ckpt list | grep '%s '" % forgotten.id)
         job = qsub.counts("-l", "nodes=node1")
         job.hold()
         job.release("node1")
