@@ -64,6 +64,40 @@ def test_jobs_of_a_node_that_crashes(qsub, cluster):
     assert job.id not in left and lost.id not in left
 
 
+def test_crash_that_pbs_server_has_not_heard_of(qsub, cluster):
+    """It crashes, too, while it holds a job. A pbs_mom that is started once more meanwhile reports the crash again."""
+    head, node1 = cluster.nodes["head"], cluster.nodes["node1"]
+    job = qsub.counts()
+    name = job.hold_untold("node1")
+    crash(cluster)
+    head.ask("systemctl kill --signal=KILL pbs_server; systemctl stop pbs_server")
+    try:
+        start(cluster)
+        node1.ask("for _ in $(seq 300); do grep -aq '%s;.*exit status -5' %s/mom_logs/* && exit; sleep 0.1; done; exit 1" % (job.id, MOM))
+        node1.ask("sleep 2; systemctl restart pbs_mom")
+    finally:
+        head.ask("systemctl reset-failed; systemctl start pbs_server pbs_sched")
+    assert job.wait("H")["checkpoint_name"] == name  # without the repetition it took five minutes, and images on the node were removed
+    free(cluster)
+    job.release("node2")
+    job.finish()
+    if not cluster.is_older_than(4):  # 2.5 keeps its files of a job that it reported as held
+        assert job.id not in node1.ask("ls %s/mom_priv/jobs" % MOM)
+
+
+def test_job_that_is_held_as_its_node_goes_away(qsub, cluster):
+    """qrerun -f frees it from there, and it stays held."""
+    job = qsub.counts()
+    name = job.hold_untold("node1")
+    crash(cluster)
+    job.root("qrerun -f " + job.id)
+    assert job.wait("H")["checkpoint_name"] == name
+    start(cluster)
+    free(cluster)
+    job.release("node2")
+    job.finish()
+
+
 @contextlib.contextmanager
 def booting(cluster):
     """Boot node1 whenever it has crashed, as a real host does by itself."""

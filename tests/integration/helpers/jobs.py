@@ -108,6 +108,15 @@ class Qjob:
         self.user("%s/qhold %s" % (BIN, self.id))
         return self.wait("H")
 
+    def hold_untold(self, node):
+        """Have pbs_server know of the image of a hold, but not of the job's end: pbs_mom stands still. Return the image's name."""
+        node = self.nodes[node]
+        with long_dump(node):
+            self.user("%s/qhold %s" % (BIN, self.id))
+            node.ask("for _ in $(seq 300); do [ -e /tmp/dumping ] && exit; sleep 0.1; done; echo no dump has begun >&2; exit 1")
+            node.ask("systemctl kill --signal=STOP --kill-who=main pbs_mom; touch /tmp/go")
+            return self.comment("was checkpointed and terminated")["checkpoint_name"]
+
     def send(self, node):
         """Release the job to a node."""
         self.root("qalter -l nodes=%s %s" % (node, self.id))
