@@ -335,8 +335,12 @@ def site(open_directory, program):
 
 @pytest.fixture
 def state_of():
-    """Return a function that tells a process's state (str) by its pid."""
-    return lambda pid: processes.read_process(pid).state
+    """Return a function that tells a process's state (str) by its pid: "S" also of one that is seen as it runs or waits for a disk."""
+    def tell(pid):
+        state = processes.read_process(pid).state
+        return "S" if state in "RD" else state
+
+    return tell
 
 
 @pytest.fixture
