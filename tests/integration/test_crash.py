@@ -8,6 +8,7 @@ import time
 import pytest
 from cluster import CONFIG, GROUP, hosts
 from jobs import BIN, Jobs
+from power import crash, free, start
 from restartable import script, whole
 
 pytestmark = pytest.mark.usefixtures("torque")
@@ -26,29 +27,6 @@ def node1_is_back(cluster):
     yield
     if cluster.torque:
         start(cluster)
-
-
-def crash(cluster):
-    """Take node1's power away."""
-    hosts("podman", "kill", "ckpt-%s-node1" % GROUP)
-    cluster.nodes["node1"].disconnect()
-
-
-def start(cluster):
-    """Boot it; its pbs_mom starts with it. The container's /etc/hosts is made anew, without the others' names."""
-    hosts("podman", "start", "ckpt-%s-node1" % GROUP)
-    names = cluster.nodes["head"].ask("grep '# ckpt-torque$' /etc/hosts")
-    deadline = time.time() + 90
-    while cluster.nodes["node1"].run("grep -q '# ckpt-torque$' /etc/hosts || echo '%s' >> /etc/hosts; systemctl is-active pbs_mom"
-                                     % names).code:
-        assert time.time() < deadline, "pbs_mom of node1 does not start"
-        time.sleep(0.2)
-
-
-def free(cluster, node="node1"):
-    """Wait until the server takes a node for free."""
-    cluster.nodes["head"].ask("for _ in $(seq 300); do %s/pbsnodes %s | grep -q 'state = free' && exit; sleep 0.2; done; exit 1"
-                              % (BIN, node))
 
 
 def test_jobs_of_a_node_that_crashes(qsub, cluster):

@@ -3,9 +3,10 @@ import re
 import time
 
 import pytest
-from cluster import FIGURES, GROUP, hosts, long_dump
+from cluster import FIGURES, long_dump
 from jobs import BIN, COUNTS, LARGE, Jobs, await_nodes
 from module_trip import Trip
+from power import crash, shut_down, start
 
 pytestmark = pytest.mark.usefixtures("torque")
 
@@ -196,27 +197,6 @@ def test_validation_queues_no_job_behind_others(cluster, qsub, maui, node1):
 
 # -- the server stops, hosts boot ---------------------------------------------------------
 
-def boot(cluster, name, service, off):
-    """Turn a host off by a function and boot it; a container's /etc/hosts is made anew, without the others' names."""
-    host = cluster.nodes[name]
-    names = host.ask("grep '# ckpt-torque$' /etc/hosts")
-    off("ckpt-%s-%s" % (GROUP, name))
-    host.disconnect()
-    hosts("podman", "start", "ckpt-%s-%s" % (GROUP, name))
-    deadline = time.monotonic() + 90
-    while host.run("grep -q '# ckpt-torque$' /etc/hosts || echo '%s' >> /etc/hosts; systemctl is-active %s" % (names, service)).code:
-        assert time.monotonic() < deadline, "%s of %s does not start" % (service, name)
-        time.sleep(0.2)
-
-
-def cut_power(container):
-    hosts("podman", "kill", container)
-
-
-def shut_down(container):
-    hosts("podman", "stop", "--time", "60", container)  # systemd stops its services
-
-
 @pytest.mark.parametrize("stop", ["qterm", "qterm -t quick", "reboot", "power"])
 def test_server_stops_with_jobs_that_run_and_are_held(qsub, cluster, stop):
     """Both are as they were when it is back; the held one continues from its image."""
@@ -225,7 +205,8 @@ def test_server_stops_with_jobs_that_run_and_are_held(qsub, cluster, stop):
     held.hold()
     before = held.facts()
     if stop in ("reboot", "power"):
-        boot(cluster, "head", "pbs_server", shut_down if stop == "reboot" else cut_power)
+        shut_down(cluster, "head") if stop == "reboot" else crash(cluster, "head")
+        start(cluster, "head", "pbs_server")
     else:
         head.ask("%s/%s; for _ in $(seq 600); do pgrep -x pbs_server || exit 0; sleep 0.1; done; exit 1" % (BIN, stop))
         head.ask("systemctl reset-failed; systemctl start pbs_server pbs_sched")
@@ -251,7 +232,8 @@ def test_node_shuts_down_with_jobs_for_that(qsub, cluster):
     done = other.head.run("%s/qchkpt %s" % (BIN, other.id))
     assert done.err.strip() == "qchkpt: Invalid request MSG=job is not checkpointable %s" % other.id
     other.user("rm %s/up" % other.work)
-    boot(cluster, "node1", "pbs_mom", shut_down)
+    shut_down(cluster, "node1")
+    start(cluster)
     job.continued("node1", name)
     assert job.facts()["checkpoint_name"] == name
     facts = other.until(lambda facts: facts.get("start_count") == "2" and facts["job_state"] == "R", "was not started again", 120)
