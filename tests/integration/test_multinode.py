@@ -5,6 +5,7 @@ import time
 
 import pytest
 from jobs import BIN, Jobs, await_nodes, seconds
+from power import crash, free, start
 
 pytestmark = pytest.mark.usefixtures("torque")
 
@@ -141,6 +142,25 @@ def test_walltime_of_a_job_whose_sister_joins_late(qsub, node1, node2):
     job.sign("stop")
     job.ended("5")
     assert seconds(job.facts()["resources_used.walltime"]) >= used
+
+
+@pytest.mark.parametrize("nodes", ["node1+node2", "node2+node1"])
+def test_node_of_a_job_on_two_crashes(qsub, cluster, nodes):
+    """The first or the other: the job continues on both from its image, with what its program had written then."""
+    free(cluster)
+    job = qsub(build_script(cluster), "-c", "enabled", "-l", "nodes=" + nodes)
+    start_on(job, *nodes.split("+"))
+    name = job.checkpoint()
+    start_on(job, *nodes.split("+"))
+    crash(cluster)
+    start(cluster)
+    facts = job.until(lambda facts: facts["job_state"] == "R" and facts.get("start_count") == "2", "was not restarted", 240)
+    assert facts["checkpoint_name"] == name
+    start_on(job, *re.findall(r"(node\d)/", facts["exec_host"]))
+    job.sign("stop")
+    job.ended("5")
+    for number in "01":
+        assert whole(job.text("numbers." + number).splitlines())
 
 
 def drain(cluster, node, **variables):
