@@ -146,7 +146,7 @@ def test_walltime_of_a_job_whose_sister_joins_late(qsub, node1, node2):
 
 @pytest.mark.parametrize("nodes", ["node1+node2", "node2+node1"])
 def test_node_of_a_job_on_two_crashes(qsub, cluster, nodes):
-    """The first or the other: the job continues on both from its image, with what its program had written then."""
+    """The first or the other: the job continues on both from its image, and its program where it was then or later."""
     free(cluster)
     job = qsub(build_script(cluster), "-c", "enabled", "-l", "nodes=" + nodes)
     start_on(job, *nodes.split("+"))
@@ -160,7 +160,9 @@ def test_node_of_a_job_on_two_crashes(qsub, cluster, nodes):
     job.sign("stop")
     job.ended("5")
     for number in "01":
-        assert whole(job.text("numbers." + number).splitlines())
+        counts = [int(line) for line in job.text("numbers." + number).split()]  # its own file, as the crash left it
+        again = [later for former, later in zip(counts, counts[1:]) if later != former + 1]
+        assert counts[0] == 1 and len(again) <= 1 and 1 not in again, counts
 
 
 def drain(cluster, node, **variables):
