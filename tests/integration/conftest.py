@@ -1,6 +1,7 @@
 """Three real hosts with the collection's own site.yml applied, and a job on one of them."""
 import fcntl
 import itertools
+import json
 import os
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 pytest.register_assert_rewrite("harm", "jobs", "proofs", "refusals", "storms")  # so that their assertions show the values
 
 import refusals  # noqa: E402
-from cluster import FAULTS, FIGURES, GROUP, TOP, Cluster, Job, hosts  # noqa: E402
+from cluster import CONFIG, FAULTS, FIGURES, GROUP, TOP, Cluster, Job, hosts  # noqa: E402
+from jobs import BIN  # noqa: E402
+from power import free, start  # noqa: E402
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -76,3 +79,23 @@ def job(cluster):
     yield make
     for entry in jobs:
         entry.clean([cluster.nodes["node1"], cluster.nodes["node2"]])
+
+
+@pytest.fixture
+def policy(cluster, torque):
+    """Have torque-ckpt node-down restart jobs at once, and pbs_server notice soon that a node is away."""
+    head, nodes = cluster.nodes["head"], [cluster.nodes["node1"], cluster.nodes["node2"]]
+    settings = dict(json.loads(head.ask("cat " + CONFIG)), node_down_action="restart", node_down_seconds=1)
+    head.ask("rm -f /var/lib/ckpt-torque/node_down.json; cp -p {0} {0}.good; cat > {0} <<'X'\n{1}\nX".format(CONFIG, json.dumps(settings)))
+    for node in nodes:
+        node.ask("cd /var/spool/torque/mom_priv && cp -p config config.good && echo '$status_update_time 3' >> config && "
+                 "systemctl restart pbs_mom")
+    # The rate counts from the next look on, and the first one comes soon after a start.
+    head.ask("%s/qmgr -c 'set server node_check_rate = 10' && systemctl restart pbs_server && systemctl start pbs_sched" % BIN)
+    for node in nodes:
+        free(cluster, node.name)
+    yield
+    start(cluster)
+    head.ask("systemctl reset-failed; mv {0}.good {0}; {1}/qmgr -c 'set server node_check_rate = 150'".format(CONFIG, BIN))
+    for node in nodes:
+        node.ask("cd /var/spool/torque/mom_priv && mv config.good config && systemctl restart pbs_mom")

@@ -6,9 +6,9 @@ import threading
 import time
 
 import pytest
-from cluster import CONFIG, GROUP, hosts
+from cluster import GROUP, hosts
 from jobs import BIN, Jobs
-from power import crash, free, start
+from power import crash, free, missed, start
 from restartable import script, whole
 
 pytestmark = pytest.mark.usefixtures("torque")
@@ -270,24 +270,6 @@ def test_user_stays_unknown_when_pbs_mom_starts(qsub, cluster, no_alice):
     job.root("qdel -p " + job.id)
 
 
-@pytest.fixture
-def policy(cluster):
-    """Have torque-ckpt node-down restart jobs at once, and pbs_server notice soon that a node is away."""
-    head, nodes = cluster.nodes["head"], [cluster.nodes["node1"], cluster.nodes["node2"]]
-    settings = dict(json.loads(head.ask("cat " + CONFIG)), node_down_action="restart", node_down_seconds=1)
-    head.ask("rm -f /var/lib/ckpt-torque/node_down.json; cp -p {0} {0}.good; cat > {0} <<'X'\n{1}\nX".format(CONFIG, json.dumps(settings)))
-    for node in nodes:
-        node.ask("cd %s/mom_priv && cp -p config config.good && echo '$status_update_time 3' >> config && systemctl restart pbs_mom" % MOM)
-    # The rate counts from the next look on, and the first one comes soon after a start.
-    head.ask("%s/qmgr -c 'set server node_check_rate = 10' && systemctl restart pbs_server && systemctl start pbs_sched" % BIN)
-    free(cluster)
-    yield
-    start(cluster)
-    head.ask("systemctl reset-failed; mv {0}.good {0}; {1}/qmgr -c 'set server node_check_rate = 150'".format(CONFIG, BIN))
-    for node in nodes:
-        node.ask("cd %s/mom_priv && mv config.good config && systemctl restart pbs_mom" % MOM)
-
-
 def test_job_of_a_node_that_stays_away(qsub, cluster, policy):
     """The timer's service queues it again, and it continues elsewhere; what the node still has of it when it is back is dropped."""
     head = cluster.nodes["head"]
@@ -295,7 +277,7 @@ def test_job_of_a_node_that_stays_away(qsub, cluster, policy):
     job, other = qsub.counts(), qsub.counts()
     name = job.checkpoint()
     crash(cluster)
-    head.ask("for _ in $(seq 600); do %s/pbsnodes node1 | grep -q 'state = .*down' && exit; sleep 0.2; done; exit 1" % BIN)
+    missed(cluster)
 
     def actions():
         return {fact["job"]: fact["action"] for fact in json.loads(head.ask("torque-ckpt node-down --json"))["jobs"]}

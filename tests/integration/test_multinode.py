@@ -1,11 +1,13 @@
 """Jobs on several nodes whose program ckpt-run has started: it ends on all of them, and continues on others. Needs TORQUE's source."""
 import contextlib
+import json
 import re
 import time
 
+import cuts
 import pytest
 from jobs import BIN, Jobs, await_nodes, seconds
-from power import crash, free, start
+from power import crash, free, missed, start
 
 pytestmark = pytest.mark.usefixtures("torque")
 
@@ -144,6 +146,14 @@ def test_walltime_of_a_job_whose_sister_joins_late(qsub, node1, node2):
     assert seconds(job.facts()["resources_used.walltime"]) >= used
 
 
+def look_for_repeats(job):
+    """Check that each node's numbers, in its own file as the crash left it, go back once at most, and not to the beginning."""
+    for number in "01":
+        counts = [int(line) for line in job.text("numbers." + number).split()]
+        again = [later for former, later in zip(counts, counts[1:]) if later != former + 1]
+        assert counts[0] == 1 and len(again) <= 1 and 1 not in again, counts
+
+
 @pytest.mark.parametrize("nodes", ["node1+node2", "node2+node1"])
 def test_node_of_a_job_on_two_crashes(qsub, cluster, nodes):
     """The first or the other: the job continues on both from its image, and its program where it was then or later."""
@@ -159,10 +169,51 @@ def test_node_of_a_job_on_two_crashes(qsub, cluster, nodes):
     start_on(job, *re.findall(r"(node\d)/", facts["exec_host"]))
     job.sign("stop")
     job.ended("5")
-    for number in "01":
-        counts = [int(line) for line in job.text("numbers." + number).split()]  # its own file, as the crash left it
-        again = [later for former, later in zip(counts, counts[1:]) if later != former + 1]
-        assert counts[0] == 1 and len(again) <= 1 and 1 not in again, counts
+    look_for_repeats(job)
+
+
+@contextlib.contextmanager
+def down(cluster):
+    """Have node1 be without power within the block."""
+    crash(cluster)
+    yield
+    start(cluster)
+
+
+@contextlib.contextmanager
+def unreachable(cluster):
+    """Have node1 live on within the block, and reach neither the server nor node2."""
+    head, node1, node2 = (cluster.nodes[name] for name in ("head", "node1", "node2"))
+    with cuts.cut(node1, head, "reject"), cuts.cut(node1, node2, "reject"):
+        yield
+
+
+@pytest.mark.parametrize("away", [down, unreachable])
+def test_other_node_of_a_job_stays_away(qsub, cluster, policy, node1, node2, away):
+    """torque-ckpt node-down has pbs_mom of the first one end the job, and it continues from its image once there are nodes for it."""
+    head, nodes = cluster.nodes["head"], ("node2", "node1")
+    job = qsub(build_script(cluster), "-c", "enabled", "-l", "nodes=" + "+".join(nodes))
+    start_on(job, *nodes)
+    name = job.checkpoint()
+    start_on(job, *nodes)
+    with away(cluster):
+        missed(cluster)
+        head.ask("torque-ckpt node-down")
+        time.sleep(2)
+        fact, = json.loads(head.ask("torque-ckpt node-down --json"))["jobs"]
+        assert (fact["job"], fact["node"], fact["action"]) == (job.id, "node1", "queued again")
+        facts = job.facts()
+        assert (facts["job_state"], facts["checkpoint_name"]) == ("Q", name)
+        assert node2.run("pgrep -u alice").out == ""
+    node1.ask("for _ in $(seq 300); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; echo the job is running >&2; exit 1")
+    free(cluster)
+    job.root("qmgr -c 'set server scheduling = true'")  # starts a cycle
+    facts = job.until(lambda facts: facts["job_state"] == "R" and facts.get("start_count") == "2", "was not restarted", 240)
+    assert facts["checkpoint_name"] == name
+    start_on(job, *re.findall(r"(node\d)/", facts["exec_host"]))
+    job.sign("stop")
+    job.ended("5")
+    look_for_repeats(job)
 
 
 def drain(cluster, node, **variables):

@@ -32,3 +32,9 @@ def free(cluster, node="node1"):
     """Wait until the server takes a node for free."""
     cluster.nodes["head"].ask("for _ in $(seq 300); do %s/pbsnodes %s | grep -q 'state = free' && exit; sleep 0.2; done; exit 1"
                               % (BIN, node))
+
+
+def missed(cluster, node="node1"):
+    """Wait until the server takes a node for down."""
+    cluster.nodes["head"].ask("for _ in $(seq 600); do %s/pbsnodes %s | grep -q 'state = .*down' && exit; sleep 0.2; done; exit 1"
+                              % (BIN, node))

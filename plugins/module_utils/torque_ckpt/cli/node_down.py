@@ -1,8 +1,9 @@
 """Jobs whose node is down: reported, or queued again so that they continue from their images on other nodes.
 
-pbs_server leaves a job in state R for as long as its node stays away. A job counts here when its first node, the one that
-holds its image's processes, has been down without a report for node_down_seconds, as seen by this program each time it runs, and
-when the image that the server names is whole and sealed. A node that is down and reports has failed its health check; its jobs run.
+pbs_server leaves a job in state R for as long as one of its nodes stays away. A job counts here when a node of it has been down
+without a report for node_down_seconds, as seen by this program each time it runs, and when the image that the server names is whole
+and sealed. A node that is down and reports has failed its health check; its jobs run. If the first node of a job answers, its
+pbs_mom has to end the job, and only with the patch sister-crash does it let the job continue from its image afterwards.
 Without an answer of the server nothing is done, and nothing while more than node_down_share percent of the nodes are down: then it
 is the network that failed, the jobs run, and the count begins anew.
 """
@@ -16,7 +17,7 @@ from ..errors import HookError, SYSTEM, TEMPORARY
 from ..store import catalog
 from ..system import rootfiles
 from ..torque.names import get_directory_name, is_job_id
-from ..torque.server import Node, Server, get_owner, runs_on
+from ..torque.server import Node, Server, get_first_node, get_owner, runs_on
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -27,6 +28,12 @@ STATE = "node_down.json"
 
 GAP = 300
 """So many seconds after the end of a run nobody knows whether a node was down all the time; the count begins anew."""
+
+END = 60
+"""How long pbs_mom of the first node, if it answers, may take to end a job (seconds); it may be busy with the node that is missing."""
+
+PATCH = "sister-crash"
+"""With it a job that pbs_mom ends because another node of it is gone continues from its image; without it starts anew."""
 
 NOTHING = "nothing was done"
 DONE = "what is reported was done"
@@ -55,12 +62,18 @@ def _is_still_down(server: Server, name: str, count: Count) -> bool:
     return node is not None and "down" in node.states and not count.has_ended(node)
 
 
-def _requeue_job(server: Server, job_id: str, node: str) -> str:
-    """Have pbs_server queue a job of a node that is down again; return why it did not, empty if it did."""
+def _requeue_job(server: Server, job_id: str, node: str, patience: float) -> str:
+    """Have pbs_server queue a job of a node that is down again; return why it did not, empty if it did.
+
+    :param patience: how long to wait for its end (seconds)
+    """
     server.consequence = SOME
     refusal = server.rerun_job(job_id)
-    if runs_on(server.read_job(job_id), node):
-        return refusal or "pbs_server has accepted qrerun -f, and the job is still there"
+    deadline = time.monotonic() + patience
+    while runs_on(server.read_job(job_id), node):
+        if time.monotonic() >= deadline:
+            return refusal or "pbs_server has accepted qrerun -f, and the job is still there"
+        time.sleep(1)
     return ""
 
 
@@ -160,22 +173,24 @@ def _update_counts(settings: dict, nodes: "dict[str, Node]", moment: float,
 
 
 def _collect_facts(stores: "Stores", server: Server, down: "dict[str, Node]", seconds: "dict[str, int]") -> "list[dict[str, Any]]":
-    """Return a fact (job, node, seconds, image) for each job that runs on a node which is down.
+    """Return a fact (job, node, seconds, image, first) for each job that runs on a node which is down.
+
+    first is the job's first node. Of several nodes of a job the one that has been down for longest counts.
 
     :param down: these nodes
     :param seconds: for how long each has been down
     """
-    facts: "list[dict[str, Any]]" = []
+    facts: "dict[str, dict[str, Any]]" = {}
     ripe = {}
-    for name in sorted(down):
-        for job_id in sorted(down[name].jobs):
+    for name in sorted(down, key=lambda name: (-seconds[name], name)):
+        for job_id in sorted(down[name].jobs - set(facts)):
             job = server.read_job(job_id) if is_job_id(job_id) else {}
             if runs_on(job, name):
-                facts.append({"job": job_id, "node": name, "seconds": seconds[name]})
+                facts[job_id] = {"job": job_id, "node": name, "seconds": seconds[name], "first": get_first_node(job)}
                 if seconds[name] >= stores.settings["node_down_seconds"]:
                     ripe[job_id] = job
     images = _find_images(stores, ripe)
-    return [dict(fact, image=images.get(fact["job"])) for fact in facts]
+    return [dict(fact, image=images.get(fact["job"])) for fact in facts.values()]
 
 
 def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, bool], None]",
@@ -195,20 +210,26 @@ def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, 
     seconds = {name: int(moment - count.since) for name, count in counts.items()}
     actions = []
     for fact in _collect_facts(stores, server, {name: nodes[name] for name in down}, seconds):
-        fact["action"] = _handle_job(server, settings, fact, dry_run, counts[fact["node"]])
+        answers = fact.pop("first") not in down
+        fact["action"] = _handle_job(server, settings, fact, answers, dry_run, counts[fact["node"]])
         actions.append("%s %s %s" % (fact["node"], fact["job"], fact["action"].partition(" until ")[0]))
         report(fact, actions[-1] not in reported)
     if not dry_run:  # the run may have taken longer than GAP
         _write_state(settings, {name: count._replace(seen=now()) for name, count in counts.items()}, actions, DONE)
 
 
-def _handle_job(server: Server, settings: dict, fact: dict, dry_run: bool, count: Count) -> str:
-    """Queue a job again if that is to be done; return the action of its fact."""
+def _handle_job(server: Server, settings: dict, fact: dict, answers: bool, dry_run: bool, count: Count) -> str:
+    """Queue a job again if that is to be done; return the action of its fact.
+
+    :param answers: whether the first node of the job does
+    """
     if fact["seconds"] < settings["node_down_seconds"]:
         ripe = count.since + settings["node_down_seconds"]
         return "waits until %s" % time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ripe))
     if fact["image"] is None:
         return "left alone: the image that the server names is not whole here, or there is none"
+    if answers and not server.has_patch(PATCH):
+        return "left alone: the first node of the job answers, and without TORQUE's patch %s it would start anew" % PATCH
     if settings["node_down_action"] != config.RESTART:
         return "reported"
     if dry_run:
@@ -217,5 +238,5 @@ def _handle_job(server: Server, settings: dict, fact: dict, dry_run: bool, count
         return "left alone: %s is not down any more" % fact["node"]
     if not runs_on(server.read_job(fact["job"]), fact["node"]):
         return "left alone: the job does not run on %s any more" % fact["node"]
-    reason = _requeue_job(server, fact["job"], fact["node"])
+    reason = _requeue_job(server, fact["job"], fact["node"], END if answers else 0)
     return "not queued again: " + reason if reason else "queued again"

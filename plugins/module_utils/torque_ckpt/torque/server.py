@@ -1,4 +1,6 @@
 """pbs_server: its nodes and jobs, as TORQUE's commands print them."""
+import json
+import os
 import re
 from collections import OrderedDict, namedtuple
 
@@ -8,6 +10,10 @@ from .names import get_job_number, get_name_on_disk
 
 UNKNOWN = "Unknown Job Id"
 """What qstat prints on stderr of a job that the server does not know."""
+
+
+MANIFEST = "ckpt-torque.json"
+"""What an artifact of TORQUE was built from."""
 
 
 class Node(namedtuple("Node", "states jobs rectime")):
@@ -63,8 +69,8 @@ def get_owner(job: "dict[str, str]") -> str:
 
 
 def runs_on(job: "dict[str, str]", node: str) -> bool:
-    """Whether a job, given by its attributes, runs with this node as its first."""
-    return job.get("job_state") == "R" and get_first_node(job) == node
+    """Whether a job, given by its attributes, runs on this node."""
+    return job.get("job_state") == "R" and node in parse_exec_host(job.get("exec_host", ""))
 
 
 def _parse_rectime(status: str) -> str:
@@ -77,6 +83,15 @@ class Server(Commands):
 
     Each method raises HookError, NO_SERVER, when it does not answer.
     """
+
+    def has_patch(self, name: str) -> bool:
+        """Whether this TORQUE was built with a patch, by the manifest that role torque_build leaves beside the commands' directory."""
+        try:
+            with open(os.path.join(self.path, "..", MANIFEST)) as stream:
+                patches = json.load(stream)["patches"]
+            return any(patch["name"] == name and patch["state"] != "not applicable" for patch in patches)
+        except (OSError, ValueError, TypeError, KeyError):
+            return False
 
     def read_name(self) -> str:
         """Return what the ids of its jobs end in."""

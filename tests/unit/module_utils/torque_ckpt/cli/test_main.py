@@ -963,16 +963,17 @@ class Batch:
     """TORQUE's commands, for nodes with states and jobs that run there; what qrerun is asked is in the file asked.
 
     :param slots: what pbsnodes shows as the jobs of a node, with {0} for the id of one
+    :param exec_host: of each job; default: its node, and one more
     :param statuses: what pbsnodes shows as the status of a node, by its name; default: as REPORTED
     """
 
-    def __init__(self, fleet, nodes, jobs, rerun, slots="0/{0}, 1/99.head", **statuses):
+    def __init__(self, fleet, nodes, jobs, rerun, slots="0/{0}, 1/99.head", exec_host="", **statuses):
         self.directory = os.path.join(fleet.top, "bin")
         for node, job in jobs.items():
             with open(os.path.join(self.directory, job + ".R"), "w") as stream:
-                stream.write("Job Id: %s\n    Job_Owner = nobody@head\n    job_state = R\n    exec_host = %s/0+other/1\n"
+                stream.write("Job Id: %s\n    Job_Owner = nobody@head\n    job_state = R\n    exec_host = %s\n"
                              "    Variable_List = PATH=/bin,X=1\n    job_state = Q\n    checkpoint_name = ckpt.%s.1001\n"
-                             % (job, node, job))
+                             % (job, exec_host or node + "/0+other/1", job))
             with open(os.path.join(self.directory, job + ".Q"), "w") as stream:
                 stream.write("Job Id: %s\n    job_state = Q\n    exec_host = %s/0\n" % (job, node))
         listed = "".join("<Node><name>%s</name><state>%s</state>%s%s</Node>" % (
@@ -984,6 +985,11 @@ class Batch:
                       "elif [ $2 = ${2%.head} ]; then echo \"qstat: illegally formed job identifier: $2\" >&2; exit 1; else "
                       "echo \"qstat: Unknown Job Id Error $2\" >&2; exit 153; fi\n", "bin/qstat")
         fleet.program(known + "echo $* >> $BIN/asked; %s\n" % rerun, "bin/qrerun")
+
+    def patch(self, name, state):
+        """Leave a manifest as of a TORQUE that was built with one patch."""
+        with open(os.path.join(self.directory, "..", "ckpt-torque.json"), "w") as stream:
+            json.dump({"patches": [{"name": name, "file": name + ".patch", "state": state}]}, stream)
 
     def asked(self):
         path = os.path.join(self.directory, "asked")
@@ -1192,12 +1198,36 @@ def test_job_without_a_whole_image_is_left_alone(down, harm):
     assert batch.asked() == []
 
 
-def test_job_whose_sister_is_down_is_left_alone(down):
-    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
-    text = open(os.path.join(batch.directory, "12.head.R")).read()
-    with open(os.path.join(batch.directory, "12.head.R"), "w") as stream:
-        stream.write(text.replace("node1/0+other/1", "node2/0+node1/0"))
-    assert actions(down) == [] and batch.asked() == []
+def test_job_whose_other_node_is_down(down):
+    """Its first node answers, and pbs_mom there ends it within a while."""
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, "(sleep 1.5; rm $BIN/$2.R) > /dev/null 2>&1 &",
+                  exec_host="node2/0+node1/0")
+    batch.patch("sister-crash", "applied")
+    assert actions(down) == [("12.head", "node1", "queued again")] and batch.asked() == ["-f 12.head"]
+
+
+@pytest.mark.parametrize("patch", [None, ("sister-crash", "not applicable"), ("node-crash", "applied")])
+def test_job_whose_other_node_is_down_would_start_anew(down, patch):
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN, exec_host="node2/0+node1/0")
+    if patch:
+        batch.patch(*patch)
+    assert actions(down) == [("12.head", "node1", "left alone: the first node of the job answers, and without TORQUE's patch sister-crash "
+                              "it would start anew")]
+    assert batch.asked() == []
+
+
+@pytest.mark.parametrize("longer", ["node1", "node2"])
+def test_job_of_two_nodes_that_are_down(down, longer):
+    """It is reported once, with the node that has been down for longer; the first one does not answer, so no patch is needed."""
+    down.configure(node_down_share=60)
+    remember(down, 7200, 60, nodes=("node1", "node2"))
+    path = os.path.join(down.settings["state_directory"], "node_down.json")
+    state = json.load(open(path))
+    state["nodes"][longer][0] -= 600
+    with open(path, "w") as stream:
+        json.dump(state, stream)
+    batch = Batch(down, dict(UP, node1="down", node2="down"), {"node1": "12.head", "node2": "12.head"}, RERUN, exec_host="node1/0+node2/0")
+    assert actions(down) == [("12.head", longer, "queued again")] and batch.asked() == ["-f 12.head"]
 
 
 @pytest.mark.parametrize("nodes, share, counts", [

@@ -93,11 +93,25 @@ def test_nodes_of_a_job(exec_host, nodes):
 
 
 @pytest.mark.parametrize("job, runs", [
-    ({"job_state": "R", "exec_host": "n1/0+n2/0"}, True), ({"job_state": "R", "exec_host": "n2/0+n1/0"}, False),
+    ({"job_state": "R", "exec_host": "n1/0+n2/0"}, True), ({"job_state": "R", "exec_host": "n2/0+n1/0"}, True),
+    ({"job_state": "R", "exec_host": "n2/0+n11/0"}, False),
     ({"job_state": "Q", "exec_host": "n1/0"}, False), ({"job_state": "R"}, False), ({}, False)])
-def test_job_runs_on_its_first_node(job, runs):
+def test_job_runs_on_its_nodes(job, runs):
     assert server.runs_on(job, "n1") == runs
 
 
 def test_owner():
     assert (server.get_owner({"Job_Owner": "alice@head"}), server.get_owner({})) == ("alice", "")
+
+
+@pytest.mark.parametrize("manifest, has", [
+    ('{"patches": [{"name": "a", "file": "a-4.2.patch", "state": "applied"}]}', True),
+    ('{"patches": [{"name": "a", "file": null, "state": "already upstream"}]}', True),
+    ('{"patches": [{"name": "a", "file": null, "state": "not applicable"}]}', False),
+    ('{"patches": [{"name": "b", "file": "b.patch", "state": "applied"}]}', False),
+    ('{"patches": [{"name": "a"}]}', False), ('{"patches": 1}', False), ("[]", False), ("", False), (None, False)])
+def test_patches(tmp_path, manifest, has):
+    (tmp_path / "bin").mkdir()
+    if manifest is not None:
+        (tmp_path / "ckpt-torque.json").write_text(manifest)
+    assert server.Server(str(tmp_path / "bin"), "nothing was done").has_patch("a") == has
