@@ -297,6 +297,7 @@ def test_nodes_get_another_kernel_and_engine(guest, monkeypatch):
     with Jobs(guest) as qsub:
         forgotten = qsub.counts("-l", "nodes=node1")
         forgotten.hold()
+        guest.node.ask("sync")
         hosts("crash", GROUP, program=GUESTS)
         monkeypatch.setenv("CKPT_TORQUE_GUEST_BOOT", "debian")
         hosts("up", GROUP, program=GUESTS)
