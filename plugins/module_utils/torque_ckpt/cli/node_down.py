@@ -190,7 +190,7 @@ def _collect_facts(stores: "Stores", server: Server, down: "dict[str, Node]", se
                 if seconds[name] >= stores.settings["node_down_seconds"]:
                     ripe[job_id] = job
     images = _find_images(stores, ripe)
-    return [dict(fact, image=images.get(fact["job"])) for fact in facts.values()]
+    return [dict(fact, image=images.get(fact["job"])) for fact in sorted(facts.values(), key=lambda fact: (fact["node"], fact["job"]))]
 
 
 def handle_down_nodes(stores: "Stores", dry_run: bool, report: "Callable[[dict, bool], None]",
