@@ -85,15 +85,14 @@ def test_site_is_set_up_from_a_bundle(guest, tmp_path, monkeypatch):
     assert done.code == 0, done.out
     kernel, place = guest.node.ask("uname -r"), guest.node.ask("readlink -f /opt/blcr/current")
     assert [path.name for path in (tmp_path / "bundle/artifacts").glob("blcr-*.tar.gz")] == ["blcr-%s.tar.gz" % os.path.basename(place)]
-    remove = "rmmod blcr blcr_imports; rm -r %s %s; rm -f /opt/blcr/current; mv {0} {0}.away" % (place, BUILD % kernel)
-    guest.node.ask(remove.format(TREE))
+    guest.node.ask("rmmod blcr blcr_imports; rm -r %s %s; rm -f /opt/blcr/current; mount -t tmpfs none %s" % (place, BUILD % kernel, TREE))
     (tmp_path / "cache").mkdir()
     monkeypatch.setenv("CKPT_TORQUE_CACHE", str(tmp_path / "cache"))
     absent = {"blcr_source": "/nonexistent/blcr.tar.gz", "blcr_kernel_tree": TREE, "torque_source": "/nonexistent/torque.tar.gz"}
     try:
         done = guest.playbook("site", bundle_source=str(tmp_path / "bundle"), **absent)
     finally:
-        guest.node.ask("mv {0}.away {0}".format(TREE))
+        guest.node.ask("umount " + TREE)
     assert done.code == 0, done.out
     assert not list((tmp_path / "cache").iterdir())
     assert guest.node.ask("readlink -f /opt/blcr/current") == place
