@@ -307,7 +307,8 @@ def test_nodes_get_another_kernel_and_engine(guest, monkeypatch):
             node.ask("systemctl restart pbs_mom")  # or they are down until it looks at their health the next time
         await_nodes(guest.node)
         forgotten.user("%s/qrls %s" % (BIN, forgotten.id))
-        forgotten.comment(" was written by blcr, this node has criu; restart it on a node like node1; image kept", SECONDS)
+        told = forgotten.comment(" was written by BLCR on kernel ", SECONDS)["comment"]
+        assert told.endswith("; restart it on a node like node1; image kept"), told
         forgotten.wait("H", SECONDS)
         assert "blcr" in guest.node.ask("torque-ckpt list | grep '%s '" % forgotten.id)
         job = qsub.counts("-l", "nodes=node1")
