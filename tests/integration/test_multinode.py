@@ -146,8 +146,16 @@ def test_walltime_of_a_job_whose_sister_joins_late(qsub, node1, node2):
     assert seconds(job.facts()["resources_used.walltime"]) >= used
 
 
-def look_for_repeats(job):
-    """Check that each node's numbers, in its own file as the crash left it, go back once at most, and not to the beginning."""
+def end_from(job, name):
+    """Check that a job continues once from this image, and ends.
+
+    Each node's numbers, in its own file as the crash left it, go back once at most, and not to the beginning.
+    """
+    facts = job.until(lambda facts: facts["job_state"] == "R" and facts.get("start_count") == "2", "was not restarted", 240)
+    assert facts["checkpoint_name"] == name
+    start_on(job, *re.findall(r"(node\d)/", facts["exec_host"]))
+    job.sign("stop")
+    job.ended("5")
     for number in "01":
         counts = [int(line) for line in job.text("numbers." + number).split()]
         again = [later for former, later in zip(counts, counts[1:]) if later != former + 1]
@@ -164,12 +172,7 @@ def test_node_of_a_job_on_two_crashes(qsub, cluster, nodes):
     start_on(job, *nodes.split("+"))
     crash(cluster)
     start(cluster)
-    facts = job.until(lambda facts: facts["job_state"] == "R" and facts.get("start_count") == "2", "was not restarted", 240)
-    assert facts["checkpoint_name"] == name
-    start_on(job, *re.findall(r"(node\d)/", facts["exec_host"]))
-    job.sign("stop")
-    job.ended("5")
-    look_for_repeats(job)
+    end_from(job, name)
 
 
 @contextlib.contextmanager
@@ -208,12 +211,7 @@ def test_other_node_of_a_job_stays_away(qsub, cluster, policy, node1, node2, awa
     node1.ask("for _ in $(seq 300); do pgrep -u alice > /dev/null || exit 0; sleep 0.2; done; echo the job is running >&2; exit 1")
     free(cluster)
     job.root("qmgr -c 'set server scheduling = true'")  # starts a cycle
-    facts = job.until(lambda facts: facts["job_state"] == "R" and facts.get("start_count") == "2", "was not restarted", 240)
-    assert facts["checkpoint_name"] == name
-    start_on(job, *re.findall(r"(node\d)/", facts["exec_host"]))
-    job.sign("stop")
-    job.ended("5")
-    look_for_repeats(job)
+    end_from(job, name)
 
 
 def drain(cluster, node, **variables):
