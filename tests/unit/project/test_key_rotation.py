@@ -14,7 +14,7 @@ OLD, NEW = {"id": "2025", "secret": "17" * 32}, {"id": "2026", "secret": "18" * 
 
 @pytest.fixture
 def keys(tmp_path):
-    """Return a function: with nodes that hold keys of these ids ({name: list of str, None where it was not reached}) and a list of keys to
+    """Return a function: with nodes that hold keys of these ids ({name: list of str, None where it was not asked}) and a list of keys to
     be laid there, it returns the ids that node1 is given (list of str), or what ansible-playbook said (str)."""
     def ask(nodes, given, limit="all"):
         hosts = {name: {"checkpoint_hooks_engine_info": {"key_ids": ids}} if ids is not None else {} for name, ids in nodes.items()}
@@ -50,9 +50,10 @@ BOTH = ["2025", "2026"]
     ({"node1": BOTH, "node2": None}, [NEW, OLD], "all"),                # node2 is down: it restarts nothing
     ({"node1": ["2025"], "node2": ["2026", "2025"]}, [NEW, OLD], "all"),  # node1 was down in both
     ({"node1": ["2026", "2025"], "node2": ["2026", "2025"]}, [NEW], "all"),
-    ({"node1": ["2026"], "node2": ["2026"]}, [NEW], "node1"),
-    ({"node1": [], "node2": ["2026"]}, [NEW], "node1"),                 # node1 is new
-], ids=["new", "append", "front", "with a new one", "one is down", "one was down", "take out", "limit", "new with limit"])
+    ({"node1": ["2026"], "node2": None}, [NEW], "node1"),
+    ({"node1": [], "node2": None}, [NEW], "node1"),                     # node1 is new
+    ({"node1": BOTH, "node2": BOTH}, [NEW, OLD], "node1"),              # node2 was asked by an earlier play
+], ids=["new", "append", "front", "with a new one", "one is down", "one was down", "take out", "limit", "new with limit", "asked before"])
 def test_keys_that_are_taken(keys, nodes, given, limit):
     assert keys(nodes, given, limit) == [key["id"] for key in given]
 
@@ -60,8 +61,9 @@ def test_keys_that_are_taken(keys, nodes, given, limit):
 @pytest.mark.parametrize("nodes, given, limit, why", [
     ({"node1": ["2025"], "node2": ["2025"]}, [NEW, OLD], "all", "node1, node2 do not have it yet"),
     ({"node1": BOTH, "node2": ["2025"]}, [NEW, OLD], "all", "node2 does not have it yet"),
-    ({"node1": BOTH, "node2": BOTH}, [NEW, OLD], "node1", "nobody knows whether node2 has it: run site.yml without --limit"),
-], ids=["all lack it", "one lacks it", "limit"])
+    ({"node1": BOTH, "node2": None}, [NEW, OLD], "node1", "nobody knows whether node2 has it: run site.yml without --limit"),
+    ({"node1": BOTH, "node2": ["2025"]}, [NEW, OLD], "node1", "node2 does not have it yet"),
+], ids=["all lack it", "one lacks it", "limit", "limit and asked before"])
 def test_key_that_seals_too_early(keys, nodes, given, limit, why):
     assert SENTENCE % why in keys(nodes, given, limit)
 
