@@ -37,14 +37,18 @@ def update_faults(nodes: object, members: "list[str]", server: str, jobs: str, h
     return faults
 
 
-def update_due(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", pbsnodes: str, reason: str, nodes: object = ()) -> "list[str]":
+def update_due(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", pbsnodes: str, reason: str, nodes: object = "",
+               server: str = "") -> "list[str]":
     """Return the nodes to update: those that need it, and those that an earlier run left drained.
+
+    A server that is a compute node comes first: its torque-ckpt looks at the images of all nodes.
 
     :param hostvars: the variables of each host, among them __plan_node
     :param hosts: the hosts of this run
     :param pbsnodes: what pbsnodes printed of all nodes
     :param reason: with which nodes are drained
     :param nodes: update_nodes; empty: all
+    :param server: the host on which nodes are drained, empty if there is none
     """
     named = drain_names(nodes)
     marked = [name for name, node in torque_nodes.parse_nodes(pbsnodes).items()
@@ -54,7 +58,7 @@ def update_due(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", pbsnodes: 
         plan = hostvars[host].get("__plan_node", {})
         if plan.get("reached") and (plan["why"] or plan["restarts"] or host in marked) and (not named or host in named):
             due.append(host)
-    return due
+    return sorted(due, key=lambda host: host != server)
 
 
 def update_lines(hostvars: "Mapping[str, Mapping]", hosts: "list[str]", due: "list[str]") -> "list[str]":

@@ -121,6 +121,20 @@ def test_login_node_that_is_down(cluster, node2, tmp_path):
     assert cluster.playbook("site").code == 0
 
 
+def test_server_that_is_a_node_and_is_left_out_keeps_its_hooks(cluster, tmp_path):
+    """As update.yml leaves it until it is drained: its engine is not known before, and what it had is put back by a rollback."""
+    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
+    inventory["all"]["children"]["torque_mom"]["hosts"]["head"] = {}
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
+    done = cluster.playbook("site", inventory=str(tmp_path / "inventory.json"), torque_site_nodes="node1", torque_enabled=False,
+                            checkpoint_hooks_depth=3)
+    assert done.code == 0, done.out
+    changed = (done.changed("head"), done.changed("node1"))
+    depths = {name: json.loads(node.ask("cat " + CONFIG))["depth"] for name, node in cluster.nodes.items()}
+    assert cluster.playbook("site").code == 0
+    assert (changed, depths) == ((0, 1), {"head": 2, "node1": 3, "node2": 2})
+
+
 # -- a restart that is due is made, in any run, on some nodes at a time -------------
 
 RESTARTED = ("pbs_mom is restarted on %s, 10%% of them at a time; jobs keep running, and without the patch exit-status TORQUE reports exit "

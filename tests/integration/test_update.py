@@ -302,6 +302,34 @@ def test_only_the_nodes_that_are_named(cluster, node1, node2):
     assert (done.code, lines) == (0, ["node1: updated: " + DIFFERS, "node2: ready"]), done.out
 
 
+def test_server_knows_what_became_of_the_node(cluster, node1, node2):
+    """Its torque-ckpt tells by this record where an image can restart."""
+    record = "/etc/ckpt-torque/nodes/node1.json"
+    head = cluster.nodes["head"]
+    before = head.ask("cat " + record)
+    head.ask("rm " + record)
+    drift(node1)
+    done, lines = update(cluster)
+    assert (done.code, lines) == (0, ["node1: updated: " + DIFFERS, "node2: ready"]), done.out
+    assert head.ask("cat " + record) == before
+    assert cluster.playbook("site").changed("head") == 0
+
+
+def test_key_that_a_node_lacks_is_to_seal_images(cluster, node1):
+    """A job that was held with it on node1 could not restart on node2, which this run leaves as it is."""
+    path = "/etc/ckpt-torque/manifest.key"
+    keys = json.loads(node1.ask("cat " + path))["keys"]
+    key = {"id": "2026", "secret": "18" * 32}
+    node1.ask("cat > %s <<'E'\n%s\nE" % (path, json.dumps({"keys": keys + [key]})))
+    done, _lines = update(cluster, update_nodes="node1", checkpoint_hooks_keys=[key] + keys)
+    assert done.code != 0
+    assert ("checkpoint_hooks_keys: the key 2026 is to seal images that other nodes could not verify, because node2 does not have it yet; "
+            "rotate in two runs: append it to the list first, put it in front when all nodes have it; nothing was changed") in done.out
+    assert [entry["id"] for entry in json.loads(node1.ask("cat " + path))["keys"]] == ["hosts", "2026"]
+    assert update(cluster)[0].code == 0
+    await_nodes(cluster.nodes["head"])
+
+
 def test_node_that_is_down(cluster, node1, node2, tmp_path):
     """The others are updated, and the run fails by its name."""
     inventory = json.loads(pathlib.Path(cluster.inventory).read_text())

@@ -54,6 +54,11 @@ def test_due(plans, nodes, due):
     assert update.update_due(hostvars, list(plans), PBSNODES, "update", nodes) == due
 
 
+def test_server_that_is_a_node_comes_first():
+    hostvars = {name: {"__plan_node": OLD} for name in ("node1", "head", "node2")}
+    assert update.update_due(hostvars, list(hostvars), "", "update", server="head") == ["head", "node1", "node2"]
+
+
 def test_lines():
     hostvars = {"node1": {"__plan_node": OLD, "__update_done": True}, "node2": {"__plan_node": READY, "__update_done": True},
                 "node3": {"__plan_node": OLD, "__update_left": "node node3 still has jobs after 60 seconds: 12.head"},

@@ -5,7 +5,8 @@ import re
 import pytest
 import yaml
 
-PLAYBOOKS = sorted((pathlib.Path(__file__).resolve().parents[3] / "playbooks").glob("*.yml"))
+TOP = pathlib.Path(__file__).resolve().parents[3] / "playbooks"
+PLAYBOOKS = sorted([*TOP.glob("*.yml"), *TOP.glob("parts/*.yml")])
 
 
 @pytest.mark.parametrize("path", PLAYBOOKS, ids=lambda path: path.stem)
