@@ -89,6 +89,11 @@ removed:
   returned: success
   type: list
   elements: str
+complete:
+  description: Whether the node has all of it, and nothing else in O(path). False in check mode if something differs.
+  returned: success
+  type: bool
+  version_added: 0.4.0
 missing:
   description: Which of O(directories) do not exist.
   returned: success
@@ -151,6 +156,7 @@ def main() -> None:
 
     installation = Installation(wanted, root if whole else None, package if whole else None)
     answer = {"changed": installation.changed, "written": installation.written, "removed": installation.removed,
+              "complete": not (module.check_mode and installation.changed),
               "missing": [path for path in params["directories"] if not os.path.isdir(path)],
               "diff": installation.list_differences(params["secrets"])}
     if not module.check_mode:

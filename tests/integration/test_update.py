@@ -308,7 +308,11 @@ def test_server_knows_what_became_of_the_node(cluster, node1, node2):
     head = cluster.nodes["head"]
     before = head.ask("cat " + record)
     head.ask("rm " + record)
-    drift(node1)
+    drift(node1, node2)
+    done, lines = update(cluster, update_serial=2, update_max_fail_percentage=50,
+                         checkpoint_hooks_pre_program="{{ '/usr/bin/false' if inventory_hostname == 'node1' else '' }}")
+    assert done.code != 0 and "rolled back; level L2: " in note(cluster, "node1") and lines[1] == "node2: updated: " + DIFFERS, done.out
+    assert head.run("test -e " + record).code == 1, "what failed was noted"
     done, lines = update(cluster)
     assert (done.code, lines) == (0, ["node1: updated: " + DIFFERS, "node2: ready"]), done.out
     assert head.ask("cat " + record) == before

@@ -30,6 +30,12 @@ def everything(root):
     return entries
 
 
+def would_do(planned):
+    """Return what the module answers (dict) when it does what it has planned in check mode."""
+    assert planned["complete"] is not planned["changed"]
+    return dict(planned, complete=True)
+
+
 # the module
 
 RUN = "#!/bin/sh\nexec \"$@\"\n"
@@ -81,7 +87,7 @@ def paths(hooks):
 @pytest.mark.root
 def test_first_run_installs_and_second_changes_nothing(hooks):
     first = hooks()
-    assert (first["changed"], first["written"], first["removed"]) == (True, paths(hooks), [])
+    assert (first["changed"], first["written"], first["removed"], first["complete"]) == (True, paths(hooks), [], True)
     assert (hooks.root / "package" / "main.py").read_bytes() == b"VALUE = '\xc3\xbc'\n"
     assert hooks.config.read_text() == "{}\n"
     for path in paths(hooks):
@@ -153,7 +159,7 @@ def test_mode_and_owner_of_a_directory_are_repaired(installed, name):
     assert mode(installed.root / name) == 0o777
     answer = installed()
     assert (answer["changed"], answer["written"], answer["removed"]) == (True, [], [])
-    assert planned == answer
+    assert would_do(planned) == answer
     status = os.stat(installed.root / name)
     assert (mode(installed.root / name), status.st_uid, status.st_gid) == (0o755, 0, 0)
     assert installed()["changed"] is False
@@ -199,7 +205,7 @@ def test_check_mode_of_the_first_run(hooks):
     planned = hooks(check=True, diff=True)
     assert everything(hooks.root.parents[1]) == before
     assert planned["changed"] is True
-    assert planned == hooks(diff=True)
+    assert would_do(planned) == hooks(diff=True)
     assert hooks(check=True)["changed"] is False
 
 
@@ -213,7 +219,8 @@ def test_check_mode_of_a_change(installed):
     assert everything(installed.root.parents[1]) == before
     assert (planned["changed"], planned["removed"]) == (True, [str(installed.root / "stray")])
     assert planned["written"] == sorted([str(installed.config), str(installed.root / "run")])
-    assert planned == installed(diff=True)
+    assert would_do(planned) == installed(diff=True)
+    assert installed(check=True)["complete"]
 
 
 @pytest.mark.root
@@ -377,7 +384,7 @@ def test_files_without_a_package(plain, tmp_path):
     planned = plain(files, check=True, diff=True, **more)
     assert everything(tmp_path) == before
     first = plain(files, diff=True, **more)
-    assert planned == first
+    assert would_do(planned) == first
     assert (first["changed"], first["written"], first["removed"]) == (True, sorted(str(tmp_path / name) for name in files), [])
     for name, text in files.items():
         assert (tmp_path / name).read_text() == text

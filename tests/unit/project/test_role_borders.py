@@ -9,6 +9,7 @@ import yaml
 TOP = pathlib.Path(__file__).resolve().parents[3]
 ROLES = sorted(path.name for path in (TOP / "roles").iterdir())
 PLAYBOOKS = sorted(path.stem for path in TOP.glob("playbooks/*.yml"))
+PARTS = sorted(path.stem for path in TOP.glob("playbooks/parts/*.yml"))
 PRIVATE = re.compile(r"(?<![A-Za-z0-9_%])__[a-z]\w*(?!\w)")
 
 OUTSIDE = re.compile(r"role_path.*\.\./|(include|import)_\w+: .*\.\./|\b(src|file|vars_files): .*\.\./|lookup\(.*\.\./")
@@ -65,6 +66,14 @@ def test_playbook_uses_its_own_private_variables(playbook):
     groups = {name for path in files for name in re.findall(r"(?:key|groups): (__\w+)", path.read_text())}
     assert not used - known - groups
     assert not {name for name in used if not name.startswith(tuple("__%s_" % prefix for prefix in names))}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_part_of_several_playbooks_uses_its_own_private_variables(part):
+    """What one of these playbooks has found out, another has not."""
+    used, known = find_private({path: path.read_text() for path in TOP.glob("playbooks/parts/%s.yml" % part)})
+    assert not used - known
+    assert not {name for name in used if not name.startswith("__%s_" % part)}
 
 
 @pytest.mark.parametrize("role", ROLES)
