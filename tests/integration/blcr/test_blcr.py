@@ -61,6 +61,20 @@ def held(steps):
     return result
 
 
+@pytest.fixture
+def shared(guest):
+    """The second machine has the store of the first one."""
+    for name, package in (("node1", "nfs-kernel-server"), ("node2", "nfs-common")):
+        done = guest.nodes[name].run("apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq " + package, 1200)
+        assert done.code == 0, done.err
+    guest.nodes["node1"].ask("mkdir -p /etc/exports.d && cd /etc/exports.d && "
+                             "echo '%s *(rw,no_root_squash,no_subtree_check,fsid=1)' > ckpt.exports && exportfs -r" % STORE)
+    guest.nodes["node2"].ask("mount -t nfs4 node1:{0} {0}".format(STORE))
+    yield
+    guest.nodes["node2"].ask("umount -l " + STORE)
+    guest.nodes["node1"].ask("rm /etc/exports.d/ckpt.exports; exportfs -r")
+
+
 def reboot(guest):
     before = guest.node.ask("cat /proc/sys/kernel/random/boot_id")
     done = guest.module("node1", "reboot", collection="ansible.builtin", reboot_timeout=600)
@@ -122,7 +136,7 @@ def test_process_ids_start_at_random(guest):
     assert min(starts) >= 1000 and max(starts) - min(starts) > 10000, starts
 
 
-def test_levels_1_and_2(guest, tmp_path):
+def test_levels_1_and_2(guest, shared, tmp_path):
     done = guest.playbook("validate", validate_directory=str(tmp_path), validate_path=["node1"] * 4, torque_enabled=False, **guest.settings)
     assert done.code == 0, done.out
     levels = {trip["level"]: trip for trip in json.loads((tmp_path / "results.json").read_text())["results"]}
@@ -253,20 +267,6 @@ def test_faults(guest, case, count, seen):
     with installed(guest.node, "e2fsprogs"):
         counts = lost_nothing(guest.node, case, limit=SECONDS, ballast=8, count=count)["seen"]
     assert set(seen) <= set(counts), counts
-
-
-@pytest.fixture
-def shared(guest):
-    """The second machine has the store of the first one."""
-    for name, package in (("node1", "nfs-kernel-server"), ("node2", "nfs-common")):
-        done = guest.nodes[name].run("apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq " + package, 1200)
-        assert done.code == 0, done.err
-    guest.nodes["node1"].ask("mkdir -p /etc/exports.d && cd /etc/exports.d && "
-                             "echo '%s *(rw,no_root_squash,no_subtree_check,fsid=1)' > ckpt.exports && exportfs -r" % STORE)
-    guest.nodes["node2"].ask("mount -t nfs4 node1:{0} {0}".format(STORE))
-    yield
-    guest.nodes["node2"].ask("umount -l " + STORE)
-    guest.nodes["node1"].ask("rm /etc/exports.d/ckpt.exports; exportfs -r")
 
 
 def test_job_moves_to_another_machine(guest, shared):
