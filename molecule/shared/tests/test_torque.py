@@ -121,7 +121,8 @@ def test_job_runs(host, settings, groups, torque):
     commands = settings["torque_server_prefix"] + "/current/bin/"
     lost = [store["path"] for store in settings["checkpoint_hooks_stores"] if store["id"] == "first"]
     if lost:  # the node says so, and takes no jobs
-        listing = host.check_output(commands + "pbsnodes node1")
+        ask = commands + "pbsnodes node1"
+        listing = host.check_output("for n in $(seq 600); do %s | grep -q 'state = down' && break; sleep 0.2; done; %s" % (ask, ask))
         assert "     state = down\n" in listing
         assert "message=ERROR ckpt.torque: store %s is not usable on this node: " % lost[0] in listing
         return
