@@ -33,7 +33,7 @@ def keys(tmp_path):
         if done.returncode == 0:
             return [key["id"] for key in json.loads(written.read_text())["keys"]]
         assert not written.exists()
-        return " ".join(done.stdout.split())
+        return " ".join(done.stdout.replace('\\"', '"').split())  # ansible-core up to 2.18 prints errors as JSON
     return ask
 
 
