@@ -106,12 +106,13 @@ def base():
 
 
 def kernel_disk():
-    """Return a disk (path) with the kernel tree; made anew when the tree's kernel is another."""
+    """Return a disk (path) with the kernel tree; made anew when the tree's kernel or Makefile, by which modules are compiled, is another."""
     image = pathlib.Path(KERNEL) / "arch/x86/boot/bzImage"
     if not image.is_file():
         raise Failure("%s is no kernel tree that was compiled: there is no arch/x86/boot/bzImage; compile it, or correct "
                       "CKPT_TORQUE_GUEST_KERNEL" % KERNEL)
-    disk = CACHE / "guests" / ("kernel-%s.disk" % hashlib.sha256(image.read_bytes()).hexdigest()[:16])
+    digest = hashlib.sha256(image.read_bytes() + (pathlib.Path(KERNEL) / "Makefile").read_bytes()).hexdigest()
+    disk = CACHE / "guests" / ("kernel-%s.disk" % digest[:16])
     if not disk.exists():
         say("copying the kernel tree %s to a disk, once" % KERNEL)
         tree_to_disk(KERNEL, disk, "6G")
