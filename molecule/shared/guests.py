@@ -106,7 +106,7 @@ def base():
 
 
 def kernel_disk():
-    """Return a disk (path) with the kernel tree; made anew when the tree's kernel or Makefile, by which modules are compiled, is another."""
+    """Return a disk (path) with the kernel tree; made anew when its kernel is another, or the Makefile by which modules are compiled."""
     image = pathlib.Path(KERNEL) / "arch/x86/boot/bzImage"
     if not image.is_file():
         raise Failure("%s is no kernel tree that was compiled: there is no arch/x86/boot/bzImage; compile it, or correct "

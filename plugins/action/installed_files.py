@@ -1,8 +1,9 @@
 # Copyright: (c) 2026, the ckpt.torque contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-"""Read the package on the controller and hand it to the module, so that the node needs one execution."""
+"""Read the package on the controller and hand it to the module: its digests, and its texts to a node that has not the same."""
 from __future__ import annotations
 
+import hashlib
 import os
 
 from ansible.errors import AnsibleActionFail
@@ -17,9 +18,13 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         package = arguments.get("package")
-        if package:
-            arguments["contents"] = self._read_package(package)
-        result.update(self._execute_module(module_args=arguments, task_vars=task_vars))
+        contents = self._read_package(package) if package else {}
+        arguments["contents"] = {}
+        arguments["digests"] = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in contents.items()}
+        answer = self._execute_module(module_args=arguments, task_vars=task_vars)
+        if answer.pop("contents_needed", False):
+            answer = self._execute_module(module_args=dict(arguments, contents=contents), task_vars=task_vars)
+        result.update(answer)
         return result
 
     @staticmethod

@@ -4,6 +4,7 @@
 
 import contextlib
 import glob
+import hashlib
 import os
 import shutil
 import stat
@@ -18,8 +19,11 @@ DRAFT = ".ckpt-torque-"
 """How the name of a file begins while it is being written."""
 
 
-def find_difference(path: str, text: str, mode: int) -> "str | None":
-    """Return the file's present text if it must be written, else None."""
+def find_difference(path: str, text: "str | None", mode: int, digest: str = "") -> "str | None":
+    """Return the file's present text if it must be written, else None.
+
+    :param text: what it is to hold; None if that is known by its digest alone (SHA-256, hexadecimal)
+    """
     try:
         status = os.lstat(path)
     except OSError:
@@ -27,7 +31,8 @@ def find_difference(path: str, text: str, mode: int) -> "str | None":
     if not stat.S_ISREG(status.st_mode):
         return "(not a regular file)"
     present = read_file(path)
-    if present == text and stat.S_IMODE(status.st_mode) == mode and (status.st_uid, status.st_gid) == (0, 0):
+    is_same = read_digest(path) == digest if text is None else present == text
+    if is_same and stat.S_IMODE(status.st_mode) == mode and (status.st_uid, status.st_gid) == (0, 0):
         return None
     return present
 
@@ -36,6 +41,12 @@ def read_file(path: str) -> str:
     """Return a file's text."""
     with open(path, "rb") as stream:
         return stream.read().decode("utf-8", "replace")
+
+
+def read_digest(path: str) -> str:
+    """Return the SHA-256 (hexadecimal) of what a file holds."""
+    with open(path, "rb") as stream:
+        return hashlib.sha256(stream.read()).hexdigest()
 
 
 def write_file(path: str, text: str, mode: int) -> None:
@@ -146,39 +157,49 @@ def list_uncompiled(package: str) -> "list[str]":
 class Installation:
     """Files that a host is to have, and how it differs from that.
 
-    :param wanted: (text, mode) by path
+    :param wanted: (text, mode) by path; the text is None where a digest has to be sufficient until it is written
     :param root: the directory that is to hold nothing else, None without one
     :param package: a Python package in it, to be compiled, None without root
+    :param digests: SHA-256 (hexadecimal) by path, of the wanted files without a text
 
     removed      what is in root but does not belong there (sorted list of str)
     written      files that differ (sorted list of str)
     compiling    whether the package must be compiled (bool)
     changed      whether anything is to be done (bool)
+    is_ready     whether the texts of all files that differ are at hand (bool)
     """
 
-    def __init__(self, wanted: "dict[str, tuple[str, int]]", root: "str | None" = None, package: "str | None" = None) -> None:
+    def __init__(self, wanted: "dict[str, tuple[str | None, int]]", root: "str | None" = None, package: "str | None" = None,
+                 digests: "dict[str, str] | None" = None) -> None:
         self.wanted, self.root = wanted, root
         self.removed = list_strays(root, set(wanted)) if root and os.path.isdir(root) else []
         self._present: "dict[str, str]" = {}
         for path, (text, mode) in sorted(wanted.items()):
             is_gone = any(path.startswith(stray + "/") for stray in self.removed)
-            present = "" if is_gone else find_difference(path, text, mode)
+            present = "" if is_gone else find_difference(path, text, mode, (digests or {}).get(path, ""))
             if present is not None:
                 self._present[path] = present
         self.written = list(self._present)
         self.compiling = bool(package and (self.written or self.removed or list_uncompiled(package)))
         self.changed = bool(self.removed or self.written or self.compiling or root and list_wrong_directories(root))
+        self.is_ready = not [path for path in self.written if wanted[path][0] is None]
 
     def list_differences(self, secrets: "Collection[str]") -> "list[dict[str, str]]":
-        """Return the differences, as Ansible shows them; of secrets (paths) only that there is one."""
-        removed = [{"before_header": path, "after_header": path, "after": "",
-                    "before": read_file(path) if os.path.isfile(path) and not os.path.islink(path) else "(not a regular file)"}
-                   for path in self.removed]
-        written = []
-        for path, present in self._present.items():
-            before, after = ("(secret)\n", "(another secret)\n") if path in secrets else (present, self.wanted[path][0])
-            written.append({"before_header": path, "after_header": path, "before": before, "after": after})
-        return removed + written
+        """Return the differences, as Ansible shows them: changed files in full, new ones and the programs in root in a line.
+
+        Of secrets (paths) only that there is a difference.
+        """
+        programs = [path for path in self.written if self.root and path.startswith(self.root + "/")]
+        new = [path for path in self.written if path not in programs and not os.path.lexists(path)]
+        lines = ["%s: %d files are new or differ, %d do not belong there\n" % (self.root, len(programs), len(self.removed))
+                 ] if programs or self.removed else []
+        lines += ["%s: new, %d lines\n" % (path, (self.wanted[path][0] or "").count("\n")) for path in new]
+        changed = []
+        for path in self.written:
+            if path not in programs + new:
+                texts = ("(secret)\n", "(another secret)\n") if path in secrets else (self._present[path], self.wanted[path][0] or "")
+                changed.append({"before_header": path, "after_header": path, "before": texts[0], "after": texts[1]})
+        return ([{"prepared": "".join(lines)}] if lines else []) + changed
 
     def install(self) -> None:
         """Remove and write what differs.
@@ -194,7 +215,8 @@ class Installation:
         drafts: "dict[str, str]" = {}
         try:
             for path in self.written:
-                drafts[path] = _write_draft(path, *self.wanted[path])
+                text, mode = self.wanted[path]
+                drafts[path] = _write_draft(path, text or "", mode)
             for path in self.written:
                 _take_place(drafts.pop(path), path)
         finally:

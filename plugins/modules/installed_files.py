@@ -11,7 +11,8 @@ description:
     meanwhile sees the old file or the new one.
   - Can make a directory hold exactly a Python package of this collection and the named files. What else is there is
     removed. The package is compiled so that it starts fast where its users cannot write.
-  - One execution for all files, where M(ansible.builtin.copy) and M(ansible.builtin.template) need five for each.
+  - One execution for all files, where M(ansible.builtin.copy) and M(ansible.builtin.template) need five for each. The package is sent
+    in a second one, and only where it differs.
 author:
   - ckpt.torque contributors (@ckpt-torque)
 extends_documentation_fragment:
@@ -20,7 +21,8 @@ attributes:
   check_mode:
     support: full
   diff_mode:
-    support: full
+    description: Files that change are shown in full, new ones and those in O(path) in one line.
+    support: partial
   idempotent:
     support: full
   action:
@@ -56,8 +58,13 @@ options:
     description: The interpreter that runs the hooks, by absolute path.
     type: path
     default: /usr/bin/python3
+  digests:
+    description: The SHA-256 of the package's files by relative path. Filled in by the controller.
+    type: dict
+    default: {}
+    version_added: 0.4.0
   contents:
-    description: The package's files by relative path. Filled in by the controller.
+    description: The package's files by relative path. Filled in by the controller, when they differ.
     type: dict
     default: {}
 """
@@ -137,6 +144,7 @@ def main() -> None:
             "executables": {"type": "list", "elements": "str", "default": []},
             "directories": {"type": "list", "elements": "path", "default": []},
             "python": {"type": "path", "default": "/usr/bin/python3"},
+            "digests": {"type": "dict", "default": {}},
             "contents": {"type": "dict", "default": {}},
         },
         required_together=[("path", "package")],
@@ -147,18 +155,23 @@ def main() -> None:
     whole = params["path"] is not None
     root = "/" + os.path.normpath(params["path"]).lstrip("/") if whole else "/"
     package = os.path.join(root, params["package"]) if whole else ""
-    wanted = {os.path.join(package, name): (text, 0o644) for name, text in params["contents"].items()}
+    digests = {os.path.join(package, name): digest for name, digest in params["digests"].items()}
+    wanted: "dict[str, tuple[str | None, int]]" = dict.fromkeys(digests, (None, 0o644))
+    wanted.update({os.path.join(package, name): (text, 0o644) for name, text in params["contents"].items()})
     for name, text in params["files"].items():
         wanted[os.path.join(root, name)] = (text, 0o755 if name in params["executables"] else 0o644)
     for name, text in params["secrets"].items():
         wanted[name] = (text, 0o600)
     refuse_harm(module, root, package, set(wanted))
 
-    installation = Installation(wanted, root if whole else None, package if whole else None)
+    installation = Installation(wanted, root if whole else None, package if whole else None, digests)
+    if not installation.is_ready and not module.check_mode:
+        module.exit_json(changed=False, contents_needed=True)
     answer = {"changed": installation.changed, "written": installation.written, "removed": installation.removed,
               "complete": not (module.check_mode and installation.changed),
-              "missing": [path for path in params["directories"] if not os.path.isdir(path)],
-              "diff": installation.list_differences(params["secrets"])}
+              "missing": [path for path in params["directories"] if not os.path.isdir(path)]}
+    if module._diff:
+        answer["diff"] = installation.list_differences(params["secrets"])
     if not module.check_mode:
         try:
             installation.install()

@@ -4,7 +4,7 @@ import pathlib
 import re
 
 import pytest
-from cluster import CONFIG, HOOKS, STORE, started
+from cluster import CONFIG, GROUP, HOOKS, STORE, Cluster, hosts, started
 from jobs import BIN
 
 NODES = ("node1", "node2")
@@ -77,6 +77,17 @@ def test_check_mode_changes_nothing(cluster, node1):
     assert (done.changed("node1"), done.changed("node2"), done.changed("head")) == (1, 0, 0)
     assert node1.ask("stat -c %%a %s" % CONFIG) == "600"
     assert cluster.playbook("site", "--limit", "node1").changed("node1") == 1
+
+
+def test_check_of_new_hosts_can_be_read():
+    """For three of them it takes at most 300 lines, and 400 with TORQUE."""
+    new = Cluster(GROUP + "new")
+    try:
+        done = new.playbook("site", "--check", "--diff")
+    finally:
+        hosts("down", GROUP + "new")
+    assert done.code == 0, done.out
+    assert "torque_ckpt" not in done.out and len(done.out.splitlines()) <= (400 if new.torque else 300), done.out
 
 
 def test_validate_in_check_mode_runs_nothing(cluster, tmp_path):

@@ -25,11 +25,18 @@ PLAY = """\
       register: plain
     - ckpt.torque.installed_files:
         path: {root}
+        package: torque_ckpt
+        python: "{{{{ ansible_playbook_python }}}}"
+        files: {{run: "#!/bin/sh\\n"}}
+        executables: [run]
+      register: again
+    - ckpt.torque.installed_files:
+        path: {root}
         package: torque_other
       register: missing
       ignore_errors: true
     - ansible.builtin.copy:
-        content: "{{{{ [installed, plain, missing] | to_json }}}}"
+        content: "{{{{ [installed, plain, missing, again] | to_json }}}}"
         dest: {answers}
         mode: "0600"
 """
@@ -49,9 +56,10 @@ def sources(top):
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory, repository):
-    """The directory (pathlib.Path) of the play and the answers (list of dict) of its three tasks.
+    """The directory (pathlib.Path) of the play and the answers (list of dict) of its four tasks.
 
-    It is played with a copy of the collection whose package also holds what does not belong on a node.
+    It is played with a copy of the collection whose package also holds what does not belong on a node. Its module notes in the
+    file `sent` how many texts of the package it was given.
     """
     top = tmp_path_factory.mktemp("play")
     collection = top / "ansible_collections" / "ckpt" / "torque"
@@ -62,6 +70,9 @@ def played(tmp_path_factory, repository):
     for directory in (package, package / "engines"):
         (directory / "__pycache__").mkdir()
         (directory / "__pycache__" / "letters.py").write_text("compiled\n")
+    module = collection / "plugins" / "modules" / "installed_files.py"
+    note = "    with open(%r, 'a') as stream:\n        stream.write('%%d\\n' %% len(module.params['contents']))\n" % str(top / "sent")
+    module.write_text(module.read_text().replace("    os.umask(", note + "    os.umask(", 1))
     (top / "play.yml").write_text(PLAY.format(
         root=top / "lib" / "hooks", unit=top / "etc" / "example.service", answers=top / "answers.json"))
     (top / "ansible.cfg").write_text("")
@@ -78,7 +89,7 @@ def played(tmp_path_factory, repository):
 @pytest.mark.root
 def test_package_is_read_on_the_controller(played, repository):
     """All of the package's Python files and nothing else, whatever the task says the contents are."""
-    top, (installed, _plain, _missing) = played
+    top, (installed, _plain, _missing, _again) = played
     package = sources(repository / "plugins" / "module_utils" / "torque_ckpt")
     wanted = {"torque_ckpt/" + name: text for name, text in package.items() if name.endswith(".py")}
     wanted.update({"torque_ckpt/letters.py": b"NAME = '\xc3\xbc'\n", "run": b"#!/bin/sh\n"})
@@ -90,13 +101,21 @@ def test_package_is_read_on_the_controller(played, repository):
 
 @pytest.mark.root
 def test_files_without_a_package(played):
-    top, (_installed, plain, _missing) = played
+    top, (_installed, plain, _missing, _again) = played
     assert (plain["changed"], plain["written"], plain["removed"]) == (True, [str(top / "etc" / "example.service")], [])
     assert (top / "etc" / "example.service").read_text() == "[Unit]\n"
 
 
 @pytest.mark.root
 def test_package_is_not_there(played):
-    _top, (_installed, _plain, missing) = played
+    _top, (_installed, _plain, missing, _again) = played
     assert (missing["failed"], missing["msg"]) == (
         True, "installed_files: torque_other is not a Python package of this collection's module_utils")
+
+
+@pytest.mark.root
+def test_package_is_sent_where_it_differs(played):
+    """To the node that has none in a second execution; where it is already the digests are sufficient."""
+    top, (installed, _plain, _missing, again) = played
+    assert (top / "sent").read_text().split() == ["0", str(len(installed["written"]) - 1), "0", "0"]
+    assert (again["changed"], "contents_needed" in installed) == (False, False)

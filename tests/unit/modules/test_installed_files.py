@@ -1,5 +1,6 @@
 """installed_files: a directory that holds exactly the named files, and a module that says exactly what it does."""
 
+import hashlib
 import importlib.util
 import os
 import shutil
@@ -225,12 +226,49 @@ def test_check_mode_of_a_change(installed):
 
 @pytest.mark.root
 def test_diff(hooks):
-    new = hooks(diff=True)["diff"]
-    assert [entry["after_header"] for entry in new] == paths(hooks)
-    assert [entry["before"] for entry in new] == [""] * len(new)
+    """Fresh hosts fit on a page; what a run changes in a configuration is shown in full."""
+    key = hooks.config.parent / "key"
+    new = ["%s: %d files are new or differ, 0 do not belong there\n" % (hooks.root, len(PACKAGE) + 2),
+           "%s: new, 1 lines\n" % hooks.config, "%s: new, 1 lines\n" % key]
+    secrets = {str(key): "17\n"}
+    assert hooks(diff=True, secrets=secrets)["diff"] == [{"prepared": "".join(new)}]
     hooks.config.write_text("{\"old\": 1}\n")
-    assert hooks(diff=True)["diff"] == [{"before_header": str(hooks.config), "after_header": str(hooks.config),
-                                         "before": "{\"old\": 1}\n", "after": "{}\n"}]
+    (hooks.root / "run").write_text("")
+    assert hooks(diff=True, secrets={str(key): "18\n"})["diff"] == [
+        {"prepared": "%s: 1 files are new or differ, 0 do not belong there\n" % hooks.root},
+        {"before_header": str(hooks.config), "after_header": str(hooks.config), "before": "{\"old\": 1}\n", "after": "{}\n"},
+        {"before_header": str(key), "after_header": str(key), "before": "(secret)\n", "after": "(another secret)\n"}]
+    assert "diff" not in hooks()
+
+
+@pytest.mark.root
+def test_digests_are_sufficient_where_nothing_differs(installed):
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in PACKAGE.items()}
+    answer = installed(contents={}, digests=digests)
+    assert (answer["changed"], answer["complete"], answer.get("contents_needed")) == (False, True, None)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("name", ["main.py", "__init__.py"])
+@pytest.mark.parametrize("drift", ["text", "missing", "empty"])
+def test_texts_are_asked_for_where_a_digest_differs(installed, tmp_path, name, drift):
+    """Nothing is touched before they are here. Check mode does without them."""
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in PACKAGE.items()}
+    path = installed.root / "package" / name
+    if drift == "missing":
+        path.unlink()
+    else:
+        path.write_text("other\n" if drift == "text" or name == "__init__.py" else "")
+    installed.config.write_text("")
+    before = everything(tmp_path)
+    planned = installed(contents={}, digests=digests, check=True, diff=True)
+    asked = installed(contents={}, digests=digests)
+    assert (asked["changed"], asked["contents_needed"]) == (False, True)
+    assert everything(tmp_path) == before
+    assert planned["written"] == sorted([str(installed.config), str(path)])
+    assert would_do(planned) == installed(digests=digests, diff=True)
+    assert path.read_text() == PACKAGE[name]
+    assert installed(contents={}, digests=digests)["changed"] is False
 
 
 @pytest.mark.root
@@ -431,7 +469,8 @@ def test_directories_that_another_program_creates_are_named_while_they_are_missi
     assert not (tmp_path / "spool").exists()
 
 
-def test_diff_names_what_is_removed(installed):
+@pytest.mark.root
+def test_diff_counts_what_is_removed(installed):
     (installed.root / "stray").write_text("stray\n")
-    assert [(entry["before_header"], entry["before"], entry["after"]) for entry in installed(diff=True, check=True)["diff"]] == [
-        (str(installed.root / "stray"), "stray\n", "")]
+    assert installed(diff=True, check=True)["diff"] == [
+        {"prepared": "%s: 0 files are new or differ, 1 do not belong there\n" % installed.root}]
