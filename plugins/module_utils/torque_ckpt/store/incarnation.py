@@ -174,18 +174,33 @@ def _format_time(seconds: float) -> str:
         return "an unknown time"
 
 
-def _parse_trusted(job: "Any", text: "str | None") -> "dict | None":
+def _parse_trusted(job: "Any", text: "str | None", recorded: dict) -> "dict | None":
     """Return the incarnation that a text from the job's directory holds, None when it is damaged or another's.
 
+    :param recorded: see answer_checkpoint; where the text names it, root's record is returned, whatever key the text was sealed with
     :raises HookError: TEMPORARY when this node lacks the key
     """
     incarnation = _parse(text)
     if incarnation is None or (incarnation["job_id"], incarnation["uid"]) != (job.call.job_id, job.user.uid):
         return None
+    if recorded and incarnation["id"] == recorded["id"]:
+        return recorded
     if incarnation["key"] not in dict(job.keys):
         raise HookError(TEMPORARY, "the incarnation of job %s was sealed with the key %s, which this node does not have; run site.yml on "
-                        "this node; nothing was written or removed" % (job.call.job_id, ascii(incarnation["key"])))
+                        "this node, or remove %s if that key is gone for good; nothing was written or removed"
+                        % (job.call.job_id, ascii(incarnation["key"]), _name_path(job)))
     return incarnation if seal.is_sealed(job.keys, incarnation, _PURPOSE) else None
+
+
+def _renew(job: "Any", incarnation: dict) -> dict:
+    """Return the incarnation, sealed with the key that seals today: a job may outlive the one with which it began."""
+    if incarnation["key"] == next(iter(job.keys))[0]:
+        return incarnation
+    return seal.add_seal(job.keys, {name: value for name, value in incarnation.items() if name not in ("key", "mac")}, _PURPOSE)
+
+
+def _name_path(job: "Any") -> str:
+    return os.path.join(job.call.directory, name_file(job.call.job_id))
 
 
 def answer_checkpoint(job: "Any", root: processes.Process, recorded: dict, answer: "Callable[[Any], Any]") -> "Callable[[Any], Any]":
@@ -197,16 +212,16 @@ def answer_checkpoint(job: "Any", root: processes.Process, recorded: dict, answe
     :param answer: answers all other questions (seal.build_answer)
     """
     def decide(text: "str | None", generation: int) -> dict:
-        existing = _parse_trusted(job, text)
+        existing = _parse_trusted(job, text, recorded)
         if existing and (existing["id"] == recorded["id"] if recorded else existing["process"] == _identify_process(root)):
-            return existing
+            return _renew(job, existing)
         started = recorded["started"] if recorded else processes.get_start_time(root)
         if existing and existing["started"] >= started:
             raise HookError(REFUSED, "job %s continues on %s since %s; what runs on %s is an older life of it, since %s (if that is wrong, "
                             "compare the two clocks and remove %s); nothing was written or removed"
                             % (job.call.job_id, ascii(existing["node"])[1:-1], _format_time(existing["started"]), os.uname().nodename,
-                               _format_time(started), os.path.join(job.call.directory, name_file(job.call.job_id))))
-        return recorded or _create(job, started, 0 if existing else generation, _identify_process(root))
+                               _format_time(started), _name_path(job)))
+        return _renew(job, recorded) if recorded else _create(job, started, 0 if existing else generation, _identify_process(root))
 
     return _make_answer(decide, answer)
 

@@ -180,8 +180,29 @@ def test_key_that_this_node_lacks(checkpoint, site):
     before = site.content()
     assert checkpoint(1) == (
         errors.TEMPORARY, "", "the incarnation of job 12.head was sealed with the key 'second', which this node does not have; run "
-        "site.yml on this node; nothing was written or removed\n")
+        "site.yml on this node, or remove %s/%s if that key is gone for good; nothing was written or removed\n" % (site.directory, NAME))
     assert site.content() == before
+
+
+def rotate(site, *names):
+    """Lay these keys on the node; the first one seals."""
+    with open(site.key, "w") as stream:
+        json.dump({"keys": [{"id": name, "secret": ("17" if name == "first" else "18") * 32} for name in names]}, stream)
+
+
+@pytest.mark.root
+def test_job_outlives_the_key_with_which_it_began(checkpoint, site):
+    """Its next image after the rotation renews the seal: then the old key may go."""
+    assert checkpoint(1) == (0, "", "")
+    first = written(site)
+    rotate(site, "second", "first")
+    assert checkpoint(2) == (0, "", "")
+    renewed = written(site)
+    assert dict(renewed, key="first", mac=first["mac"]) == first
+    assert renewed["key"] == "second" and seal.is_sealed([("second", bytes([0x18]) * 32)], renewed, b"incarnation")
+    rotate(site, "second")
+    assert checkpoint(3) == (0, "", "")
+    assert written(site) == renewed
 
 
 @pytest.mark.root
@@ -207,6 +228,20 @@ def test_restarted_job_is_known_by_its_record(checkpoint, site, restarted):
     put(site, json.dumps(restarted))
     assert checkpoint(2) == (0, "", "")
     assert (written(site), named(site, "ckpt.12.head.2")) == (restarted, restarted["id"])
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("stored", [True, False])
+def test_restarted_job_outlives_its_key(checkpoint, site, restarted, stored):
+    """Root's record vouches for its life, even if no image was written between the new key and the end of the old one."""
+    if stored:
+        put(site, json.dumps(restarted))
+    rotate(site, "second")
+    for number in (2, 3):
+        assert checkpoint(number) == (0, "", "")
+        renewed = written(site)
+        assert dict(renewed, key="first", mac=restarted["mac"]) == restarted
+        assert renewed["key"] == "second" and seal.is_sealed([("second", bytes([0x18]) * 32)], renewed, b"incarnation")
 
 
 @pytest.mark.root
