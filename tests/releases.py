@@ -38,12 +38,12 @@ def series():
 
 
 def claimed(versions, choose):
-    """Return those of the versions (list of str) for which there is a patch, in order.
+    """Return those of the versions (list of str) for which there is a patch, in order; the role refuses 4.5.0.
 
     :param choose: patches.choose
     """
     patches = series()
-    return sorted((version for version in versions if any(choose(patch, version)[0] for patch in patches)), key=key)
+    return sorted((version for version in versions if version != "4.5.0" and any(choose(patch, version)[0] for patch in patches)), key=key)
 
 
 def sources():

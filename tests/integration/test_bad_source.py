@@ -120,6 +120,9 @@ def test_tree_that_was_changed(cluster, build, tarball, tmp_path):
 @pytest.mark.parametrize("variables, sentence", [
     ({"torque_version": "7.0"},
      "torque_build_version 7.0 is not a version that this role can build (2.x, 4.x, 6.0, 6.1); correct torque_version; nothing was done."),
+    ({"torque_version": "4.5.0"},
+     "torque_build_version 4.5.0 is not a version that this role can build: the patch path-as-user does not fit it; set torque_version to "
+     "4.5.1; nothing was done."),
     ({"torque_build_directory": "/nowhere/build"},
      "node1: there is no directory /nowhere/build; create it or set torque_build_directory to another directory; nothing was built."),
     ({"torque_build_cgroups_enabled": True, "torque_build_packages": ["patch", "pkg-config", "libhwloc-dev"]},

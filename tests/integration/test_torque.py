@@ -1031,9 +1031,7 @@ def test_job_that_several_ask_for_at_a_time_is_started_once(cluster):
 
 
 def test_hold_of_a_whole_array_checkpoints_its_running_jobs(qsub, cluster):
-    """Before 6.1.1 it is refused, and each is held by its own id. The hot fixes of 6.1.3 lack the patch."""
-    if cluster.get_version() > (6, 1, 3):
-        pytest.skip("the patch hold-array does not fit TORQUE %s" % cluster.version)
+    """Before 6.1.1 it is refused, and each is held by its own id."""
     job = qsub("cd $PBS_O_WORKDIR; touch up.$PBS_ARRAYID; while [ ! -e go ]; do sleep 0.1; done; exit 5", "-t", "0-1", "-c", "enabled",
                output=False)
     parts = [job.id.replace("[]", "[%d]" % index) for index in range(2)]
