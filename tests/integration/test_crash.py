@@ -288,7 +288,7 @@ def test_job_of_a_node_that_stays_away(qsub, cluster, policy):
     job.wait("Q")
     line = "^hook=node_down action=queued again .* job=%s " % job.id
     head.ask("for _ in $(seq 600); do journalctl -q -t ckpt-torque -o cat | grep -q '%s' && exit; sleep 0.1; done; exit 1" % line)
-    left = "left alone: the image that the server names is not whole here, or there is none"
+    left = "left alone: the image that the server names is not whole here, or the server knows of none"
     assert actions() == {other.id: left}
     job.root("qalter -l nodes=node2 " + job.id)
     job.root("qmgr -c 'set server scheduling = true'")  # starts a cycle, which qalter does not

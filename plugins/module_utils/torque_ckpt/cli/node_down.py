@@ -1,8 +1,8 @@
 """Jobs whose node is down: reported, or queued again so that they continue from their images on other nodes.
 
 pbs_server leaves a job in state R for as long as one of its nodes stays away. A job counts here when a node of it has been down
-without a report for node_down_seconds, as seen by this program each time it runs, and when the image that the server names is whole
-and sealed. A node that is down and reports has failed its health check; its jobs run. If the first node of a job answers, its
+without a report for node_down_seconds, as seen by this program each time it runs, and when the image that it would continue from
+is whole and sealed. A node that is down and reports has failed its health check; its jobs run. If the first node of a job answers, its
 pbs_mom has to end the job, and only with the patch sister-crash does it let the job continue from its image afterwards.
 Without an answer of the server nothing is done, and nothing while more than node_down_share percent of the nodes are down: then it
 is the network that failed, the jobs run, and the count begins anew.
@@ -129,23 +129,28 @@ def count_on(remembered: "Count | None", node: Node, now: float) -> Count:
 
 
 def _find_images(stores: "Stores", jobs: "dict[str, dict[str, str]]") -> "dict[str, str]":
-    """Return {job id: path of the image that the server names for it}, without the jobs that have none that is whole and sealed.
+    """Return {job id: path of the image that it can continue from}, without the jobs that have none that is whole and sealed.
 
-    All of them at once, because each search goes through the directories of all users.
+    That is the one that the server names, or the newest one where that is gone (see store.choice). A job of which the server knows no
+    image would start anew, whatever there is. All jobs at once, because each search goes through the directories of all users.
 
     :param jobs: the attributes of each job
     """
-    if not jobs:
+    names = {job_id: job["checkpoint_name"] for job_id, job in jobs.items() if job.get("checkpoint_name")}
+    if not names:
         return {}
-    job_ids = {get_directory_name(job_id): job_id for job_id in jobs}
-    names = {job.get("checkpoint_name", "") for job in jobs.values()}
-    paths: "dict[str, str]" = {}
-    for image, _entry in stores.list_images(lambda path: os.path.basename(path) in job_ids, job_ids, names):
+    job_ids = {get_directory_name(job_id): job_id for job_id in names}
+    images: "dict[str, list[dict]]" = {}
+    for image, _entry in stores.list_images(lambda path: os.path.basename(path) in job_ids, job_ids):
         job_id = job_ids[os.path.basename(os.path.dirname(image["path"]))]
-        job = jobs[job_id]
-        is_named = image["image"] == job.get("checkpoint_name") and image["owner"] == get_owner(job)
-        if is_named and image["state"] == catalog.WHOLE and image["authentic"]:
-            paths.setdefault(job_id, image["path"])
+        if image["owner"] == get_owner(jobs[job_id]):
+            images.setdefault(job_id, []).append(image)
+    paths = {}
+    for job_id, candidates in images.items():
+        named = [image for image in candidates if image["image"] == names[job_id]]
+        good = [image for image in named or candidates if image["state"] == catalog.WHOLE and image["authentic"]]
+        if good:
+            paths[job_id] = good[-1]["path"]
     return paths
 
 
@@ -227,7 +232,7 @@ def _handle_job(server: Server, settings: dict, fact: dict, answers: bool, dry_r
         ripe = count.since + settings["node_down_seconds"]
         return "waits until %s" % time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ripe))
     if fact["image"] is None:
-        return "left alone: the image that the server names is not whole here, or there is none"
+        return "left alone: the image that the server names is not whole here, or the server knows of none"
     if answers and not server.has_patch(PATCH):
         return "left alone: the first node of the job answers, and without TORQUE's patch %s it would start anew" % PATCH
     if settings["node_down_action"] != config.RESTART:

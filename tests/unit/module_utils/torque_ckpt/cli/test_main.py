@@ -1,6 +1,7 @@
 """torque-ckpt, called as the program it is, by root and by users, on real stores."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -986,6 +987,14 @@ class Batch:
                       "echo \"qstat: Unknown Job Id Error $2\" >&2; exit 153; fi\n", "bin/qstat")
         fleet.program(known + "echo $* >> $BIN/asked; %s\n" % rerun, "bin/qrerun")
 
+    def replace(self, job, old, new):
+        """Replace text in what qstat prints of a running job."""
+        path = os.path.join(self.directory, job + ".R")
+        text = open(path).read()
+        assert old in text
+        with open(path, "w") as stream:
+            stream.write(text.replace(old, new))
+
     def patch(self, name, state):
         """Leave a manifest as of a TORQUE that was built with one patch."""
         with open(os.path.join(self.directory, "..", "ckpt-torque.json"), "w") as stream:
@@ -1180,22 +1189,39 @@ def test_nodes_that_are_down_and_report_are_not_the_networks_fault(down):
     assert actions(down) == [("12.head", "node1", "queued again")]
 
 
-@pytest.mark.parametrize("harm", ["no image", "a file of it is missing", "sealed with another key", "of another user"])
+@pytest.mark.parametrize("harm", ["no image", "a file of it is missing", "sealed with another key", "of another user",
+                                  "the server knows of none"])
 def test_job_without_a_whole_image_is_left_alone(down, harm):
     path = os.path.join(down.store, "12.head.CK", "ckpt.12.head.1001")
     if harm == "no image":
-        os.rename(path, os.path.join(down.store, "12.head.CK", "ckpt.12.head.1000"))
+        shutil.rmtree(path)
     elif harm == "a file of it is missing":
         os.unlink(os.path.join(path, "pages-1.img"))
     elif harm == "sealed with another key":
         down.seal([("other", b"o" * 32)])
     batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
-    if harm == "of another user":
-        text = open(os.path.join(batch.directory, "12.head.R")).read()
-        with open(os.path.join(batch.directory, "12.head.R"), "w") as stream:
-            stream.write(text.replace("nobody@", "games@"))
-    assert actions(down) == [("12.head", "node1", "left alone: the image that the server names is not whole here, or there is none")]
+    attributes = {"of another user": ("nobody@", "games@"), "the server knows of none": ("    checkpoint_name = ckpt.12.head.1001\n", "")}
+    if harm in attributes:
+        batch.replace("12.head", *attributes[harm])
+    assert actions(down) == [("12.head", "node1", "left alone: the image that the server names is not whole here, or the server knows "
+                              "of none")]
     assert batch.asked() == []
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_job_whose_named_image_is_gone_continues_from_the_newest_whole_one(down, damaged):
+    """As the restart hook chooses it; one that is there and damaged is not passed over."""
+    for number in (1000, 1002):
+        down.image(name="ckpt.12.head.%d" % number)
+    named = os.path.join(down.store, "12.head.CK", "ckpt.12.head.1001")
+    if damaged:
+        os.unlink(os.path.join(named, "pages-1.img"))
+    else:
+        shutil.rmtree(named)
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    (fact,) = down.ask("node-down")["jobs"]
+    assert batch.asked() == ([] if damaged else ["-f 12.head"])
+    assert fact["image"] == (None if damaged else os.path.join(down.store, "12.head.CK", "ckpt.12.head.1002"))
 
 
 def test_job_whose_other_node_is_down(down):
