@@ -12,7 +12,7 @@ tar -xf "$tarball" --strip-components=1
 sed -i '/AM_INIT_AUTOMAKE/s/ -Werror / /' configure.ac
 autoreconf2.69 -fi > configure.log 2>&1
 export ac_cv_lib_crypto_BN_init=yes
-./configure --prefix="$prefix" --with-server-home="$home" --disable-gui --without-tcl --without-tk --disable-gcc-warnings --with-rcp=scp \
+./configure --prefix="$prefix" --with-server-home="$home" --disable-gui --without-tcl --without-tk --disable-gcc-warnings --with-rcp=scp --enable-syslog \
     >> configure.log 2>&1
 compiler="g++ -w -fpermissive -std=gnu++11"
 make -j2 CC="$compiler" CXX="$compiler" > make.log 2>&1 || { tail -20 make.log; exit 1; }

@@ -5,6 +5,7 @@ import pathlib
 import shutil
 
 import pytest
+import yaml
 from cluster import EXAMPLES, GROUP, TOP, Cluster, hosts
 from jobs import COUNTS, Jobs, Qjob, await_nodes, quoted
 
@@ -88,7 +89,7 @@ def test_cluster_made_by_hand(cluster, tmp_path):
     before = print_server(head, PREFIX + "/bin")
 
     adopted = tmp_path / "adopted"
-    done = cluster.playbook("adopt", adopt_directory=str(adopted), adopt_torque_directory=PREFIX + "/bin", torque_home=HOME)
+    done = cluster.playbook("adopt", adopt_directory=str(adopted), adopt_torque_directory=PREFIX + "/bin")
     assert done.code == 0, done.out
     assert print_server(head, PREFIX + "/bin") == before
     for remark in ("queue long has no checkpoint_dir; it will be the store",
@@ -96,12 +97,16 @@ def test_cluster_made_by_hand(cluster, tmp_path):
                    "root@head is not among the operators of the server; it will be: the roles and torque-ckpt act as root"):
         assert '"%s"' % remark in done.out, done.out
 
+    variables = yaml.safe_load((adopted / "group_vars/all.yml").read_text())
+    assert {name: value for name, value in variables.items() if name.startswith(("torque_home", "torque_version", "torque_build"))} == {
+        "torque_version": "6.1.3", "torque_home": HOME, "torque_build_options": ["--enable-syslog"]}
+
     site = tmp_path / "site"
     shutil.copytree(EXAMPLES / "take-over", site)
     shutil.rmtree(site / "host_vars")
     shutil.copytree(adopted / "host_vars", site / "host_vars")
     shutil.copy(adopted / "group_vars/all.yml", site / "group_vars/all/torque.yml")
-    inventory = [str(site / "inventory.yml"), cluster.write_inventory(tmp_path / "hosts.json", torque_home=HOME)]
+    inventory = [str(site / "inventory.yml"), cluster.write_inventory(tmp_path / "hosts.json")]
     check = cluster.playbook("site", "--check", "--diff", inventory=inventory)
     assert check.code == 0, check.out
     assert print_server(head, PREFIX + "/bin") == before
@@ -116,6 +121,8 @@ def test_cluster_made_by_hand(cluster, tmp_path):
     assert done.code == 0, done.out
     for name, daemons in DAEMONS.items():
         assert all(path.startswith("/opt/torque/") for path in programs(cluster.nodes[name], daemons)), name
+        assert all("--enable-syslog" in cluster.nodes[name].ask("/proc/$(pgrep -ox %s)/exe --about" % daemon)
+                   for daemon in daemons if daemon in ("pbs_server", "pbs_mom")), name
     await_nodes(head)
     after = print_server(head, "/opt/torque/current/bin").splitlines()
     assert set(before.splitlines()) <= set(after)

@@ -20,9 +20,11 @@ def adopt(tmp_path):
     (tmp_path / "play.yml").write_text(json.dumps([play]))
 
     def run(loglevels, *options):
-        nodes = {name: {"__adopt_config": {"directives": {"loglevel": [level]}, "resources": [], "faults": []}} if level else {}
-                 for name, level in loglevels.items()}
-        head = {"ansible_connection": "local", "__adopt_server": SERVER, "__adopt_names": {"stdout_lines": ["head", "pbs_sched"]}}
+        built = {"stdout": "version: 6.1.3\nserverhome: /var/spool/torque\n"}
+        nodes = {name: {"__adopt_config": {"directives": {"loglevel": [level]}, "resources": [], "faults": []}, "__adopt_built": built}
+                 if level else {} for name, level in loglevels.items()}
+        head = {"ansible_connection": "local", "__adopt_server": SERVER, "__adopt_names": {"stdout_lines": ["head", "pbs_sched"]},
+                "__adopt_built": built}
         (tmp_path / "hosts.json").write_text(json.dumps({"all": {"children": {
             "torque_server": {"hosts": {"head": head}}, "torque_mom": {"hosts": nodes}}}}))
         done = subprocess.run([str(pathlib.Path(sys.executable).parent / "ansible-playbook"), "-i", str(tmp_path / "hosts.json"),

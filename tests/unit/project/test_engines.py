@@ -14,6 +14,7 @@ OWN = {
     "module_utils/engine/blcr_kernel.py": "what BLCR's modules ask of a kernel, for its role",
     "modules/blcr_info.py": "the same",
     "filter/blcr.py": "sentences of its role",
+    "filter/adoption.py": "an option of TORQUE's configure, which is left out",
 }
 """Files beside the room engines that name one, and why."""
 FILES = [name for name in sorted(str(path.relative_to(TOP / "plugins")) for path in (TOP / "plugins").rglob("*.py"))
