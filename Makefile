@@ -126,10 +126,11 @@ bench: tools testing collection ## what the hooks cost beside the bare engine, a
 	@$(HOSTS) down bench
 	@cat report/bench.txt
 
-docs: testing ## write the roles' README.md from their argument_specs, and what tells of torque-ckpt from its command line
+docs: testing ## write the roles' README.md from their argument_specs, what tells of torque-ckpt from its command line, ckpt-torque(7) from docs/users.md
 	@$(VENV)/bin/python tools/reference_docs.py --write
 	@$(VENV)/bin/python tools/role_docs.py --write
 	@$(VENV)/bin/python tools/command_docs.py --write
+	@$(VENV)/bin/python tools/manual_docs.py --write
 
 # Ansible's own pages, to which some links lead, need not be reached.
 docs-site: testing collection ## the documentation of modules, filters and roles as a site, in .cache/site/html; fails on what antsibull-docs cannot parse

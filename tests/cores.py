@@ -24,7 +24,7 @@ from run import COLLECTIONS, INSTALLED, LEVELS, LOGS, PYTHON, TOP, environment
 DOCUMENT = TOP / "docs/reference/support.md"
 TARGET = "cores"
 DIRECTORY = TOP / ".cache/cores"
-TOOLS = ("pytest", "hypothesis")
+TOOLS = ("pytest", "hypothesis", "markdown-it-py")
 """What the unit tests need beside ansible-core."""
 COLUMNS = ["python", "sanity", "unit", "check mode", "rollout"]
 NOT_RUN, FAILED = "NOT RUN", matrix.FAILED

@@ -64,6 +64,7 @@ def lint():
     yield ["yamllint", "--strict", "."]
     yield [PYTHON, "tools/role_docs.py", "--check"]
     yield [PYTHON, "tools/command_docs.py", "--check"]
+    yield [PYTHON, "tools/manual_docs.py", "--check"]
     yield [PYTHON, "tools/reference_docs.py", "--check"]
     yield ["antsibull-changelog", "lint"]
     yield ["bash", "-c", "cd '%s' && ansible-lint --offline --project-dir . -c .ansible-lint" % INSTALLED]
