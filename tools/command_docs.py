@@ -17,7 +17,7 @@ from torque_ckpt.cli import orphans, parser  # noqa: E402
 from torque_ckpt.store import catalog  # noqa: E402
 
 ROLE = TOP / "roles/checkpoint_hooks/files"
-SEE_ALSO = "qstat(1B), qhold(1B), qrls(1B), criu(8)"
+SEE_ALSO = "ckpt-torque(7), qstat(1B), qhold(1B), qrls(1B), criu(8)"
 FILES = (
     ("hooks.json", "the configuration, beside which nodes.json and nodes/ hold what is known of the nodes (/etc/ckpt-torque)"),
     (config.DEFAULTS["key_path"], "the keys that prove an image; root's alone"),

@@ -137,9 +137,10 @@ def test_metrics_and_the_line_in_the_journal(job, node1):
         node1.ask("%s; rm -rf /var/lib/ckpt-metrics" % back)
 
 
-def test_command_manual_and_completion_are_there(node1, head):
+def test_command_manuals_and_completion_are_there(node1, head):
     for host in (node1, head):
         assert host.ask("cmp %s/torque-ckpt /usr/local/bin/torque-ckpt && head -n 1 /usr/local/share/man/man1/torque-ckpt.1" % HOOKS)
+        assert host.ask("head -n 1 /usr/local/share/man/man7/ckpt-torque.7")
         words = host.ask("bash -c '. /usr/local/share/bash-completion/completions/torque-ckpt; COMP_WORDS=(torque-ckpt pr); COMP_CWORD=1; "
                          "_shtab_torque_ckpt; echo ${COMPREPLY[@]}'")
         assert words == "prune"

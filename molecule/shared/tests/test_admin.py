@@ -50,9 +50,10 @@ def test_users_see_the_methods_of_ckpt_run(host, settings):
     assert names == sorted(["dmtcp", "gromacs", "keep", "lammps", "ompi", "rerun"] + list(settings["checkpoint_hooks_methods"]))
 
 
-def test_manual_and_completion(host, settings):
+def test_manuals_and_completion(host, settings):
     share = settings["checkpoint_hooks_share_directory"]
-    assert host.file(share + "/man/man1/torque-ckpt.1").content_string.startswith(".\\\"")
+    for page in ("man1/torque-ckpt.1", "man7/ckpt-torque.7"):
+        assert host.file(share + "/man/" + page).content_string.startswith(".\\\"")
     assert host.run("bash -n %s/bash-completion/completions/torque-ckpt", share).rc == 0
 
 

@@ -19,13 +19,16 @@ WRITTEN = {
               orphans.STATE, "private/17.4/memory", "prune.lock", "snapshots/open/files"],
     "scratch": ["private/17.4/memory"], "metrics": [metrics.FILE],
     "etc": ["hooks.json", "methods.json", "nodes.json", "nodes/n1.json", "manifest.key"],
+    "share": ["man/man1/torque-ckpt.1", "man/man7/ckpt-torque.7", "bash-completion/completions/torque-ckpt"],
 }
 """What hooks and playbooks write in each directory."""
 
 
 FOREIGN = {"run": ["site.pid"], "state": ["site.json"], "scratch": ["alice/results", "jobs/1", "snapshots/1"], "etc": ["site.conf"],
-           "metrics": ["node.prom"]}
+           "metrics": ["node.prom"], "share": ["man/man7/site.7"]}
 """What others have beside it, also under names that the hooks use elsewhere."""
+SHARED = ["share/bash-completion/completions", "share/man/man1", "share/man/man7"]
+"""Directories of the distribution, which stay."""
 
 
 def write(site, files):
@@ -60,8 +63,9 @@ def test_only_files_of_the_hooks_are_removed(tmp_path):
     playbooks.answers(tmp_path, {site.name: set_directories(site) for site in (own, shared)},
                       [{"ansible.builtin.include_vars": str(ROLE / "vars/main.yml")}, *tasks,
                        {"ansible.builtin.set_fact": {"answer": ""}}], {"__checkpoint_hooks_unit_files": {"files": []}})
-    assert find_rest(own) == ["metrics"]  # node_exporter's
-    assert find_rest(shared) == sorted("%s/%s" % (directory, name) for directory, names in FOREIGN.items() for name in names)
+    assert find_rest(own) == ["metrics", *SHARED]  # node_exporter's, and everybody's
+    assert find_rest(shared) == sorted(["%s/%s" % (directory, name) for directory, names in FOREIGN.items() for name in names]
+                                       + [name for name in SHARED if name != "share/man/man7"])
 
 
 def test_only_directories_of_users_and_jobs_leave_the_store(tmp_path):
