@@ -14,8 +14,6 @@ from markdown_it.tree import SyntaxTreeNode
 TOP = pathlib.Path(__file__).resolve().parent.parent
 PAGE = TOP / "docs/users.md"
 MANUAL = TOP / "roles/checkpoint_hooks/files/ckpt-torque.7"
-WIDTH = 69
-"""Columns for a line of code in a terminal of 80; man indents it by 11."""
 HEAD = [r'.\" generated from docs/users.md by make docs; edit that file', r'.TH CKPT\-TORQUE 7 "" "ckpt.torque" "Miscellaneous"',
         ".ad l", ".nh", ".SH NAME", r"ckpt\-torque \- checkpoint and restart of TORQUE jobs", ".SH DESCRIPTION"]
 MANUALS = {"reference/torque-ckpt.md": "torque-ckpt(1)"}
