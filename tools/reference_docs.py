@@ -4,6 +4,7 @@
   reference_docs.py --check   fail when one is stale
 """
 import argparse
+import functools
 import json
 import pathlib
 import re
@@ -12,12 +13,13 @@ import textwrap
 
 TOP = pathlib.Path(__file__).resolve().parent.parent
 PAGES = TOP / "docs/reference"
-sys.path[:0] = [str(TOP / "plugins/module_utils"), str(TOP / "plugins")]
+sys.path[:0] = [str(TOP / "plugins/module_utils"), str(TOP / "plugins"), str(TOP / "tools")]
 
-from torque_ckpt import config, settings  # noqa: E402
+import sentences  # noqa: E402
+from torque_ckpt import config, errors, settings  # noqa: E402
 from torque_ckpt.engines import registry  # noqa: E402
 from torque_ckpt.image import compatibility, schema  # noqa: E402
-from module_utils.report import history, results  # noqa: E402
+from module_utils.report import history, outcomes, results  # noqa: E402
 
 MADE = "<!-- generated from %s by `make docs`; edit that file -->"
 HOOKS_JSON = """\
@@ -51,6 +53,75 @@ HISTORY = """\
 Each run appends a line, a JSON object with these fields. Nothing removes lines; the file may be removed or cut at any line. The page shows
 the last %d runs and reads at most the last %d MiB. A line that cannot be read is left out, counted on the page, and named in a warning.
 """
+MESSAGES = """\
+What hooks and commands say when they fail, by exit code. Look for the first words that name nothing of your own (no job, no path). The
+whole message is the first column, a semicolon, and the second one. What is in italics is not part of the message; *as above* is the advice
+above the table.
+
+| where a message is | what is around it |
+|---|---|
+| a job's comment after a checkpoint | nothing |
+| a job's comment after a restart | `Temporary failure of the restart: ` or `Permanent failure of the restart: ` in front |
+| the system log (`journalctl -t ckpt-torque`) | `code=CODE sentence='...'` |
+| the message of a node (`pbsnodes NODE`) | `ERROR ckpt.torque: ` in front |
+| `torque-ckpt` | `torque-ckpt: ` in front |
+| `ckpt-run` | `ckpt-run: ` in front, `; nothing was started` behind |
+| `ckpt.torque.validate` | the level, the nodes and the step in front ([troubleshooting](../troubleshooting.md#validate-fails)) |
+
+A checkpoint that fails, with whatever code, leaves the job running and the older images as they were. A restart that fails leaves the image
+and the job's output as they were; the code decides what becomes of the job ([how](contract.md#a-restart-that-failed)).
+
+Words in capitals stand for what differs: REASON for the words of the operating system, of a program or of a check, CONSEQUENCE for what
+became of the job or the image ("the job keeps running", "image kept", "nothing was done"), SENTENCE for another message of this page, NAME
+for the name of a process, file, image or setting. Words in brackets may be missing. The last column is the file in `torque_ckpt`.
+"""
+TEMPORARY = "Temporary: at a restart the job is queued again after a pause, and held after `checkpoint_hooks_restart_attempts` failures " \
+    "in a row on a node."
+PERMANENT = "Permanent: at a restart the job is held; `qrls` tries again."
+CURES = {
+    "USAGE": "If a hook says so, pbs_mom called it in another way than [the contract](contract.md#the-calls) has it: let "
+             "`ckpt.torque.site` write `mom_priv/config` of the node. If a command says so, its `--help` has the arguments.",
+    "DATA": "Check the image with `torque-ckpt verify JOB`, on another node, too. If it is damaged there as well, its owner moves it away "
+            "(`mv`) and releases the job (`qrls`), which continues from the newest of the others.",
+    "NO_INPUT": "See with `torque-ckpt list` which images there are, and on the node whether the store is mounted and the job's owner "
+                "may read the directory that the message names.",
+    "NO_USER": "Create the account, with the same uid and gid on all nodes; then release the job (`qrls`).",
+    "GONE": "See whether pbs_server and, from TORQUE 4.0 on, trqauthd run; if a process is missing, whether the job runs on this node, "
+            "and whether pbs_mom had `$checkpoint_run_exe` when the job started.",
+    "ENGINE": "The engine's own words are in the message. `torque-ckpt selftest` as root shows whether the engine works on this node at "
+              "all, `torque-ckpt check JOB` what of the job it cannot write.",
+    "SYSTEM": "The operating system's reason is in the message: see to the space, the rights, the processes or the memory that it names, "
+              "then repeat the command, or release the job (`qrls`). A part of a hook that died was killed: the kernel's log says if "
+              "memory was short.",
+    "CANNOT_WRITE": "The reason at the end of the message is that of the file system: see to its space, its quota or its rights; then "
+                    "repeat the checkpoint.",
+    "TEMPORARY": "Nothing need be repaired as a rule: repeat the checkpoint, or let the job be restarted. If the message comes back, see "
+                 "to the reason in it.",
+    "REFUSED": "Trying again does not help: change what the message names, then repeat the checkpoint, or release the job (`qrls`).",
+    "CONFIG": "Run `ckpt.torque.site` for this node; `torque-ckpt status` as root shows what it is configured to do, `ckpt.torque.plan` "
+              "what it lacks.",
+    "ROUND_TRIP": "The engine restores processes here, but not as they were: compare kernel and version of the engine with "
+                  "[what was run](support.md), and run `torque-ckpt selftest` again.",
+    "AROUND": "Look for the message that is named SENTENCE here.",
+}
+"""What to do about a failure with a code, if its sentence does not say so."""
+OWN_CURES = {
+    "a process of the job was not started under cr_run": "submit the job with `qsub -c enabled`; link its programs dynamically",
+    "another torque-ckpt": "wait until it has ended",
+    "image PATH cannot be copied to SERVER: REASON; it stays": "[a copy failed](../troubleshooting.md#a-copy-to-or-from-the-server-failed)",
+    "images of USER are shown": "run it as root or as that user",
+    "jobs of root": "submit the job as another user",
+    "node-down is for root": "run it as root",
+    "process PID (NAME) is root's": "look at a job of another user",
+    "prune --orphans is for root": "run it as root",
+    "selftest is for root": "run it as root",
+    "store PATH is another one": "mount the store that is configured there",
+    "unexpected": "report it as a fault of the hooks, with the line of the system log",
+}
+"""The same for sentences (their first words) whose cure is not that of their code."""
+INSIDE = re.compile(r"\?$|: (?:allow it|check the network|checkpoint the job)|\(if that is wrong,|only root may|so look for|report it to|"
+                    "try again a second later|the next run continues")
+"""A sentence that says what to do, though not as an order after a semicolon."""
 LISTS = {settings.check_texts: "list of str", settings.check_job_paths: "list of paths", settings.check_path: "path"}
 
 
@@ -142,6 +213,60 @@ def results_json():
     return "\n".join(lines + table(heading, field_rows(results.RUN)))
 
 
+# -- messages --------------------------------------------------------------------------------------------------------
+
+@functools.lru_cache(maxsize=None)
+def list_sentences():
+    """Return all sentences (list of sentences.Sentence) of hooks and commands."""
+    return sentences.Package(TOP / "plugins/module_utils/torque_ckpt").list_sentences()
+
+
+def split_sentence(text):
+    """Return what failed (str) and what to do about it (str), which is empty if the sentence does not say so."""
+    cause, cure = outcomes.split_cause(text, "L1")
+    return (cause, cure) if cause != text else (text, "")
+
+
+def message_rows(listed):
+    """Yield a row for each sentence; one that several files have is one row."""
+    rooms = {}
+    for sentence in listed:
+        rooms.setdefault(sentence.text, []).append("`%s`" % sentence.room)
+    for text, named in rooms.items():
+        cause, cure = split_sentence(text)
+        own = [advice for words, advice in OWN_CURES.items() if text.startswith(words)]
+        general = "*as it says*" if INSIDE.search(text) else "*%s*" % (own[0] if own else "as above")
+        yield cause, cure or general, ", ".join(named)
+
+
+def describe_code(name, meanings):
+    """Return a code's heading and what it means (str), and what becomes of a job.
+
+    :param meanings: {code (int): str} of the hooks
+    """
+    if name == "ROUND_TRIP":
+        return "## A round trip failed", "`torque-ckpt selftest` ends with 1; `ckpt.torque.validate` reports a failure of L1."
+    if name == "AROUND":
+        return "## Words around a message", "The code is that of the other message."
+    code = getattr(errors, name)
+    about = "A hook: %s. %s" % (meanings[code], TEMPORARY if errors.is_temporary(code) else PERMANENT)
+    if code in errors.MEANINGS:
+        about += " `torque-ckpt`: %s" % re.sub(r"\b(prune|node-down|verify|check)(?=[,:])", r"`\1`", errors.MEANINGS[code])
+    return "## %d: %s" % (code, errors.CAUSES[code].replace("_", " ")), about
+
+
+def messages():
+    contract = (PAGES / "contract.md").read_text().replace("](#", "](contract.md#")
+    meanings = {int(code): meaning for code, meaning in re.findall(r"^\| (\d\d) \| (.*) \|$", contract, re.MULTILINE)}
+    lines = [MADE % "torque_ckpt and tools/reference_docs.py", "", "# Messages", "", MESSAGES]
+    listed = list_sentences()
+    for name, cure in CURES.items():
+        chosen = [sentence for sentence in listed if sentence.code in (name, {"GONE": "NO_SERVER"}.get(name))]
+        lines += ["%s\n\n%s\n\n%s\n" % (*describe_code(name, meanings), cure)]
+        lines += table(("what failed", "what to do", "file"), message_rows(chosen))
+    return "\n".join(lines)
+
+
 # -- the role's options ----------------------------------------------------------------------------------------------
 
 SPECS = TOP / "roles/checkpoint_hooks/meta/argument_specs.yml"
@@ -193,7 +318,7 @@ def argument_specs():
 
 WANTED = {SPECS: argument_specs,
           PAGES / "hooks-json.md": hooks_json, PAGES / "manifest.md": manifest, PAGES / "node-records.md": node_records,
-          PAGES / "results-json.md": results_json}
+          PAGES / "results-json.md": results_json, PAGES / "messages.md": messages}
 
 
 def main():
