@@ -25,7 +25,7 @@ BUILDS = {"ours": "with the patch series", "stock": "without any patch"}
 COLUMNS = ["built", "site twice", "L3", "failed restart", "other node", "attacks", "jobs"]
 TESTED = ["2.5.13", "4.2.10", "6.1.3", "6.1.3.h5"]
 """Versions on which the tests of jobs are run, too (twenty minutes each): what makes a cluster lose jobs is cured for them."""
-JOB_TESTS = ["tests/integration/test_%s.py" % name for name in ("torque", "crash", "after_restart", "multinode")]
+JOB_TESTS = ["tests/integration/test_%s.py" % name for name in ("torque", "crash", "after_restart", "multinode", "cut_off", "rotation")]
 COMPILES = "Compile TORQUE"
 """How the task of the role torque_build begins that compiles."""
 DOCUMENT = TOP / "docs/reference/patches.md"
