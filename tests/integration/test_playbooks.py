@@ -32,11 +32,11 @@ def test_converged_nodes_cost(cluster):
         tasks[name] = int(ok) + int(skipped)
         assert done.changed(name) == 0
     if cluster.torque:
-        assert executions == {"head": 18, "node1": 10, "node2": 10}
-        assert tasks == {"head": 54, "node1": 26, "node2": 26}  # two of them, for nodes, are skipped on the head
+        assert executions == {"head": 19, "node1": 10, "node2": 10}
+        assert tasks == {"head": 57, "node1": 26, "node2": 26}  # two of them, for nodes, are skipped on the head
     else:
-        assert executions == {"head": 7, "node1": 6, "node2": 6}
-        assert tasks == {"head": 30, "node1": 26, "node2": 26}
+        assert executions == {"head": 8, "node1": 6, "node2": 6}
+        assert tasks == {"head": 32, "node1": 26, "node2": 26}
 
 
 def find_roles(done):
@@ -130,6 +130,24 @@ def test_login_node_that_is_down(cluster, node2, tmp_path):
         cluster.nodes["head"].ask("%s/qmgr -c 'set server submit_hosts -= login1'" % BIN)
     # Its record is the only change of the next run with the inventory as it was.
     assert cluster.playbook("site").code == 0
+
+
+@pytest.mark.parametrize("name, code, sentence", [
+    ("head", 2, "head was not reached: the store and the server of this host were not set up, the other hosts were; run this playbook "
+     "again when the host answers."),
+    ("node1", 4, "")])
+def test_host_that_is_down_stops_no_other(cluster, tmp_path, name, code, sentence):
+    """The host of the store and the server, and a compute node."""
+    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
+    inventory["all"]["hosts"][name]["ansible_port"] = 1
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
+    cluster.nodes["node2"].ask("chmod 777 %s/run" % HOOKS)
+    done = cluster.playbook("site", inventory=str(tmp_path / "inventory.json"))
+    assert (done.code, done.changed("node2")) == (code, 1), done.out
+    assert re.search(r"^%s\s.*%s=1" % (name, "failed" if sentence else "unreachable"), done.out, re.MULTILINE)
+    assert sentence in failure(done)
+    again = cluster.playbook("site")
+    assert (again.code, [again.changed(other) for other in cluster.nodes]) == (0, [0, 0, 0]), again.out
 
 
 def test_server_that_is_a_node_and_is_left_out_keeps_its_hooks(cluster, tmp_path):

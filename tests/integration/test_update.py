@@ -346,3 +346,16 @@ def test_node_that_is_down(cluster, node1, node2, tmp_path):
     assert lines[1].startswith("node2: not reached: "), lines
     assert "not reached: node2; run this playbook again later" in done.out
     assert (is_good(node1, node2), note(cluster, "node1")) == (True, "")
+
+
+def test_server_that_is_down(cluster, node1, node2, tmp_path):
+    """No node can be drained: none is changed."""
+    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
+    inventory["all"]["hosts"]["head"]["ansible_port"] = 1
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
+    drift(node1)
+    done, _lines = update(cluster, inventory=str(tmp_path / "inventory.json"))
+    assert done.code != 0 and "head was not reached: the store and the server of this host were not set up" in done.out, done.out
+    assert "TASK [Empty the node]" not in done.out and not is_good(node1, node2)
+    assert update(cluster)[0].code == 0
+    assert is_good(node1, node2)

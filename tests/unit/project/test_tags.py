@@ -16,13 +16,15 @@ def test_tags_are_those_of_the_documentation():
     plays = re.findall(r"play #\d+ \(.*?\): (.*?)\tTAGS: .*\n +TASK TAGS: \[(.*)\]", done.stdout)
     assert plays == [
         ("Check the inventory before anything is changed", "always"),
+        ("Find out which hosts of the store and the server answer", "always"),
         ("Create the store", "store"),
         ("Build TORQUE, once", "build"),
         ("Install and set up the server", "server"),
         ("Set up checkpoint and restart on compute nodes", "always, engine, hooks, mom, store"),
         ("Restart pbs_mom, some nodes at a time", "mom"),
         ("Install torque-ckpt and its timers", "hooks, store"),
-        ("Install torque-ckpt on login nodes", "client, hooks, store")]
+        ("Install torque-ckpt on login nodes", "client, hooks, store"),
+        ("Name the hosts that were not reached", "always")]
     section = re.search(r"^## Run a part of site\n(.*?)^## ", (TOP / "docs/operate.md").read_text(), re.MULTILINE | re.DOTALL).group(1)
     tags = {tag for _play, names in plays for tag in names.split(", ")} - {"always"}
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == tags
