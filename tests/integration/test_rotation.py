@@ -18,9 +18,9 @@ class Keys:
     def read(self, node):
         return json.loads(node.ask("cat " + self.path))["keys"]
 
-    def write(self, keys):
-        """As root of each node."""
-        for node in self.nodes:
+    def write(self, keys, nodes=None):
+        """As root of each node, or of some."""
+        for node in nodes or self.nodes:
             node.ask("cat > %s <<'E'\n%s\nE" % (self.path, json.dumps({"keys": keys})))
 
     def roll_out(self, keys):
@@ -80,3 +80,17 @@ def test_rotation_while_jobs_run_and_are_held(cluster, torque, keys):
         for job in (running, held, restarted):
             job.release("node2")
             job.finish()
+
+
+def test_image_whose_key_the_node_lacks_waits_for_it(cluster, torque, keys, node1, node2):
+    with Jobs(cluster) as qsub:
+        job = qsub.counts()
+        keys.write([NEW] + keys.before, [node1])
+        job.hold()
+        job.send("node2")
+        job.comment("was sealed with the key '2026', which this node does not have")
+        job.wait("Q")
+        keys.write([NEW] + keys.before, [node2])
+        job.root("qmgr -c 'set server scheduling = true'")
+        job.wait("R")
+        job.finish()
