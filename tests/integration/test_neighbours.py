@@ -1,5 +1,4 @@
 """What another user of the node, or the job's owner, can do to a hook that is at work: nothing that lasts, and nothing to anybody else."""
-import contextlib
 import re
 import time
 
@@ -9,19 +8,6 @@ from cluster import begin, configured
 
 STALL = 4
 """The option stall of CRIU here (seconds)."""
-
-
-@contextlib.contextmanager
-def attacker(node, program, user="bob"):
-    """Have a user run a program (str) on a node; yields a function that returns what it printed (list of str)."""
-    path = "/tmp/attack-" + user
-    node.ask("cat > {0}.py <<'X'\n{1}\nX\nrm -f {0}.out; setsid --fork setpriv --reuid {2} --clear-groups sh -c 'echo $$ > {0}.pid; "
-             "exec python3 {0}.py' < /dev/null > {0}.out 2>&1; for i in $(seq 600); do [ -s {0}.pid ] && break; sleep 0.1; done"
-             .format(path, program, user))
-    try:
-        yield lambda: node.ask("cat %s.out" % path).splitlines()
-    finally:
-        node.run("kill -KILL $(cat {0}.pid); rm -f {0}.*".format(path))
 
 
 KEPT = "was kept from the job by a process of uid 1501 and was killed; report it to the administrator"
@@ -35,7 +21,7 @@ def test_checkpoint_in_which_a_user_takes_the_place_of_the_job(job, node1, signa
     """CRIU takes whoever connects to its socket for the job; if it is the owner himself, only the time tells."""
     for _attempt in range(5):
         running = job(node1)
-        with configured(node1, engine_options={"stall": STALL}), attacker(node1, attackers.HIJACK, user) as output:
+        with configured(node1, engine_options={"stall": STALL}), attackers.attacker(node1, attackers.HIJACK, user) as output:
             started = time.monotonic()
             done = running.checkpoint(signal)
             seconds = time.monotonic() - started
@@ -58,7 +44,7 @@ def test_restart_that_another_user_disturbs(job, node1, node2):
     held = job(node1, "for i in $(seq 100); do sleep 1000 & done\npython3 job.py; exit $?")
     held.hold()
     before = held.images_digest()
-    with configured(node2, engine_options={"stall": STALL}), attacker(node2, attackers.DISTURB) as output:
+    with configured(node2, engine_options={"stall": STALL}), attackers.attacker(node2, attackers.DISTURB) as output:
         done = held.restart(node2)
         assert output() == ["sent"]
         assert done.code == 75
@@ -69,29 +55,11 @@ def test_restart_that_another_user_disturbs(job, node1, node2):
     held.move(node2)
 
 
-WAITS = """#!/bin/sh
-mkdir /tmp/waited && touch /tmp/dumping
-while [ -e /tmp/dumping ]; do sleep 0.05; done
-exec cat
-"""
-
-
-@contextlib.contextmanager
-def waiting_program(node):
-    """Have a program compress the first file only when /tmp/dumping is removed: the engine has done its work then."""
-    node.ask("cat > /usr/local/bin/lz4 <<'X'\n%sX\nchmod 755 /usr/local/bin/lz4; rm -rf /tmp/dumping /tmp/waited" % WAITS)
-    try:
-        with configured(node, compression="lz4"):
-            yield
-    finally:
-        node.run("rm -rf /usr/local/bin/lz4 /tmp/dumping /tmp/waited")
-
-
 def test_hold_kills_nobody_who_has_got_the_jobs_number(job, node1):
     """The owner kills his job while its image is written, and has another user's process get its number."""
     held = job(node1)
     root = int(node1.ask("pgrep -P %d" % held.session))
-    with waiting_program(node1):
+    with attackers.waiting_program(node1):
         hook = begin(held, 15)
         node1.ask("runuser -u alice -- kill -KILL %d; while kill -0 %d 2> /dev/null; do sleep 0.05; done" % (root, held.session))
         node1.ask("cat > /tmp/take.py <<'X'\n%s\nX" % attackers.TAKE_NUMBER)
@@ -104,7 +72,7 @@ def test_hold_kills_nobody_who_has_got_the_jobs_number(job, node1):
 def test_owner_who_stops_the_part_of_the_hook_that_is_his(job, node1):
     """Root gives it up after half a minute, the job goes on, and its lock is free."""
     running = job(node1)
-    with waiting_program(node1):
+    with attackers.waiting_program(node1):
         hook = begin(running, 15)
         part = int(node1.ask("pgrep -P %d -u alice" % hook))
         node1.ask("runuser -u alice -- kill -STOP %d" % part)

@@ -1,4 +1,7 @@
-"""Programs of users who harm others, as text to be run by python3 on a node; each ends after LASTING seconds."""
+"""Programs of users who harm others, run by python3 on a node, each for LASTING seconds, and how they are run there."""
+import contextlib
+
+from cluster import configured
 
 LASTING = 60
 
@@ -104,3 +107,34 @@ while (named("criu") or not named("sleep")) and time.time() < late:
 os.kill(hook, signal.SIGKILL)
 print([name for name in os.listdir("/run/ckpt-torque/jobs") if name.endswith(".json")])
 """ % LASTING
+
+
+@contextlib.contextmanager
+def attacker(node, program, user="bob"):
+    """Have a user run a program (str) on a node; yields a function that returns what it printed (list of str)."""
+    path = "/tmp/attack-" + user
+    node.ask("cat > {0}.py <<'X'\n{1}\nX\nrm -f {0}.out; setsid --fork setpriv --reuid {2} --clear-groups sh -c 'echo $$ > {0}.pid; "
+             "exec python3 {0}.py' < /dev/null > {0}.out 2>&1; for i in $(seq 600); do [ -s {0}.pid ] && break; sleep 0.1; done"
+             .format(path, program, user))
+    try:
+        yield lambda: node.ask("cat %s.out" % path).splitlines()
+    finally:
+        node.run("kill -KILL $(cat {0}.pid); rm -f {0}.*".format(path))
+
+
+WAITS = """#!/bin/sh
+mkdir /tmp/waited && touch /tmp/dumping
+while [ -e /tmp/dumping ]; do sleep 0.05; done
+exec cat
+"""
+
+
+@contextlib.contextmanager
+def waiting_program(node):
+    """Have a program compress the first file only when /tmp/dumping is removed: the engine has done its work then."""
+    node.ask("cat > /usr/local/bin/lz4 <<'X'\n%sX\nchmod 755 /usr/local/bin/lz4; rm -rf /tmp/dumping /tmp/waited" % WAITS)
+    try:
+        with configured(node, compression="lz4"):
+            yield
+    finally:
+        node.run("rm -rf /usr/local/bin/lz4 /tmp/dumping /tmp/waited")

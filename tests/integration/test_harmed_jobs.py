@@ -1,0 +1,111 @@
+"""Jobs of a real TORQUE whose owner, neighbours or files do what they should not: they keep running, wait, or end, and free their slots.
+
+test_neighbours.py has the same attacks on the hooks alone. Needs TORQUE's source.
+"""
+import re
+
+import attackers
+import pytest
+from cluster import configured
+from jobs import BIN, Jobs
+from power import crash, free, start
+
+pytestmark = pytest.mark.usefixtures("torque")
+
+STALL = {"engine_options": {"stall": 4}}
+
+
+@pytest.fixture
+def qsub(cluster):
+    with Jobs(cluster) as jobs:
+        yield jobs
+
+
+IN_PLACE = """cd $PBS_O_WORKDIR
+exec python3 -c '
+import os, time
+data = os.open("data", os.O_RDWR | os.O_CREAT)
+counter = 0
+while not os.path.exists("go"):
+    counter += 1
+    os.pwrite(data, b"%09d" % counter, 0)
+    if counter == 1:
+        open("up", "w").close()
+    time.sleep(0.02)
+raise SystemExit(5)
+'
+"""
+"""Keeps its only file of one size."""
+
+
+def test_file_that_the_job_wrote_to_before_its_node_crashed(qsub, cluster):
+    """The file is newer than the image: the job is held, and its comment says by which command it continues all the same."""
+    job = qsub(IN_PLACE, "-c", "enabled")
+    job.reach("up")
+    name, before = job.checkpoint(), job.text("data")
+    job.until(lambda _facts: job.text("data") > before, "wrote nothing more")
+    crash(cluster)
+    start(cluster)
+    facts = job.comment("Permanent failure of the restart: file %s/data, which the job has open, was written to after " % job.work, 150)
+    assert job.wait("H")["checkpoint_name"] == name
+    job.user(re.search('"(touch -d [^"]*)"', facts["comment"]).group(1))
+    free(cluster)
+    job.release("node1")
+    job.sign("go")
+    job.ended("5")
+
+
+def test_job_whose_owner_stops_his_part_of_the_hook_is_deleted(qsub, node1):
+    """It ends, nothing of it is left on the node, and others get its slots."""
+    job = qsub.counts()
+    with attackers.waiting_program(node1):
+        job.user("%s/qchkpt %s" % (BIN, job.id))
+        node1.ask("for _ in $(seq 300); do [ -e /tmp/dumping ] && exit; sleep 0.1; done; exit 1")
+        node1.ask("kill -STOP $(pgrep -u alice -x checkpoint)")
+        job.user("%s/qdel %s" % (BIN, job.id))
+        job.wait("C", 90)
+    node1.ask("for _ in $(seq 100); do pgrep -u alice > /dev/null || exit 0; sleep 0.1; done; ps -u alice -f; exit 1")
+    other = qsub.counts("-l", "nodes=node1:ppn=2")
+    other.finish()
+
+
+def test_hold_that_another_user_disturbs(qsub, node1):
+    """The job keeps running without a hold, its comment has his number, and the next hold succeeds."""
+    for _attempt in range(5):
+        job = qsub.counts()
+        with configured(node1, **STALL), attackers.attacker(node1, attackers.HIJACK):
+            job.user("%s/qhold %s" % (BIN, job.id))
+            facts = job.until(lambda facts: facts["job_state"] == "H" or "by a process of uid 1501" in facts.get("comment", ""),
+                              "was not told of him")
+        if facts["job_state"] != "H":  # the job was not the first to connect
+            break
+    else:
+        raise AssertionError("the job was the first to connect, five times")
+    job.until(lambda facts: (facts["job_state"], facts["Hold_Types"]) == ("R", "n"), "kept the hold")
+    job.progress("node1")
+    job.hold()
+    job.release("node2")
+    job.finish()
+
+
+def test_numbers_of_a_held_job_that_others_have_got(qsub, node1):
+    """Its owner kills it while its image is written; neither the hook nor pbs_mom signals the processes that have its numbers now."""
+    job = qsub.counts()
+    leader = job.session("node1")
+    root = node1.ask("pgrep -P " + leader)
+    mom = node1.ask("systemctl show -p MainPID --value pbs_mom")
+    with attackers.waiting_program(node1):
+        job.user("%s/qhold %s" % (BIN, job.id))
+        node1.ask("for _ in $(seq 300); do [ -e /tmp/dumping ] && exit; sleep 0.1; done; exit 1")
+        node1.ask("runuser -u alice -- kill -KILL %s %s; cat > /tmp/take.py <<'X'\n%s\nX" % (root, leader, attackers.TAKE_NUMBER))
+        node1.ask("while kill -0 %s 2> /dev/null; do sleep 0.05; done" % leader)
+        for number in (root, leader):
+            assert node1.ask("python3 /tmp/take.py %s < /dev/null" % number) == number
+        node1.ask("rm /tmp/dumping")
+        job.wait("HC", 90)
+    try:
+        for number in (root, leader):
+            assert node1.ask("ps -o user=,args= -p %s" % number).split(None, 1) == ["bob", "sleep 4712"]
+        assert node1.ask("systemctl show -p MainPID --value pbs_mom") == mom
+    finally:
+        node1.run("pkill -KILL -u bob")
