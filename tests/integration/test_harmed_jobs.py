@@ -7,12 +7,13 @@ import re
 import attackers
 import pytest
 from cluster import configured
-from jobs import BIN, Jobs
+from jobs import BIN, COUNTS, Jobs
 from power import crash, free, start
 
 pytestmark = pytest.mark.usefixtures("torque")
 
 STALL = {"engine_options": {"stall": 4}}
+DISTURBED = "another process of this node may have interfered with criu"
 
 
 @pytest.fixture
@@ -84,6 +85,21 @@ def test_hold_that_another_user_disturbs(qsub, node1):
     job.until(lambda facts: (facts["job_state"], facts["Hold_Types"]) == ("R", "n"), "kept the hold")
     job.progress("node1")
     job.hold()
+    job.release("node2")
+    job.finish()
+
+
+def test_restart_that_another_user_disturbs(qsub, node2):
+    """It is tried as often as the setting says, then the job is held; when he has gone it continues."""
+    job = qsub("for i in $(seq 100); do sleep 1000 & done; " + COUNTS, "-c", "enabled")
+    job.reach("up")
+    job.hold()
+    with configured(node2, restart_attempts=2, **STALL), attackers.attacker(node2, attackers.DISTURB):
+        job.send("node2")
+        job.comment(DISTURBED)
+        job.root("qmgr -c 'set server scheduling = true'")
+        job.comment("image kept (attempt 2 of 2, the last; fix the cause, then release the job)")
+        job.wait("H")
     job.release("node2")
     job.finish()
 
