@@ -42,7 +42,7 @@ def by_hand(cluster):
             yield job
         finally:
             done = cluster.playbook("site")
-            qmgr(head, "delete queue long")
+            qmgr(head, "delete queue long", "set server managers -= alice@head")
             for node in NODES:
                 cluster.nodes[node].ask("rm -f %s.*~" % MOM_CONFIG)
             assert done.code == 0, done.out
@@ -71,6 +71,7 @@ def test_adopt(cluster, by_hand, tmp_path):
         assert '"%s"' % remark in done.out, done.out
     assert read_variables(tmp_path / "adopted") == read_variables(EXAMPLES / "take-over")
 
+    configurations = {name: cluster.nodes[name].ask("cat " + MOM_CONFIG).splitlines() for name in NODES}
     site = [str(EXAMPLES / "take-over/inventory.yml"), cluster.write_inventory(tmp_path / "hosts.json", torque_version=cluster.version)]
     check = cluster.playbook("site", "--check", "--diff", inventory=site)
     assert check.code == 0, check.out
@@ -88,6 +89,15 @@ def test_adopt(cluster, by_hand, tmp_path):
         lines = cluster.nodes[name].ask("cat " + MOM_CONFIG).splitlines()
         assert {"$pbsserver head", "$loglevel %d" % loglevel, "$tmpdir /var/tmp", "$usecp *:/home /home", "size[fs=/tmp]",
                 "$usecp *:%s %s" % (STORE, STORE), "$checkpoint_script /usr/lib/ckpt-torque/checkpoint"} <= set(lines)
+    # What --check announced is what was done, to each line.
+    removed, written = set(), set()
+    for name in NODES:
+        after_site = cluster.nodes[name].ask("cat " + MOM_CONFIG).splitlines()
+        removed |= set(configurations[name]) - set(after_site)
+        written |= set(after_site) - set(configurations[name])
+    announced = {sign: set(re.findall(r"^\%s(?!%s )(.*)$" % (sign, re.escape(sign * 2)), check.out, re.MULTILINE)) for sign in "+-"}
+    assert announced["-"] - announced["+"] - {"(secret)"} == removed  # a line that moves is in both
+    assert written | added <= announced["+"]
     assert by_hand.session("node1") == session
     by_hand.hold()
     by_hand.release("node2")
