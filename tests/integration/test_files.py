@@ -5,6 +5,7 @@ import re
 
 import pytest
 from cluster import CONFIG
+from jobs import IN_PLACE
 
 PROGRAM = r"""
 import mmap, os, sys, time
@@ -286,27 +287,12 @@ def test_removed_file_moves(job, node1, node2):
     assert running.end() == 5, running.lines()[-1]
 
 
-IN_PLACE = """exec > /dev/null 2>&1
-exec python3 -c "
-import os, time
-data = os.open('data', os.O_RDWR | os.O_CREAT)
-counter = 0
-while not os.path.exists('stop'):
-    counter += 1
-    os.pwrite(data, b'%09d' % counter, 0)
-    time.sleep(0.02)
-raise SystemExit(5)
-"
-"""
-"""Keeps its only file of one size."""
-
-
 @pytest.fixture
 def writes_in_place(job, node1, monkeypatch):
     """A job that writes to its file in place."""
     count = "cat %s/data 2> /dev/null | grep . || echo 0"  # it is empty for a moment
     monkeypatch.setattr("cluster.Job.counter", lambda running: int(running.node.ask(count % running.work)))
-    return job(node1, IN_PLACE)
+    return job(node1, "exec > /dev/null 2>&1\n" + IN_PLACE)
 
 
 SEMAPHORE = """

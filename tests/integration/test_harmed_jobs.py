@@ -7,7 +7,7 @@ import re
 import attackers
 import pytest
 from cluster import configured
-from jobs import BIN, COUNTS, Jobs
+from jobs import BIN, COUNTS, IN_PLACE, Jobs
 from power import crash, free, start
 
 pytestmark = pytest.mark.usefixtures("torque")
@@ -22,26 +22,9 @@ def qsub(cluster):
         yield jobs
 
 
-IN_PLACE = """cd $PBS_O_WORKDIR
-exec python3 -c '
-import os, time
-data = os.open("data", os.O_RDWR | os.O_CREAT)
-counter = 0
-while not os.path.exists("go"):
-    counter += 1
-    os.pwrite(data, b"%09d" % counter, 0)
-    if counter == 1:
-        open("up", "w").close()
-    time.sleep(0.02)
-raise SystemExit(5)
-'
-"""
-"""Keeps its only file of one size."""
-
-
 def test_file_that_the_job_wrote_to_before_its_node_crashed(qsub, cluster):
     """The file is newer than the image: the job is held, and its comment says by which command it continues all the same."""
-    job = qsub(IN_PLACE, "-c", "enabled")
+    job = qsub("cd $PBS_O_WORKDIR\n" + IN_PLACE, "-c", "enabled")
     job.reach("up")
     name, before = job.checkpoint(), job.text("data")
     job.until(lambda _facts: job.text("data") > before, "wrote nothing more")

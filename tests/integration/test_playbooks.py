@@ -138,11 +138,9 @@ def test_login_node_that_is_down(cluster, node2, tmp_path):
     ("node1", 4, "")])
 def test_host_that_is_down_stops_no_other(cluster, tmp_path, name, code, sentence):
     """The host of the store and the server, and a compute node."""
-    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
-    inventory["all"]["hosts"][name]["ansible_port"] = 1
-    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
+    inventory = cluster.write_inventory_without(name, tmp_path / "inventory.json")
     cluster.nodes["node2"].ask("chmod 777 %s/run" % HOOKS)
-    done = cluster.playbook("site", inventory=str(tmp_path / "inventory.json"))
+    done = cluster.playbook("site", inventory=inventory)
     assert (done.code, done.changed("node2")) == (code, 1), done.out
     assert re.search(r"^%s\s.*%s=1" % (name, "failed" if sentence else "unreachable"), done.out, re.MULTILINE)
     assert sentence in failure(done)
@@ -332,10 +330,8 @@ def test_plan_reports_what_the_role_of_the_engine_reports(cluster, tmp_path):
 
 
 def test_plan_names_nodes_that_are_not_reached(cluster, tmp_path):
-    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
-    inventory["all"]["hosts"]["node2"]["ansible_port"] = 1
-    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
-    lines, written, _done = plan(cluster, tmp_path, inventory=str(tmp_path / "inventory.json"))
+    inventory = cluster.write_inventory_without("node2", tmp_path / "inventory.json")
+    lines, written, _done = plan(cluster, tmp_path, inventory=inventory)
     assert lines[0] == "node1: ready" and lines[1].startswith("node2: not reached: ")
     assert lines[2:] == ["needed: nothing", "not reached: node2"]
     assert (written["needed"], written["not_reached"]) == ([], ["node2"])
@@ -484,10 +480,8 @@ def test_engine_missing_on_one_node(cluster, node2, tmp_path):
 
 def test_node_that_is_down(cluster, tmp_path):
     """The others are still proven, and the report names the one that is lost."""
-    inventory = json.loads(pathlib.Path(cluster.inventory).read_text())
-    inventory["all"]["hosts"]["node2"]["ansible_port"] = 1
-    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
-    done, report = validate(cluster, tmp_path, inventory=str(tmp_path / "inventory.json"))
+    inventory = cluster.write_inventory_without("node2", tmp_path / "inventory.json")
+    done, report = validate(cluster, tmp_path, inventory=inventory)
     assert done.code != 0
     assert report["failures"] == ["L1 (node2): the host could not be reached or the module failed; see the output of ansible-playbook"]
     assert moves(report)["nodes"] == ["node1"]

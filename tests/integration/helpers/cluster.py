@@ -113,6 +113,17 @@ class Cluster:
                                             "vars": {name: value for name, value in known["vars"].items() if name not in OWN}}}))
         return str(path)
 
+    def write_inventory_without(self, name, path):
+        """Write the hosts' own inventory, in which one is not reached; return the path (str).
+
+        :param name: of the host
+        :param path: the file (pathlib.Path)
+        """
+        inventory = json.loads(pathlib.Path(self.inventory).read_text())
+        inventory["all"]["hosts"][name]["ansible_port"] = 1
+        path.write_text(json.dumps(inventory))
+        return str(path)
+
     def playbook(self, name, *arguments, inventory=None, **variables):
         """Run a playbook of the installed collection, with these inventories (str, or list of str) instead of the hosts' own."""
         # Tests break nodes for moments, and pbs_mom must not look just then: the node would be down for minutes.

@@ -25,6 +25,21 @@ sys.exit(5)
 '
 """
 """Counts as COUNTS does; its image takes a second or more."""
+IN_PLACE = """\
+exec python3 -c '
+import os, time
+data = os.open("data", os.O_RDWR | os.O_CREAT)
+counter = 0
+while not (os.path.exists("go") or os.path.exists("stop")):
+    counter += 1
+    os.pwrite(data, b"%09d" % counter, 0)
+    if counter == 1:
+        open("up", "w").close()
+    time.sleep(0.02)
+raise SystemExit(5)
+'
+"""
+"""Keeps its only file of one size."""
 STARTED = "echo started >> $PBS_O_WORKDIR/starts"
 """The first line of each job's script: a job that TORQUE starts anew prints and ends as one that it restarts from its image."""
 
