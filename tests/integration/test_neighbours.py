@@ -39,6 +39,34 @@ def test_checkpoint_in_which_a_user_takes_the_place_of_the_job(job, node1, signa
     running.progress()
 
 
+LISTENS = """
+import socket
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind("\\0/crtools-pr-1-another")
+listener.listen(1)
+print("listens", flush=True)
+connection = listener.accept()[0]
+print("accepted", flush=True)
+connection.recv(1)
+"""
+"""What the CRIU of another job of the owner does."""
+
+
+def test_other_job_of_the_owner_is_not_disturbed(job, node1):
+    """A user is connected to the CRIU of one job; the owner's other job is checkpointed meanwhile."""
+    running = job(node1)
+    with attackers.attacker(node1, LISTENS, "alice") as owner:
+        node1.ask("for _ in $(seq 100); do grep -q crtools-pr-1-another /proc/net/unix && exit; sleep 0.1; done; exit 1")
+        with attackers.attacker(node1, attackers.HIJACK) as output:
+            for _attempt in range(100):
+                if "accepted" in owner():
+                    break
+                time.sleep(0.1)
+            assert (owner(), output()) == (["listens", "accepted"], ["connected"])
+            assert running.checkpoint(0).code == 0
+    running.progress()
+
+
 def test_restart_that_another_user_disturbs(job, node1, node2):
     """It is tried again, and succeeds when he has gone."""
     held = job(node1, "for i in $(seq 100); do sleep 1000 & done\npython3 job.py; exit $?")

@@ -41,8 +41,8 @@ _DISTURBED = re.compile(r"Unexpected fle|Can't get fd=|Unable to open fd=|Messag
 # The kernel goes on to carry bytes from one end of a connection to the other while both are frozen, also between the two moments in
 # which CRIU asks how many an end has and reads them.
 _BYTES_CAME = re.compile(r"recv failed \(\d+, want \d+\)")
-_TRANSPORT = b"\0/crtools-pr-"
-"""How names of the sockets begin by which CRIU talks to a job's processes."""
+_TRANSPORT = b"\0/crtools-pr-%d-"
+"""How names of the sockets begin by which the CRIU of a process id talks to a job's processes."""
 LONGEST = 300
 """So much of its output is shown at most (characters)."""
 _CORE = re.compile(r"core-([0-9]+)\.img")
@@ -263,8 +263,8 @@ class Criu(Engine):
         """
         strangers: "list[int]" = []
 
-        def find_interference() -> "str | None":
-            uid = sock_diag.find_stranger(_TRANSPORT)
+        def find_interference(pid: int) -> "str | None":
+            uid = sock_diag.find_stranger(_TRANSPORT % pid)
             if uid is None:
                 return None
             strangers.append(uid)

@@ -1,4 +1,5 @@
 """Running a program: bounded in time, in a process group of its own, with none of our descriptors."""
+import functools
 import os
 import select
 import signal
@@ -84,7 +85,7 @@ def _close_all_but(inherited: "list[int]") -> None:
 
 def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[], object]]" = None, inherited: "list[int] | None" = None,
         streams: "tuple[int, int] | None" = None, confine: "Optional[Callable[[], object]]" = None, stall: "float | None" = None,
-        find_reason: "Optional[Callable[[], str | None]]" = None, cure: str = "run the engine's role on this node",
+        find_reason: "Optional[Callable[[int], str | None]]" = None, cure: str = "run the engine's role on this node",
         session: bool = False, before_kill: "Optional[Callable[[], object]]" = None) -> "tuple[int, str]":
     """Run a program; return (exit status, its output, last 64 kB).
 
@@ -97,7 +98,7 @@ def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[]
     :param streams: descriptors of its stdin and stdout; else these are /dev/null and, as stderr is, its output
     :param confine: called in the program's process before it starts, or None
     :param stall: how long it may do nothing (seconds), or None for as long as timeout
-    :param find_reason: called now and then for a reason to kill it, which may be None; or None
+    :param find_reason: called now and then with the program's process id for a reason to kill it, which may be None; or None
     :param cure: what to do if it cannot be started, the end of the sentence, or empty
     :param session: whether it leads a session, too, not only a process group
     :param before_kill: called before it is killed, or None
@@ -131,7 +132,8 @@ def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[]
     except (HookError, OSError) as error:
         failure = error
     # It may wait for another child (frozen.Worker), or longer for an NFS server that restarts: nobody else makes it wait so long.
-    watch = progress.Watch(pid, stall, lambda: processes.list_tree(os.getpid())[1:], find_reason, store=True)
+    find_own_reason = find_reason and functools.partial(find_reason, pid)
+    watch = progress.Watch(pid, stall, lambda: processes.list_tree(os.getpid())[1:], find_own_reason, store=True)
     status, output = wait_for_child(pid, reader, timeout, watch, before_kill)
     if status is None and watch.find_fault():
         raise HookError(TEMPORARY, "%s %s and was killed" % (arguments[0], watch.find_fault()))
