@@ -242,6 +242,24 @@ def test_controller_with_an_empty_cache_builds_nothing(cluster, torque, node2, t
         node2.ask("cd /opt/torque && if [ -e {0} ]; then rm -r away; else mv away {0}; fi".format(key))
 
 
+def test_node_gets_its_engine_from_another_where_the_cache_is_empty(cluster, node2, tmp_path):
+    """What a node has is not built again."""
+    cache = {"criu_cache": str(tmp_path), "criu_package_formats": []}
+    key = node2.ask("readlink /opt/criu/current")
+    command = "cd /opt/criu/%s && find . -printf '%%P %%m %%U %%G %%s %%l\\n' | sort | sha256sum" % key
+    before = node2.ask(command)
+    node2.ask("mv /opt/criu/%s /opt/criu/away" % key)
+    try:
+        done = cluster.playbook("site", "--check", **cache)
+        assert done.code == 0 and "would build" not in done.out, done.out
+        done = cluster.playbook("site", **cache)
+        assert done.code == 0 and "building CRIU" not in done.out, done.out
+        assert (done.changed("node1"), node2.ask(command)) == (0, before)
+        assert [path.name for path in (tmp_path / "artifacts").glob("*.tar.gz")] == ["criu-%s.tar.gz" % key]
+    finally:
+        node2.ask("cd /opt/criu && if [ -e {0} ]; then rm -r away; else mv away {0}; fi".format(key))
+
+
 def test_limit_needs_no_other_host(cluster):
     done = cluster.playbook("site", "--limit", "node2")
     assert (done.code, done.changed("node2")) == (0, 0), done.out
