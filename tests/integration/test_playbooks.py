@@ -33,10 +33,10 @@ def test_converged_nodes_cost(cluster):
         assert done.changed(name) == 0
     if cluster.torque:
         assert executions == {"head": 19, "node1": 10, "node2": 10}
-        assert tasks == {"head": 57, "node1": 26, "node2": 26}  # two of them, for nodes, are skipped on the head
+        assert tasks == {"head": 59, "node1": 25, "node2": 25}  # four of them, for nodes, are skipped on the head
     else:
         assert executions == {"head": 8, "node1": 6, "node2": 6}
-        assert tasks == {"head": 32, "node1": 26, "node2": 26}
+        assert tasks == {"head": 34, "node1": 25, "node2": 25}
 
 
 def find_roles(done):
@@ -132,17 +132,19 @@ def test_login_node_that_is_down(cluster, node2, tmp_path):
     assert cluster.playbook("site").code == 0
 
 
-@pytest.mark.parametrize("name, code, sentence", [
-    ("head", 2, "head was not reached: the store and the server of this host were not set up, the other hosts were; run this playbook "
-     "again when the host answers."),
-    ("node1", 4, "")])
-def test_host_that_is_down_stops_no_other(cluster, tmp_path, name, code, sentence):
-    """The host of the store and the server, and a compute node."""
-    inventory = cluster.write_inventory_without(name, tmp_path / "inventory.json")
-    cluster.nodes["node2"].ask("chmod 777 %s/run" % HOOKS)
+@pytest.mark.parametrize("names, other, code, sentence", [
+    (["head"], "node2", 2, "head was not reached: the store and the server of this host were not set up, the other hosts were; run "
+     "this playbook again when the host answers."),
+    (["node1"], "node2", 4, ""),
+    (["node1", "node2"], "head", 4, "")])
+def test_host_that_is_down_stops_no_other(cluster, tmp_path, names, other, code, sentence):
+    """The host of the store and the server, a compute node, and all of them."""
+    inventory = cluster.write_inventory_without(tmp_path / "inventory.json", *names)
+    cluster.nodes[other].ask("chmod 777 %s/health" % HOOKS)
     done = cluster.playbook("site", inventory=inventory)
-    assert (done.code, done.changed("node2")) == (code, 1), done.out
-    assert re.search(r"^%s\s.*%s=1" % (name, "failed" if sentence else "unreachable"), done.out, re.MULTILINE)
+    assert (done.code, done.changed(other)) == (code, 1), done.out
+    for name in names:
+        assert re.search(r"^%s\s.*%s=1" % (name, "failed" if sentence else "unreachable"), done.out, re.MULTILINE)
     assert sentence in failure(done)
     again = cluster.playbook("site")
     assert (again.code, [again.changed(other) for other in cluster.nodes]) == (0, [0, 0, 0]), again.out
@@ -260,6 +262,23 @@ def test_node_gets_its_engine_from_another_where_the_cache_is_empty(cluster, nod
         node2.ask("cd /opt/criu && if [ -e {0} ]; then rm -r away; else mv away {0}; fi".format(key))
 
 
+@pytest.mark.parametrize("variables, sentence", [
+    ({"criu_source": ""}, "node1: there is no CRIU 4.2.1 for debian13-x86_64 (%s/artifacts/criu-4.2.1-debian13-x86_64-%s.tar.gz), and the "
+     "node has no CRIU at /usr/sbin/criu that passes the round trip; name the release tarball in criu_source (a path on the controller, or an "
+     "address with criu_source_checksum), and it is built; nothing was built."),
+    ({"criu_build_directory": "/dev/shm"}, "head: /dev/shm has less than 500 MiB free; free some space or set criu_build_directory to "
+     "another directory; nothing was built."),
+    ({"criu_build_directory": "/none"}, "head: there is no directory /none; create it or set criu_build_directory to another directory; "
+     "nothing was built.")], ids=["source", "room", "directory"])
+def test_engine_that_cannot_be_built_ends_the_run_at_its_beginning(cluster, tmp_path, variables, sentence):
+    """No other play runs, TORQUE's build, which takes long, least of all."""
+    done = cluster.playbook("site", criu_prefix="/opt/another", criu_cache=str(tmp_path), **variables)
+    said = failure(done)
+    assert (sentence % (tmp_path, re.search(r"-([0-9a-f]{12})\.tar", said).group(1)) if "%s" in sentence else sentence) in said
+    assert re.findall(r"^PLAY \[(.*)\]", done.out, re.MULTILINE)[-1] == "Choose the engines, and find out whether they can be built"
+    assert [done.changed(name) for name in cluster.nodes] == [0, 0, 0]
+
+
 def test_limit_needs_no_other_host(cluster):
     done = cluster.playbook("site", "--limit", "node2")
     assert (done.code, done.changed("node2")) == (0, 0), done.out
@@ -348,7 +367,7 @@ def test_plan_reports_what_the_role_of_the_engine_reports(cluster, tmp_path):
 
 
 def test_plan_names_nodes_that_are_not_reached(cluster, tmp_path):
-    inventory = cluster.write_inventory_without("node2", tmp_path / "inventory.json")
+    inventory = cluster.write_inventory_without(tmp_path / "inventory.json", "node2")
     lines, written, _done = plan(cluster, tmp_path, inventory=inventory)
     assert lines[0] == "node1: ready" and lines[1].startswith("node2: not reached: ")
     assert lines[2:] == ["needed: nothing", "not reached: node2"]
@@ -498,7 +517,7 @@ def test_engine_missing_on_one_node(cluster, node2, tmp_path):
 
 def test_node_that_is_down(cluster, tmp_path):
     """The others are still proven, and the report names the one that is lost."""
-    inventory = cluster.write_inventory_without("node2", tmp_path / "inventory.json")
+    inventory = cluster.write_inventory_without(tmp_path / "inventory.json", "node2")
     done, report = validate(cluster, tmp_path, inventory=inventory)
     assert done.code != 0
     assert report["failures"] == ["L1 (node2): the host could not be reached or the module failed; see the output of ansible-playbook"]

@@ -373,7 +373,7 @@ def test_key_that_a_node_lacks_is_to_seal_images(cluster, node1):
 
 def test_node_that_is_down(cluster, node1, node2, tmp_path):
     """The others are updated, and the run fails by its name."""
-    inventory = cluster.write_inventory_without("node2", tmp_path / "inventory.json")
+    inventory = cluster.write_inventory_without(tmp_path / "inventory.json", "node2")
     drift(node1)
     done, lines = update(cluster, inventory=inventory)
     assert done.code != 0
@@ -385,7 +385,7 @@ def test_node_that_is_down(cluster, node1, node2, tmp_path):
 
 def test_server_that_is_down(cluster, node1, node2, tmp_path):
     """No node can be drained: none is changed."""
-    inventory = cluster.write_inventory_without("head", tmp_path / "inventory.json")
+    inventory = cluster.write_inventory_without(tmp_path / "inventory.json", "head")
     drift(node1)
     done, _lines = update(cluster, inventory=inventory)
     assert done.code != 0 and "head was not reached: the store and the server of this host were not set up" in done.out, done.out

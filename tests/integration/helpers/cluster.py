@@ -113,14 +113,11 @@ class Cluster:
                                             "vars": {name: value for name, value in known["vars"].items() if name not in OWN}}}))
         return str(path)
 
-    def write_inventory_without(self, name, path):
-        """Write the hosts' own inventory, in which one is not reached; return the path (str).
-
-        :param name: of the host
-        :param path: the file (pathlib.Path)
-        """
+    def write_inventory_without(self, path, *names):
+        """Write the hosts' own inventory, in which those with these names are not reached, to a pathlib.Path; return it (str)."""
         inventory = json.loads(pathlib.Path(self.inventory).read_text())
-        inventory["all"]["hosts"][name]["ansible_port"] = 1
+        for name in names:
+            inventory["all"]["hosts"][name]["ansible_port"] = 1
         path.write_text(json.dumps(inventory))
         return str(path)
 
