@@ -133,8 +133,8 @@ def test_login_node_that_is_down(cluster, node2, tmp_path):
 
 
 @pytest.mark.parametrize("names, other, code, sentence", [
-    (["head"], "node2", 2, "head was not reached: the store and the server of this host were not set up, the other hosts were; run "
-     "this playbook again when the host answers."),
+    (["head"], "node2", 2, "head was not reached: the store and the server of this host were not set up; run this playbook again when the "
+     "host answers."),
     (["node1"], "node2", 4, ""),
     (["node1", "node2"], "head", 4, "")])
 def test_host_that_is_down_stops_no_other(cluster, tmp_path, names, other, code, sentence):
