@@ -371,6 +371,13 @@ def test_key_that_a_node_lacks_is_to_seal_images(cluster, node1):
     await_nodes(cluster.nodes["head"])
 
 
+def test_engine_that_cannot_be_built_is_told_before_a_node_is_drained(cluster, tmp_path):
+    done, lines = update(cluster, criu_prefix="/opt/another", criu_cache=str(tmp_path), criu_source="")
+    assert done.code != 0 and lines == []
+    assert "node1: there is no CRIU 4.2.1 for debian13-x86_64 (%s/artifacts/" % tmp_path in done.out
+    assert "TASK [Empty the node]" not in done.out
+
+
 def test_node_that_is_down(cluster, node1, node2, tmp_path):
     """The others are updated, and the run fails by its name."""
     inventory = cluster.write_inventory_without(tmp_path / "inventory.json", "node2")
