@@ -6,8 +6,6 @@ import difflib
 import json
 import re
 
-from .torque_ckpt.engines import registry
-
 MYPY = False  # true for the type checker alone
 if MYPY:
     from typing import Collection, Iterable, Iterator
@@ -45,9 +43,9 @@ def find_group_faults(groups: "dict[str, list[str]]", required: "Collection[str]
 
 def find_slips(names: "Iterable[str]", known: "Collection[str]") -> "list[tuple[str, str]]":
     """Return (name, what it was meant to be) of variables that resemble a known one, but are none."""
-    slips = []
+    slips, prefixes = [], {name.split("_")[0] for name in known}
     for name in sorted(set(names) - set(known)):
-        if re.match("(%s|checkpoint|torque|validate|drain|update)_" % "|".join(registry.list_names()), name):
+        if name.split("_")[0] in prefixes:
             meant = difflib.get_close_matches(name, known, 1, 0.93)
             if meant:
                 slips.append((name, meant[0]))

@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import sys
 
+import playbooks
 import pytest
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import cases
 
@@ -61,7 +62,7 @@ def test_refused_before_any_host_is_reached(play, groups, variables, sentence, n
     assert "UNREACHABLE" not in output and "unreachable=1" not in output
 
 
-@pytest.mark.parametrize("name", ["validate", "plan", "drain"])
+@pytest.mark.parametrize("name", sorted(path.stem for path in playbooks.TOP.glob("playbooks/*.yml")))
 def test_every_playbook_refuses(play, name):
     test_refused_before_any_host_is_reached(play, *SLIP, name=name)
 
@@ -179,11 +180,12 @@ def test_ring_and_sample_may_be_texts(play):
     assert status == 4 and "failed=1" not in output, output
 
 
-def test_slip_of_a_variable_is_told(play):
-    _status, output = play("plan", {"torque_mom": HOSTS, "torque_server": SERVER},
-                           {"checkpoint_hooks_depht": 3, "checkpoint_hooks_keys": KEYS})
-    assert ("node1 and 2 other hosts: there is no variable checkpoint_hooks_depht; do you mean checkpoint_hooks_depth?"
-            in " ".join(output.split())), output
+@pytest.mark.parametrize("name, slip, meant", [
+    ("plan", "checkpoint_hooks_depht", "checkpoint_hooks_depth"), ("adopt", "adopt_directroy", "adopt_directory"),
+])
+def test_slip_of_a_variable_is_told(play, name, slip, meant):
+    _status, output = play(name, {"torque_mom": HOSTS, "torque_server": SERVER}, {slip: "/srv", "checkpoint_hooks_keys": KEYS})
+    assert "node1 and 2 other hosts: there is no variable %s; do you mean %s?" % (slip, meant) in " ".join(output.split()), output
 
 
 def test_good_inventory_passes(play):

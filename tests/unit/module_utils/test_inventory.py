@@ -67,9 +67,11 @@ def test_batches(value, right):
 
 
 def test_slips():
-    known = ["checkpoint_hooks_depth", "torque_mom_home"]
-    names = ["checkpoint_hooks_depht", "torque_mom_home", "torque_mom_rack", "inventory_hostname", "checkpoint_hooks"]
-    assert inventory.find_slips(names, known) == [("checkpoint_hooks_depht", "checkpoint_hooks_depth")]
+    known = ["checkpoint_hooks_depth", "torque_mom_home", "adopt_directory"]
+    names = ["checkpoint_hooks_depht", "torque_mom_home", "torque_mom_rack", "inventory_hostname", "checkpoint_hooks", "adopt_directroy",
+             "my_adopt_directory"]
+    assert inventory.find_slips(names, known) == [("adopt_directroy", "adopt_directory"),
+                                                  ("checkpoint_hooks_depht", "checkpoint_hooks_depth")]
 
 
 SECRET = "0123456789abcdef" * 4

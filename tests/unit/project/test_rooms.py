@@ -40,9 +40,8 @@ MODULE_ARROWS = {
     "torque": {"install", "torque_ckpt"},
     "store": {"torque_ckpt"},
     "engine": {"torque_ckpt"},
-    "inventory": {"torque_ckpt"},
     "snapshot": {"install"},
-    "install": set(), "daemon": set(), "packages": set(),
+    "install": set(), "daemon": set(), "inventory": set(), "packages": set(),
     "torque_ckpt": set(),
 }
 """Which rooms of MODULE_UTILS a room may import; torque_ckpt is on the nodes without the others."""
