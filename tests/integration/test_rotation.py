@@ -1,8 +1,10 @@
 """Keys that seal images are rotated while jobs run and are held."""
 import json
+import shutil
 
 import pytest
-from cluster import CONFIG
+import vault
+from cluster import CONFIG, EXAMPLES
 from jobs import BIN, Jobs
 
 NEW = {"id": "2026", "secret": "18" * 32}
@@ -94,3 +96,22 @@ def test_image_whose_key_the_node_lacks_waits_for_it(cluster, torque, keys, node
         job.root("qmgr -c 'set server scheduling = true'")
         job.wait("R")
         job.finish()
+
+
+def test_key_in_a_vault(cluster, job, keys, node1, node2, tmp_path, monkeypatch):
+    """The example vault, on nodes that have no key yet: site.yml decrypts the secret, the nodes get it, and it appears in no output."""
+    site = tmp_path / "site"
+    shutil.copytree(EXAMPLES / "vault", site)
+    password, secret = vault.create_key(site, tmp_path / "password")
+    for name, value in password.items():
+        monkeypatch.setenv(name, value)
+    for node in keys.nodes:
+        node.ask("rm " + keys.path)
+    hosts = cluster.write_inventory(tmp_path / "hosts.json", without=["checkpoint_hooks_keys"], checkpoint_store_id="default")
+    done = cluster.playbook("site", "--tags", "hooks", "--diff", "-vvv", inventory=[str(site / "inventory.yml"), hosts])
+    assert done.code == 0, done.out
+    assert [keys.read(node) for node in keys.nodes] == [[{"id": "2026", "secret": secret}]] * 2
+    assert secret not in done.out
+    running = job(node1)
+    running.hold()
+    running.move(node2)

@@ -101,14 +101,15 @@ class Cluster:
         """Whether the hooks refuse the checkpoint of every job on several nodes, as the role sets them up before 4.2.8."""
         return self.is_older_than(4, 2, 8)
 
-    def write_inventory(self, path, **variables):
+    def write_inventory(self, path, without=(), **variables):
         """Write how the hosts are reached, with no groups, for a site's inventory with hosts of these names; return the path (str).
 
         :param path: the file (pathlib.Path)
+        :param without: names in OWN that the site's inventory has (list of str)
         :param variables: what else is the hosts' own; it wins over what the site's inventory says
         """
         known = json.loads(pathlib.Path(self.inventory).read_text())["all"]
-        own = dict({name: known["vars"][name] for name in OWN}, **variables)
+        own = dict({name: known["vars"][name] for name in set(OWN) - set(without)}, **variables)
         path.write_text(json.dumps({"all": {"hosts": {name: dict(entry, **own) for name, entry in known["hosts"].items()},
                                             "vars": {name: value for name, value in known["vars"].items() if name not in OWN}}}))
         return str(path)

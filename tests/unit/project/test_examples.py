@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import vault
 import yaml
 
 from paths import TOP
@@ -15,7 +16,6 @@ from paths import TOP
 EXAMPLES = TOP / "examples"
 NAMES = sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir())
 BIN = pathlib.Path(sys.executable).parent
-KEY = "vault_checkpoint_hooks_key"
 PLAYBOOK = [
     {"hosts": "all", "gather_facts": False, "tags": "check", "tasks": [{"ckpt.torque.inventory_check": {}, "run_once": True}]},
     {"import_playbook": "ckpt.torque.site"}]
@@ -52,13 +52,7 @@ def test_example(tmp_path, name):
     """In every example the commands of the vault's README create a key that the check takes, and hide no other variable."""
     site = tmp_path / "site"
     shutil.copytree(EXAMPLES / name, site)
-    commands, = re.findall(r"^```\n(openssl .*?)^```", (EXAMPLES / "vault/README.md").read_text(), re.MULTILINE | re.DOTALL)
-    (tmp_path / "password").write_text("of the test\n")
-    password = {"ANSIBLE_VAULT_PASSWORD_FILE": str(tmp_path / "password")}
-    done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=site, stdout=subprocess.PIPE, text=True, check=True,
-                          env=dict(os.environ, PATH="%s:%s" % (BIN, os.environ["PATH"]), **password))
-    assert re.fullmatch('%s: "[0-9a-f]{64}"' % KEY, done.stdout.strip())
-    assert (site / "group_vars/all/vault.yml").read_text().startswith("$ANSIBLE_VAULT;")
+    password, _secret = vault.create_key(site, tmp_path / "password")
     passes(check(tmp_path, site / "inventory.yml", **password), *[NO_STORE] * (name == "local-stores"))
 
 
