@@ -2,6 +2,7 @@
 import itertools
 import re
 import shlex
+import textwrap
 
 import pytest
 import yaml
@@ -10,13 +11,15 @@ from ansible.cli.playbook import PlaybookCLI
 from ansible.parsing.splitter import parse_kv
 from ansible_collections.ckpt.torque.plugins.action.inventory_check import PLAYBOOKS
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.cli import parser
-from paths import TOP
+from paths import DATA, TOP
 
 PAGES = [TOP / "README.md", TOP / "CONTRIBUTING.md", *sorted(TOP.glob("docs/**/*.md")), *sorted(TOP.glob("examples/**/*.md"))]
 PAGES.remove(TOP / "docs/reference/torque-ckpt.md")  # it is generated from the command line
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-PROGRAMS = ("ansible", "ansible-playbook", "make", "torque-ckpt")
+USAGES = dict(re.findall(r"^== (\w+)\n(.*?)(?=^== |\Z)", (DATA / "usage/6.1.3.txt").read_text(), re.MULTILINE | re.DOTALL))
+"""What TORQUE's commands say of their options, by name."""
+PROGRAMS = ("ansible", "ansible-playbook", "make", "torque-ckpt", *USAGES)
 MAKEFILE = (TOP / "Makefile").read_text()
 TARGETS = set(itertools.chain(*map(str.split, re.findall(r"^([a-z][a-z0-9 -]*):", MAKEFILE, re.MULTILINE))))
 TAGS = set(re.findall(r"tags: ([a-z]+)", (TOP / "playbooks/site.yml").read_text() + (TOP / "playbooks/tasks/site_node.yml").read_text()))
@@ -33,27 +36,38 @@ def find_variables():
 VARIABLES = find_variables()
 
 
+def find_attributes():
+    """Return what TORQUE 6.1.3 has shown of server, queues and nodes, and what the role torque_server sets (set of str)."""
+    recorded = (DATA / "qmgr/6.1.3.txt").read_text()
+    shown = re.findall(r"^(?:\t|set (?:server|queue \S+|node \S+) )([a-z_]+)(?:\.\w+)? \+?= ", recorded, re.MULTILINE)
+    values = yaml.safe_load((TOP / "roles/torque_server/vars/main.yml").read_text())
+    return {*shown, *values["__torque_server_common"], *values["__torque_server_members"]}
+
+
+ATTRIBUTES = find_attributes()
+
+
 def find_commands(text):
     """Yield the commands (list of str) of a page: lines of blocks, and what stands between backquotes."""
     for language, block in BLOCK.findall(text):
         if language not in ("", "sh", "bash"):
             continue
-        lines = block.replace("\\\n", " ").splitlines()
+        lines = textwrap.dedent(block).replace("\\\n", " ").splitlines()
         prompted = [line[2:] for line in lines if line.startswith("$ ")]
         for line in prompted or lines:
-            for part in line.split(" && "):
-                yield from as_command(part)
+            yield from as_commands(line)
     for span in SPAN.findall(BLOCK.sub("", text)):
-        yield from as_command(span)
+        yield from as_commands(span)
 
 
-def as_command(line):
-    try:
-        words = shlex.split(line, comments=True)
-    except ValueError:  # a part of one
-        return
-    if len(words) > 1 and words[0] in PROGRAMS and words != ["make", "install"]:  # that is TORQUE's
-        yield words
+def as_commands(line):
+    for part in re.split(r" && | \| ", re.sub(r"\$\([^)]*\)", "OUTPUT", line)):
+        try:
+            words = shlex.split(part, comments=True)
+        except ValueError:  # a part of one
+            continue
+        if len(words) > 1 and words[0] in PROGRAMS and words != ["make", "install"]:  # that is TORQUE's
+            yield words
 
 
 COMMANDS = sorted({tuple(words) for page in PAGES for words in find_commands(page.read_text())})
@@ -83,6 +97,8 @@ def check_playbook(words):
 
 def check_module(words):
     options = parse(AdHocCLI, words)
+    if options.module_name == "ansible.builtin.command":
+        return
     path = TOP / "plugins/modules" / (options.module_name.replace("ckpt.torque.", "") + ".py")
     assert options.module_name.startswith("ckpt.torque.") and path.exists(), options.module_name
     documentation = yaml.safe_load(re.search(r'DOCUMENTATION = r"""\n(.*?)"""', path.read_text(), re.DOTALL).group(1))
@@ -103,7 +119,24 @@ def check_torque_ckpt(words):
         parser.build_parser().parse_args(words[1:])
 
 
-CHECKS = {"ansible-playbook": check_playbook, "ansible": check_module, "make": check_target, "torque-ckpt": check_torque_ckpt}
+def check_options(words):
+    """Each option is one that the command itself lists, and so is each word of qsub -c."""
+    usage = USAGES[words[0]]
+    listed = {*re.findall(r"(?<![\w.])-(\w)\b", usage), *"".join(re.findall(r"-\{([a-z|]+)\}", usage))}
+    assert {word[1] for word in words if re.match("-[A-Za-z]", word)} <= listed
+    if words[:2] == ("qsub", "-c"):
+        assert {part.partition("=")[0] for word in words[2:3] for part in word.split(",")} <= set(re.findall("[a-z]+", usage))
+
+
+def check_qmgr(words):
+    """It sets or lists an attribute that TORQUE has."""
+    check_options(words)
+    request = re.fullmatch(r"(?:list (?:server|queue|node)|set (?:server|queue \w+|node \w+) (\w+) (?:=|[-+]=) \S+)", words[2])
+    assert request and request.group(1) in ATTRIBUTES | {None}
+
+
+CHECKS = {"ansible-playbook": check_playbook, "ansible": check_module, "make": check_target, "torque-ckpt": check_torque_ckpt,
+          **dict.fromkeys(USAGES, check_options), "qmgr": check_qmgr}
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
