@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from paths import TOP
 
 sys.path.insert(0, str(TOP / "tests/scale"))
@@ -79,3 +80,10 @@ def test_rows():
     begin, end = tables.mark(scale.target("site"))
     assert text.splitlines()[4:-2] == ["| 50 | 20 | 1 s |", "| 500 | 5 | 8 s |", "| 500 | 20 | 7 s |"]
     assert text.startswith("before\n%s\n| nodes |" % begin) and text.endswith("%s\nafter\n" % end)
+
+
+@pytest.mark.parametrize("path", sorted(TOP.glob("playbooks/*.yml")) + [TOP / "playbooks/parts/commands.yml"], ids=lambda path: path.stem)
+def test_no_play_gathers_facts(path):
+    """So that a fact cache would stay empty, as the document says."""
+    plays = [play for play in yaml.safe_load(path.read_text()) if "hosts" in play]
+    assert [play["name"] for play in plays if play.get("gather_facts") is not False] == []
