@@ -22,14 +22,18 @@ def qsub(cluster):
         yield jobs
 
 
-def test_file_that_the_job_wrote_to_before_its_node_crashed(qsub, cluster):
+@pytest.mark.parametrize("interruption", ["crash", "qrerun"])
+def test_file_that_the_job_wrote_to_before_it_was_interrupted(qsub, cluster, interruption):
     """The file is newer than the image: the job is held, and its comment says by which command it continues all the same."""
     job = qsub("cd $PBS_O_WORKDIR\n" + IN_PLACE, "-c", "enabled")
     job.reach("up")
     name, before = job.checkpoint(), job.text("data")
     job.until(lambda _facts: job.text("data") > before, "wrote nothing more")
-    crash(cluster)
-    start(cluster)
+    if interruption == "crash":
+        crash(cluster)
+        start(cluster)
+    else:
+        job.root("qrerun " + job.id)
     facts = job.comment("Permanent failure of the restart: file %s/data, which the job has open, was written to after " % job.work, 150)
     assert job.wait("H")["checkpoint_name"] == name
     job.user(re.search('"(touch -d [^"]*)"', facts["comment"]).group(1))
