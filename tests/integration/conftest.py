@@ -9,6 +9,7 @@ import pytest
 pytest.register_assert_rewrite("harm", "jobs", "proofs", "refusals", "storms")  # so that their assertions show the values
 
 import refusals  # noqa: E402
+from attackers import OWNER  # noqa: E402
 from cluster import CONFIG, FAULTS, FIGURES, GROUP, TOP, Cluster, Job, hosts  # noqa: E402
 from jobs import BIN  # noqa: E402
 from power import free, start  # noqa: E402
@@ -62,6 +63,16 @@ def node1(cluster):
 @pytest.fixture
 def node2(cluster):
     return cluster.nodes["node2"]
+
+
+@pytest.fixture
+def owner_program(node1, node2):
+    """The nodes have a program with which a job's owner attacks (attackers.py)."""
+    for node in (node1, node2):
+        node.ask("install -d -m 1777 /tmp/rights && cat > /tmp/rights/owner.py <<'X'\n%sX" % OWNER.read_text())
+    yield
+    for node in (node1, node2):
+        node.run("rm -rf /tmp/rights")
 
 
 NUMBERS = itertools.count(1000)

@@ -6,8 +6,8 @@ import re
 
 import attackers
 import pytest
-from cluster import configured
-from jobs import BIN, COUNTS, IN_PLACE, Jobs
+from cluster import STORE, configured
+from jobs import BIN, COUNTS, IN_PLACE, LARGE, Jobs
 from power import crash, free, start
 
 pytestmark = pytest.mark.usefixtures("torque")
@@ -55,6 +55,34 @@ def test_job_whose_owner_stops_his_part_of_the_hook_is_deleted(qsub, node1):
     node1.ask("for _ in $(seq 100); do pgrep -u alice > /dev/null || exit 0; sleep 0.1; done; ps -u alice -f; exit 1")
     other = qsub.counts("-l", "nodes=node1:ppn=2")
     other.finish()
+
+
+def test_core_images_that_the_owner_puts_into_a_hold(qsub, owner_program, node1):
+    """The job keeps running without a hold, its comment has the reason, and the next hold succeeds."""
+    job = qsub.counts()
+    job.checkpoint()
+    with attackers.attack(node1, "put", "%s/%s.CK" % (STORE, job.id), job.image()) as answer:
+        job.user("%s/qhold %s" % (BIN, job.id))
+        job.comment("somebody else than the engine and the hooks put core-")
+    assert answer["stopped"] and answer["wrote"]
+    job.until(lambda facts: (facts["job_state"], facts["Hold_Types"]) == ("R", "n"), "kept the hold")
+    job.progress("node1")
+    job.hold()
+    job.release("node2")
+    job.finish()
+
+
+def test_core_images_that_the_owner_replaces_in_a_hold(qsub, owner_program, node1, node2):
+    """The job is held, and held again when it is released: nothing of such an image is started."""
+    job = qsub(LARGE, "-c", "enabled")
+    job.reach("up")
+    with attackers.attack(node1, "replace", "%s/%s.CK" % (STORE, job.id)) as answer:
+        job.hold()
+    assert answer["stopped"] and answer["wrote"]
+    job.send("node2")
+    job.comment("Permanent failure of the restart: image %s is damaged: core-" % job.image())
+    job.wait("H")
+    assert node2.run("pgrep -u alice").out == ""
 
 
 def test_hold_that_another_user_disturbs(qsub, node1):

@@ -1,13 +1,10 @@
 """An owner, or whoever can write to the store, tries to have an image of his making restarted: real CRIU, real attackers."""
-import contextlib
-import json
-import pathlib
 import re
 
 import pytest
+from attackers import attack
 from cluster import configured
 
-OWNER = pathlib.Path(__file__).resolve().parent / "attacks/owner.py"
 LARGE = "python3 -c 'ballast = bytes(range(256)) * (1 << 19); exec(open(\"job.py\").read())'; exit $?"
 """A job with 128 MiB, for which the hook hashes for a while."""
 
@@ -21,28 +18,6 @@ if [ $1 = restore ]; then
 fi
 exec /opt/criu/current/sbin/criu "$@"
 """
-
-
-@pytest.fixture
-def attackers(node1, node2):
-    """The nodes have the attackers' program."""
-    for node in (node1, node2):
-        node.ask("install -d -m 1777 /tmp/rights && cat > /tmp/rights/owner.py <<'X'\n%sX" % OWNER.read_text())
-    yield
-    for node in (node1, node2):
-        node.run("rm -rf /tmp/rights")
-
-
-@contextlib.contextmanager
-def attack(node, *arguments):
-    """Have the owner attack while the body runs; what it is given (dict) has then what he said."""
-    node.ask("rm -f /tmp/rights/said; setsid --fork setpriv --reuid alice --regid alice --init-groups "
-             "python3 /tmp/rights/owner.py %s < /dev/null > /tmp/rights/said 2>&1; "
-             "for i in $(seq 600); do grep -q waiting /tmp/rights/said && break; sleep 0.05; done" % " ".join(arguments))
-    answer = {}
-    yield answer
-    node.ask("touch /tmp/rights/over; for i in $(seq 600); do grep -q } /tmp/rights/said && break; sleep 0.05; done; rm /tmp/rights/over")
-    answer.update(json.loads(node.ask("tail -n 1 /tmp/rights/said")))
 
 
 def capabilities(node):
@@ -59,7 +34,7 @@ def end(job):
 
 
 @pytest.mark.parametrize("signal_number", [0, 15])
-def test_core_images_that_the_owner_puts_into_a_draft(attackers, job, node1, signal_number):
+def test_core_images_that_the_owner_puts_into_a_draft(owner_program, job, node1, signal_number):
     running = job(node1)
     assert running.checkpoint(0).code == 0
     before = running.images_digest()
@@ -74,7 +49,7 @@ def test_core_images_that_the_owner_puts_into_a_draft(attackers, job, node1, sig
     assert running.checkpoint(0).code == 0
 
 
-def test_core_images_that_the_owner_replaces_in_a_draft(attackers, job, node1, node2):
+def test_core_images_that_the_owner_replaces_in_a_draft(owner_program, job, node1, node2):
     """The seal is on what CRIU wrote, so such an image is damaged; an older one is not."""
     running = job(node1, LARGE)
     assert running.checkpoint(0).code == 0
@@ -90,7 +65,7 @@ def test_core_images_that_the_owner_replaces_in_a_draft(attackers, job, node1, n
     assert node2.run("pgrep -u alice").out == ""
 
 
-def test_no_process_of_the_owners_leads_into_the_private_directory(attackers, job, node1, node2):
+def test_no_process_of_the_owners_leads_into_the_private_directory(owner_program, job, node1, node2):
     """Neither while an image is made and compressed nor while it is restored."""
     moved = job(node1, LARGE)
     with configured(node1, compression="gzip", compression_level=1), attack(node1, "watch", "/tmp/rights/over") as first:
@@ -117,7 +92,7 @@ def test_node_without_room_for_what_the_engine_writes(job, node1):
     running.progress()
 
 
-def test_sealed_image_that_gives_rights(attackers, job, node1, node2):
+def test_sealed_image_that_gives_rights(owner_program, job, node1, node2):
     """No hook makes one; should there be one all the same, it is not restored. An honest one gives none."""
     held = job(node1)
     held.hold()
@@ -134,7 +109,7 @@ def test_sealed_image_that_gives_rights(attackers, job, node1, node2):
     assert capabilities(node2) == NONE
 
 
-def test_what_is_restored_is_what_was_verified(attackers, job, node1, node2):
+def test_what_is_restored_is_what_was_verified(owner_program, job, node1, node2):
     """Whoever writes to the store between the look and the restart changes nothing, where memory is copied; CRIU is given root's files."""
     moved = job(node1)
     moved.hold()

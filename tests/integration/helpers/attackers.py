@@ -1,9 +1,13 @@
 """Programs of users who harm others, run by python3 on a node, each for LASTING seconds, and how they are run there."""
 import contextlib
+import json
+import pathlib
 
 from cluster import configured
 
 LASTING = 60
+OWNER = pathlib.Path(__file__).resolve().parents[1] / "attacks/owner.py"
+"""What it does is at its top; the fixture owner_program puts it on the nodes."""
 
 HIJACK = r"""
 # Be the first to connect to the socket on which CRIU waits for the job, and say nothing.
@@ -120,6 +124,18 @@ def attacker(node, program, user="bob"):
         yield lambda: node.ask("cat %s.out" % path).splitlines()
     finally:
         node.run("kill -KILL $(cat {0}.pid); rm -f {0}.*".format(path))
+
+
+@contextlib.contextmanager
+def attack(node, *arguments):
+    """Have alice run OWNER while the body runs; what it is given (dict) has then what it said."""
+    node.ask("rm -f /tmp/rights/said; setsid --fork setpriv --reuid alice --regid alice --init-groups "
+             "python3 /tmp/rights/owner.py %s < /dev/null > /tmp/rights/said 2>&1; "
+             "for i in $(seq 600); do grep -q waiting /tmp/rights/said && break; sleep 0.05; done" % " ".join(arguments))
+    answer = {}
+    yield answer
+    node.ask("touch /tmp/rights/over; for i in $(seq 600); do grep -q } /tmp/rights/said && break; sleep 0.05; done; rm /tmp/rights/over")
+    answer.update(json.loads(node.ask("tail -n 1 /tmp/rights/said")))
 
 
 WAITS = """#!/bin/sh
