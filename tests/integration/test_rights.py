@@ -124,3 +124,25 @@ def test_what_is_restored_is_what_was_verified(owner_program, job, node1, node2)
     assert moved.end() == 5
     lines = moved.lines()
     assert lines == [str(number) for number in range(1, len(lines) + 1)]
+
+
+DUMP = r"""#!/bin/sh
+# CRIU, which in a dump has its own rights noted.
+[ $1 = dump ] && set -- "$@" --action-script /tmp/rights/note
+exec /opt/criu/current/sbin/criu "$@"
+"""
+NOTE = r"""#!/bin/sh
+for pid in $(pgrep -x criu); do grep CapEff /proc/$pid/status; done >> /tmp/rights/noted
+"""
+CHECKPOINT_RESTORE, SYS_PTRACE = 1 << 40, 1 << 19
+
+
+def test_capabilities_of_a_dump(owner_program, job, node1):
+    """CAP_SYS_PTRACE is there only if Yama keeps users from stopping processes of theirs."""
+    node1.ask("cat > /tmp/rights/criu <<'X'\n%sX\ncat > /tmp/rights/note <<'X'\n%sX\nchmod 755 /tmp/rights/*" % (DUMP, NOTE))
+    running = job(node1)
+    with configured(node1, engine_options={"path": "/tmp/rights/criu"}):
+        assert running.checkpoint(0).code == 0
+    restricted = node1.ask("cat /proc/sys/kernel/yama/ptrace_scope 2> /dev/null || echo 0") != "0"
+    expected = "CapEff:\t%016x" % (CHECKPOINT_RESTORE | SYS_PTRACE * restricted)
+    assert set(node1.ask("cat /tmp/rights/noted").splitlines()) == {expected}
