@@ -2,16 +2,18 @@
 
 test_neighbours.py has the same attacks on the hooks alone. Needs TORQUE's source.
 """
+import pathlib
 import re
 
 import attackers
 import pytest
-from cluster import STORE, configured
+from cluster import STORE, configured, replaced_hook
 from jobs import BIN, COUNTS, IN_PLACE, LARGE, Jobs
 from power import crash, free, start
 
 pytestmark = pytest.mark.usefixtures("torque")
 
+DECLARE = pathlib.Path(__file__).resolve().parent / "attacks/declare.py"
 STALL = {"engine_options": {"stall": 4}}
 DISTURBED = "another process of this node may have interfered with criu"
 
@@ -83,6 +85,38 @@ def test_core_images_that_the_owner_replaces_in_a_hold(qsub, owner_program, node
     job.comment("Permanent failure of the restart: image %s is damaged: core-" % job.image())
     job.wait("H")
     assert node2.run("pgrep -u alice").out == ""
+
+
+MEASURED = """\
+#!/usr/bin/python3 -IS
+import resource, subprocess, sys
+status = subprocess.call([sys.argv[0] + ".real"] + sys.argv[1:])
+with open("/run/peak", "w") as stream:
+    stream.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10))
+sys.exit(status)
+"""
+TOO_LARGE = "was started with more than 256 KiB of environment, and PBS_JOBID is not in the first of them"
+
+
+@pytest.fixture
+def declare(node1):
+    """The path of DECLARE as a program of the node."""
+    node1.ask("cat > /tmp/declare <<'X'\n#!/usr/bin/python3\n%sX\nchmod 755 /tmp/declare" % DECLARE.read_text())
+    yield "/tmp/declare"
+    node1.ask("rm /tmp/declare")
+
+
+@pytest.mark.parametrize("options, comment", [("-S /tmp/declare", TOO_LARGE), ("", "was checkpointed and continued")],
+                         ids=["first", "child"])
+def test_environment_that_a_process_of_a_job_declares(qsub, node1, declare, options, comment):
+    """Root's hook takes no memory for it; it has to find PBS_JOBID in that of the job's first process alone."""
+    job = qsub("exec " + declare, "-c", "enabled", options)
+    job.until(lambda _facts: node1.run("grep -s declared /var/spool/torque/spool/%s.OU" % job.id).code == 0, "declared nothing")
+    with replaced_hook(node1, "checkpoint", MEASURED):
+        job.user("%s/qchkpt %s" % (BIN, job.id))
+        job.comment(comment)
+    assert int(node1.ask("cat /run/peak; rm /run/peak")) < 100 << 20
+    assert job.facts()["job_state"] == "R"
 
 
 def test_hold_that_another_user_disturbs(qsub, node1):

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from cluster import EXAMPLES, HOOKS, STORE
+from cluster import EXAMPLES, HOOKS, STORE, replaced_hook
 from jobs import BIN, Jobs
 from refusals import refusal
 from trips import Trip, answer
@@ -165,19 +165,24 @@ def test_held_job(cluster, torque, jobs, node1):
     job.finish()
 
 
+WAITS = """\
+#!/bin/sh
+touch /run/waits
+until [ -e /run/go ]; do sleep 0.1; done
+exec $0.real "$@"
+"""
 WAITED = "for _ in $(seq 300); do [ -e /run/waits ] && exit; sleep 0.1; done; echo no copy has begun >&2; exit 1"
 
 
 @contextlib.contextmanager
 def slow_copies(node):
     """Have pbs_mom of a node wait with its copies until /run/go is there; /run/waits is there when it does."""
-    copy = HOOKS + "/copy"
-    waits = "touch /run/waits\nuntil [ -e /run/go ]; do sleep 0.1; done"
-    node.ask("mv {0} {0}.real && cat > {0} <<'X'\n#!/bin/sh\n{1}\nexec {0}.real \"$@\"\nX\nchmod 755 {0}".format(copy, waits))
-    try:
-        yield
-    finally:
-        node.ask("touch /run/go; mv {0}.real {0}; rm -f /run/go /run/waits".format(copy))
+    node.ask("rm -f /run/go /run/waits")
+    with replaced_hook(node, "copy", WAITS):
+        try:
+            yield
+        finally:
+            node.ask("touch /run/go")
 
 
 @pytest.fixture

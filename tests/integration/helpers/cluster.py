@@ -281,6 +281,17 @@ def configured(node, **settings):
         node.ask("cat {0} > {1} && rm {0}".format(copy, CONFIG))
 
 
+@contextlib.contextmanager
+def replaced_hook(node, name, program):
+    """Have pbs_mom of a node start a program (str) in a hook's place; the hook itself is NAME.real meanwhile."""
+    hook = "%s/%s" % (HOOKS, name)
+    node.ask("mv {0} {0}.real && cat > {0} <<'X'\n{1}\nX\nchmod 755 {0}".format(hook, program))
+    try:
+        yield
+    finally:
+        node.ask("mv {0}.real {0}".format(hook))
+
+
 LONG = """#!/bin/sh
 [ $1 = dump ] && mkdir /tmp/dumping 2> /dev/null && until [ -e /tmp/go ]; do sleep 0.1; done
 exec /opt/criu/current/sbin/criu "$@"

@@ -1,5 +1,6 @@
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from torque_ckpt.job import identity, records
 from torque_ckpt.job.records import Records
 from torque_ckpt.system import privilege, processes
 from torque_ckpt.torque import contract
+
+DECLARE = pathlib.Path(__file__).resolve().parents[4] / "integration/attacks/declare.py"
 
 
 def call_of(session_id, job_id="12.head", user="alice"):
@@ -78,25 +81,9 @@ def test_environment_that_is_long(before):
         process.wait()
 
 
-DECLARED = """
-import ctypes, mmap, os, signal, struct
-size = 1 << 30
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
-address = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, -1, 0)  # MAP_NORESERVE
-with open("/proc/self/stat") as stream:
-    fields = [0, 0, 0] + stream.read().rpartition(")")[2].split()  # as proc(5) counts them
-values = [int(fields[number]) for number in (26, 27, 45, 46, 47)] + [libc.sbrk(0)] + [int(fields[number]) for number in (28, 48, 49)]
-ours = ctypes.create_string_buffer(struct.pack("12QIi", *values + [address, address + size, 0, 0, -1]))
-assert libc.prctl(35, 14, ours, ctypes.c_ulong(len(ours) - 1), 0) == 0, os.strerror(ctypes.get_errno())  # PR_SET_MM, PR_SET_MM_MAP
-print("declared", flush=True)
-signal.pause()
-"""
-
-
 def test_environment_that_a_process_declares(in_child):
-    """A gigabyte that is not there."""
-    process = subprocess.Popen([sys.executable, "-c", DECLARED], stdout=subprocess.PIPE, env={"PBS_JOBID": "12.head"})
+    """Gigabytes that are not there."""
+    process = subprocess.Popen([sys.executable, str(DECLARE)], stdout=subprocess.PIPE, env={"PBS_JOBID": "12.head"})
     try:
         assert process.stdout.readline() == b"declared\n"
 
