@@ -74,6 +74,12 @@ open(sys.argv[2], "w").write(content if isinstance(content, str) else json.dumps
 """
 
 
+def rewrite(node, path, content):
+    """Have alice write what BAD says (str) in the place of a manifest of hers."""
+    node.ask("runuser -u alice -- sh -c '[ -e {0}.kept ] || cp {0} {0}.kept; chmod u+w {0}; python3 - {0}.kept {0}' <<'X'\n{1}\nX"
+             .format(path, WRITE % content))
+
+
 def test_manifests_that_one_user_writes_keep_nobody_from_the_other_images(job, node1, head):
     """Such an image is listed as damaged, and stays."""
     other, held = job(node1), job(node1)
@@ -81,8 +87,7 @@ def test_manifests_that_one_user_writes_keep_nobody_from_the_other_images(job, n
     held.hold()
     path = "%s/%s/manifest.json" % (held.directory, held.name())
     for name, content in BAD.items():
-        node1.ask("runuser -u alice -- sh -c '[ -e {0}.kept ] || cp {0} {0}.kept; chmod u+w {0}; python3 - {0}.kept {0}' <<'X'\n{1}\nX"
-                  .format(path, WRITE % content))
+        rewrite(node1, path, content)
         assert {image["job"]: image["state"] for image in ckpt(head, "list")["images"]} == {other.id: "whole", held.id: "damaged"}, name
         done = head.run("torque-ckpt prune")
         assert (done.code, done.err) == (0, ""), name
@@ -214,6 +219,17 @@ def test_timer_does_it(gone, held, head):
     forgotten(held)
     head.ask("systemctl start ckpt-torque-orphans.service")
     assert content(head) == ""
+
+
+def test_timer_does_it_beside_manifests_that_one_user_writes(gone, held, head):
+    """His image stays, the orphan of another user is removed."""
+    path, orphan = held.image() + "/manifest.json", STORE + "/9999.head.CK"
+    for name, text in BAD.items():
+        rewrite(head, path, text)
+        head.ask("install -d -o bob -g bob {0} {0}/x".format(orphan))
+        head.ask("systemctl start ckpt-torque-orphans.service")
+        assert head.ask("ls -d %s/*.CK" % STORE) == "%s/%s.CK" % (STORE, held.id), name
+        assert [image["state"] for image in ckpt(head, "list")["images"]] == ["damaged"], name
 
 
 def test_timer_goes_by_what_an_interrupted_run_wrote(cluster, torque, head):
