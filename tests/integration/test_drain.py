@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from cluster import TOP, long_dump
-from jobs import BIN, COUNTS, Jobs, await_nodes
+from jobs import BIN, COUNTS, Jobs, await_nodes, slots
 
 pytestmark = pytest.mark.usefixtures("torque")
 
@@ -17,17 +17,13 @@ HELD = "/var/lib/ckpt-torque/drain.json"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def slots(cluster):
+def four_slots(cluster):
     """Let each node run four jobs."""
     if not cluster.torque:
         yield
         return
-    head = cluster.nodes["head"]
-    for line in ("set server auto_node_np = false", "set node node1 np = 4", "set node node2 np = 4"):
-        head.ask("%s/qmgr -c '%s'" % (BIN, line))
-    yield
-    head.ask("for node in node1 node2; do %s/qmgr -c \"set node $node np = $(nproc)\"; done && %s/qmgr -c 'set server auto_node_np = true'"
-             % (BIN, BIN))
+    with slots(cluster.nodes["head"], 4):
+        yield
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import time
 
 import pytest
 from cluster import FIGURES, long_dump
-from jobs import BIN, COUNTS, LARGE, Jobs, await_nodes
+from jobs import BIN, COUNTS, LARGE, Jobs, await_nodes, slots
 from module_trip import Trip
 from power import crash, shut_down, start
 
@@ -21,12 +21,10 @@ def qsub(cluster):
 def maui(cluster):
     """Nodes with one slot each, and no pbs_sched: jobs start where a client of the server, like Maui, sends them."""
     head = cluster.nodes["head"]
-    await_nodes(head)
-    for line in ("set server auto_node_np = false", "set node node1 np = 1", "set node node2 np = 1", "set server scheduling = false"):
-        head.ask("%s/qmgr -c '%s'" % (BIN, line))
-    yield Maui(head)
-    head.ask("for node in node1 node2; do {0}/qmgr -c \"set node $node np = $(nproc)\"; done; "
-             "{0}/qmgr -c 'set server auto_node_np = true'; {0}/qmgr -c 'set server scheduling = true'".format(BIN))
+    with slots(head, 1):
+        head.ask(BIN + "/qmgr -c 'set server scheduling = false'")
+        yield Maui(head)
+        head.ask(BIN + "/qmgr -c 'set server scheduling = true'")
 
 
 class Maui:

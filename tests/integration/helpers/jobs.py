@@ -61,6 +61,19 @@ def await_nodes(head):
              "echo some nodes do not come up >&2; exit 1" % BIN)
 
 
+@contextlib.contextmanager
+def slots(head, count):
+    """Have pbs_server run so many jobs (int) at a time on each node."""
+    await_nodes(head)
+    head.ask("{0}/qmgr -c 'set server auto_node_np = False'; for node in node1 node2; do {0}/qmgr -c \"set node $node np = {1}\"; done"
+             .format(BIN, count))
+    try:
+        yield
+    finally:
+        head.ask("for node in node1 node2; do {0}/qmgr -c \"set node $node np = $(nproc)\"; done; "
+                 "{0}/qmgr -c 'set server auto_node_np = True'".format(BIN))
+
+
 class Qjob:
     """A job of alice's, once submit() has returned; its files are in a directory of its own on the shared file system."""
 
