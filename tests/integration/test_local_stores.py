@@ -6,7 +6,7 @@ import time
 
 import pytest
 from cluster import EXAMPLES, HOOKS, STORE, replaced_hook
-from jobs import BIN, Jobs
+from jobs import BIN, Jobs, Qjob, slots
 from refusals import refusal
 from trips import Trip, answer
 
@@ -307,26 +307,40 @@ def test_periodic_image_that_is_due_in_a_hold_that_is_cut_off(cluster, torque, j
     job.finish()
 
 
-def test_pipe_that_the_owner_puts_into_an_image(cluster, torque, jobs, node1):
-    """Nobody waits for its other end: not the copy to the server, nor pbs_server. Without it the job goes on."""
-    job = jobs.counts()
-    with slow_copies(node1):
-        job.user("%s/qhold %s" % (BIN, job.id))
-        node1.ask(WAITED)
-        image = node1.ask("ls -d %s/%s.CK/ckpt.*" % (OWN, job.id))
-        node1.ask("runuser -u alice -- mkfifo %s/zz && touch /run/go" % image)
-        refused = "journalctl -t ckpt-torque | grep -F '%s cannot be copied'" % image
-        for _attempt in range(50):
-            job.head.ask("timeout 10 %s/qstat -f %s" % (BIN, job.id))
-            lines = node1.run(refused).out
-            if lines:
-                break
-            time.sleep(0.2)
-    assert "%s is not copied: it is no image, its zz is not a regular file" % image in lines
-    job.wait("H")
-    node1.ask("rm %s/zz" % image)
-    job.release("node1")
-    job.finish()
+class Others(Qjob):
+    """A job of another user's."""
+
+    OWNER = "bob"
+
+
+def test_pipes_that_the_owner_puts_into_images(cluster, torque, node1):
+    """Nobody waits for their other ends, not for ten of them: neither copies to the server nor pbs_server. Without them the jobs go on."""
+    head = cluster.nodes["head"]
+    with slots(head, 10), Jobs(cluster) as jobs:
+        held = [jobs.counts() for _number in range(10)]
+        with slow_copies(node1):
+            held[0].user("%s/qhold %s" % (BIN, " ".join(job.id for job in held)))
+            find = "for _ in $(seq 600); do ls -d %s/%s.CK/ckpt.* 2> /dev/null && exit; sleep 0.1; done; exit 1"
+            images = [node1.ask(find % (OWN, job.id)) for job in held]
+            node1.ask("for image in %s; do runuser -u alice -- mkfifo $image/zz; done" % " ".join(images))
+            with Jobs(cluster, kind=Others) as others:
+                others.counts("-l", "nodes=node2").finish()
+            node1.ask("touch /run/go")
+            refused = {"%s is not copied: it is no image, its zz is not a regular file" % image for image in images}
+            for _attempt in range(150):
+                head.ask("timeout 10 %s/qstat -f" % BIN)
+                lines = node1.ask("journalctl -t ckpt-torque -o cat | grep 'cannot be copied'")
+                refused = {sentence for sentence in refused if sentence not in lines}
+                if not refused:
+                    break
+                time.sleep(0.2)
+        assert not refused, lines
+        for job, image in zip(held, images):
+            job.wait("H")
+            node1.ask("rm %s/zz" % image)
+            job.release("node1")
+        for job in held:
+            job.finish()
 
 
 def test_directory_that_another_user_made_first(cluster, torque, jobs, node1):

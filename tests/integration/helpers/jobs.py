@@ -77,12 +77,13 @@ def slots(head, count):
 class Qjob:
     """A job of alice's, once submit() has returned; its files are in a directory of its own on the shared file system."""
 
+    OWNER = "alice"
     PATIENCE = 60
     """How long what is awaited may take (seconds)."""
 
     def __init__(self, cluster):
         self.head, self.nodes = cluster.nodes["head"], cluster.nodes
-        self.work = "%s/alice/test%d" % (STORE, next(NUMBERS))
+        self.work = "%s/%s/test%d" % (STORE, self.OWNER, next(NUMBERS))
         self.id = None
 
     def submit(self, script, *options, output=True):
@@ -92,10 +93,10 @@ class Qjob:
         self.id = self.user("cd %s && %s/qsub %s job.sh" % (self.work, BIN, " ".join(["-l nodes=node1"] + where + list(options))))
 
     def make_directory(self):
-        self.head.ask("install -d -o alice " + self.work)
+        self.head.ask("install -d -o %s %s" % (self.OWNER, self.work))
 
     def user(self, script):
-        return self.head.ask("runuser -u alice -- sh -c %s" % quoted(script))
+        return self.head.ask("runuser -u %s -- sh -c %s" % (self.OWNER, quoted(script)))
 
     def root(self, script):
         return self.head.ask("cd / && %s/%s" % (BIN, script))
