@@ -1,6 +1,7 @@
 """What Ansible Galaxy, ansible-core and ansible-builder read of the collection agrees with what is in it."""
 import re
 
+import pytest
 import yaml
 
 from paths import TOP
@@ -23,7 +24,12 @@ def test_execution_environment_needs_nothing_of_the_tests():
     """Without this file ansible-builder would take requirements.txt, which pins ansible-core for the tests."""
     wanted = yaml.safe_load((TOP / "meta/execution-environment.yml").read_text())["dependencies"]
     assert wanted == {"system": "bindep.txt"}
-    assert (TOP / "bindep.txt").exists()
+
+
+@pytest.mark.parametrize("platform, packages", [("dpkg", {"openssh-client", "gpgv"}), ("rpm", {"openssh-clients", "gnupg2"})])
+def test_execution_environment_gets_ssh_and_gpgv(platform, packages):
+    """The one connects to the hosts, the other checks the signature of a bundle."""
+    assert set(re.findall(r"^([a-z0-9-]+) \[platform:%s\]$" % platform, (TOP / "bindep.txt").read_text(), re.MULTILINE)) == packages
 
 
 def test_tarballs_that_pages_name():
