@@ -80,7 +80,8 @@ TEMPORARY = "Temporary: at a restart the job is queued again after a pause, and 
 PERMANENT = "Permanent: at a restart the job is held; `qrls` tries again."
 CURES = {
     "USAGE": "If a hook says so, pbs_mom called it in another way than [the contract](contract.md#the-calls) has it: let "
-             "`ckpt.torque.site` write `mom_priv/config` of the node. If a command says so, its `--help` has the arguments.",
+             "`ckpt.torque.site` write `mom_priv/config` of the node. Users and groups may have names of letters, digits and `_.@-` only. "
+             "If a command says so, its `--help` has the arguments.",
     "DATA": "Check the image with `torque-ckpt verify JOB`, on another node, too. If it is damaged there as well, its owner moves it away "
             "(`mv`) and releases the job (`qrls`), which continues from the newest of the others.",
     "NO_INPUT": "See with `torque-ckpt list` which images there are, and on the node whether the store is mounted and the job's owner "
@@ -94,7 +95,8 @@ CURES = {
               "then repeat the command, or release the job (`qrls`). A part of a hook that died was killed: the kernel's log says if "
               "memory was short.",
     "CANNOT_WRITE": "The reason at the end of the message is that of the file system: see to its space, its quota or its rights; then "
-                    "repeat the checkpoint.",
+                    "repeat the checkpoint. After a copy that failed the job continues on its node "
+                    "([how](../troubleshooting.md#a-copy-to-or-from-the-server-failed)).",
     "TEMPORARY": "Nothing need be repaired as a rule: repeat the checkpoint, or let the job be restarted. If the message comes back, see "
                  "to the reason in it.",
     "REFUSED": "Trying again does not help: change what the message names, then repeat the checkpoint, or release the job (`qrls`).",
@@ -106,21 +108,16 @@ CURES = {
 }
 """What to do about a failure with a code, if its sentence does not say so."""
 OWN_CURES = {
-    "a process of the job was not started under cr_run": "submit the job with `qsub -c enabled`; link its programs dynamically",
-    "another torque-ckpt": "wait until it has ended",
-    "image PATH cannot be copied to SERVER: REASON; it stays": "[a copy failed](../troubleshooting.md#a-copy-to-or-from-the-server-failed)",
     "images of USER are shown": "run it as root or as that user",
-    "jobs of root": "submit the job as another user",
     "node-down is for root": "run it as root",
     "process PID (NAME) is root's": "look at a job of another user",
     "prune --orphans is for root": "run it as root",
     "selftest is for root": "run it as root",
-    "store PATH is another one": "mount the store that is configured there",
     "unexpected": "report it as a fault of the hooks, with the line of the system log",
 }
 """The same for sentences (their first words) whose cure is not that of their code."""
 INSIDE = re.compile(r"\?$|: (?:allow it|check the network|checkpoint the job)|\(if that is wrong,|only root may|so look for|report it to|"
-                    "try again a second later|the next run continues")
+                    "the next run (?:continues|looks)")
 """A sentence that says what to do, though not as an order after a semicolon."""
 LISTS = {settings.check_texts: "list of str", settings.check_job_paths: "list of paths", settings.check_path: "path"}
 

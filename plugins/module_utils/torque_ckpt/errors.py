@@ -49,6 +49,30 @@ CONFIG = _register_code(os.EX_CONFIG, "configuration", "This host is not set up 
 CARRYING = "connections"
 """The cause (HookError) of a checkpoint that failed because the kernel still carried bytes between the job's processes."""
 
+STORE_CURE = "see to the space, the quota and the rights in the store"
+"""What to do if an image cannot be written."""
+
+COPY_CURE = "see to the rights on it, and to the space and the quota in the store"
+"""What to do if a file of the job cannot be copied into an image."""
+
+RETURN_CURE = "see to that file system, or restart the job on another node"
+"""What to do if a file of the job cannot be put back."""
+
+PRIVATE_CURE = "free some space there, or name another disk of this node in checkpoint_hooks_private_directory"
+"""What to do if nothing can be written into a private directory."""
+
+ENGINE_CURE = "see whether torque-ckpt selftest passes on this node (as root)"
+"""What to do if an engine failed, and its words are all that is known of it."""
+
+RESTORE_CURE = "restart the job on another node, or " + ENGINE_CURE
+"""The same for a restore."""
+
+TIME_CURE = "allow it more time (checkpoint_hooks_engine_timeout)"
+"""What to do if an engine or a compressor is too slow."""
+
+DEATH_CURE = "see in journalctl -k whether memory was short, and try again"
+"""What to do if a part of a hook was killed."""
+
 
 class HookError(Exception):
     """A failure that ends the hook.
@@ -66,6 +90,11 @@ class HookError(Exception):
         self.code = code
         self.sentence = sentence
         self.cause = cause
+
+    @property
+    def reason(self) -> str:
+        """What failed and why, without what to do: for a sentence that has its own advice."""
+        return self.sentence.partition("; ")[0]
 
 
 LONGEST = 100

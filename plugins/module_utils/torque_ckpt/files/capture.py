@@ -9,7 +9,7 @@ import os
 import resource
 import stat
 
-from ..errors import HookError, CANNOT_WRITE, REFUSED, TEMPORARY, quote_name
+from ..errors import HookError, CANNOT_WRITE, COPY_CURE, REFUSED, TEMPORARY, quote_name
 from ..system import mounts, processes, strict_json
 from ..units import format_bytes
 from . import scratch, sparse
@@ -137,10 +137,10 @@ def _copy_file(image: int, source: int, name: str, file: "File") -> None:
             os.close(target)
             os.close(source)
     except OSError as error:
-        raise HookError(CANNOT_WRITE, "cannot copy %s into the image: %s; the job keeps running" % (path, error.strerror))
+        raise HookError(CANNOT_WRITE, "cannot copy %s into the image: %s; the job keeps running; %s" % (path, error.strerror, COPY_CURE))
     if done != size:
-        raise HookError(CANNOT_WRITE, "%s became shorter while it was copied into the image (%d bytes, had %d); the job keeps running"
-                        % (path, done, size))
+        raise HookError(CANNOT_WRITE, "%s became shorter while it was copied into the image (%d bytes, had %d); the job keeps running; "
+                        "try again" % (path, done, size))
     # One that has grown was appended to, as far as can be told.
     if not file.written and not file.logged and now.st_mtime_ns != file.status.st_mtime_ns and now.st_size <= size:
         raise HookError(TEMPORARY, "%s was changed while it was copied into the image; the job keeps running; try again" % path)

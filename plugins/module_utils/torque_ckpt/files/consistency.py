@@ -231,5 +231,6 @@ def truncate_files(files: "list[dict]") -> None:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise HookError(REFUSED, "file %s, which the job has open for appending, cannot be cut back to its %d bytes: %s; image kept"
+            raise HookError(REFUSED, "file %s, which the job has open for appending, cannot be cut back to its %d bytes: %s; see to that "
+                            "file or restart the job from another image; image kept"
                             % (quote_name(entry["path"]), entry["size"], error.strerror))

@@ -279,7 +279,8 @@ def find_open_files(root: int, directories: "list[str]", without: "Container[int
         except OSError as error:
             process = processes.read_process(pid)
             if process is not None and _has_memory(pid):
-                raise HookError(SYSTEM, "cannot see what process %d (%s) of the job has open: %s; the job keeps running"
+                raise HookError(SYSTEM, "cannot see what process %d (%s) of the job has open: %s; the job keeps running; "
+                                "checkpoint the job when the process has ended"
                                 % (pid, quote_name(process.name), error.strerror))
         if sockets:
             _add_socket_directories(open_files, pid, sockets)

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 
-from ..errors import HookError, CANNOT_WRITE, REFUSED, SYSTEM, TEMPORARY
+from ..errors import HookError, CANNOT_WRITE, COPY_CURE, REFUSED, RETURN_CURE, SYSTEM, TEMPORARY
 from ..image import schema
 from . import sparse
 
@@ -83,7 +83,8 @@ def open_output_files(paths: "list[str]", uid: int) -> "list[tuple[str, str, int
         except FileNotFoundError:
             continue  # the job has just removed it
         except OSError as error:
-            raise HookError(CANNOT_WRITE, "cannot read the job's output %s: %s" % (path, error.strerror))
+            raise HookError(CANNOT_WRITE, "cannot read the job's output %s: %s; the job keeps running; see to that file"
+                            % (path, error.strerror))
         opened.append((name, path, source, os.fstat(source)))
     return opened
 
@@ -104,7 +105,8 @@ def save_output_files(image: int, opened: "list[tuple[str, str, int, os.stat_res
             finally:
                 os.close(target)
         except OSError as error:
-            raise HookError(CANNOT_WRITE, "cannot copy the job's output %s into the image: %s" % (path, error.strerror))
+            raise HookError(CANNOT_WRITE, "cannot copy the job's output %s into the image: %s; the job keeps running; %s"
+                            % (path, error.strerror, COPY_CURE))
         finally:
             os.close(source)
         saved.append({"name": name, "path": path, "mode": stat.S_IMODE(status.st_mode)})
@@ -141,4 +143,4 @@ def restore_output_files(image: int, saved: "list[dict]", uid: int) -> None:
                 os.close(source)
         except OSError as error:
             raise HookError(TEMPORARY if error.errno in (errno.ENOSPC, errno.EDQUOT) else SYSTEM,
-                            "cannot put back the job's output %s: %s; image kept" % (entry["path"], error.strerror))
+                            "cannot put back the job's output %s: %s; %s; image kept" % (entry["path"], error.strerror, RETURN_CURE))

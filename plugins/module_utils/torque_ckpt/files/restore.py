@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-from ..errors import HookError, REFUSED, SYSTEM, TEMPORARY, quote_name
+from ..errors import HookError, REFUSED, RETURN_CURE, SYSTEM, TEMPORARY, quote_name
 from ..image import schema
 from ..system import mounts
 from . import scratch, sparse
@@ -146,7 +146,7 @@ class Restoration(SafeDirectories):
             self.remove_created()
             where = error.filename if str(error.filename).startswith(entry["path"]) else entry["path"]  # in a tree
             raise HookError(TEMPORARY if error.errno in (errno.ENOSPC, errno.EDQUOT) else SYSTEM,
-                            "cannot put back %s: %s; image kept" % (quote_name(where), error.strerror))
+                            "cannot put back %s: %s; %s; image kept" % (quote_name(where), error.strerror, RETURN_CURE))
         except BaseException:
             self.remove_created()
             raise

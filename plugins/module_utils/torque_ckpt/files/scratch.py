@@ -5,7 +5,7 @@ The owner is the job's owner, links stay links, modes, groups and times are kept
 import os
 import stat
 
-from ..errors import HookError, CANNOT_WRITE, quote_name
+from ..errors import HookError, CANNOT_WRITE, COPY_CURE, quote_name
 from .open_files import format_state
 
 MYPY = False  # true for the type checker alone
@@ -76,8 +76,8 @@ def save_directory(image: int, name: str, path: str) -> dict:
                 archive.members = []  # type: ignore[attr-defined]  # undocumented; one for each file would stay in memory
         status = os.lstat(path)
     except (OSError, tarfile.TarError) as error:
-        raise HookError(CANNOT_WRITE, "cannot copy the directory %s into the image: %s; the job keeps running"
-                        % (quote_name(path), getattr(error, "strerror", None) or error))
+        raise HookError(CANNOT_WRITE, "cannot copy the directory %s into the image: %s; the job keeps running; %s"
+                        % (quote_name(path), getattr(error, "strerror", None) or error, COPY_CURE))
     return {"mode": stat.S_IMODE(status.st_mode), "gid": status.st_gid, "state": hash_directory(path)}
 
 

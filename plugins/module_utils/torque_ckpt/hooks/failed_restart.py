@@ -12,7 +12,7 @@ import signal
 import time
 
 from .. import errors
-from ..errors import HookError, CANNOT_WRITE, GONE
+from ..errors import HookError, CANNOT_WRITE, GONE, STORE_CURE
 from ..files import output
 from ..image import manifest, seal
 from ..job.records import FAILED
@@ -151,7 +151,8 @@ def _publish_under_name(directory: int, image: int, image_path: str, described: 
         draft.publish()
     except OSError as error:
         draft.discard()
-        raise HookError(CANNOT_WRITE, "cannot give image %s the name %s: %s; image kept" % (image_path, name, error.strerror))
+        raise HookError(CANNOT_WRITE, "cannot give image %s the name %s: %s; image kept; %s"
+                        % (image_path, name, error.strerror, STORE_CURE))
     except HookError:
         draft.discard()
         raise
@@ -162,7 +163,8 @@ def _present_image(job: "Job", name: str) -> None:
     call = job.call
     image_path = os.path.join(call.directory, name)
     if call.signal == contract.CONTINUE:
-        raise HookError(GONE, "job %s does not run: its restart failed and it is about to be held; nothing was done" % call.job_id)
+        raise HookError(GONE, "job %s does not run: its restart failed and it is about to be held; wait until it is, its comment says why "
+                        "then; nothing was done" % call.job_id)
     try:
         directory = location.open_job_directory(job.store, call.directory)
         image = location.open_image(directory, name, image_path)

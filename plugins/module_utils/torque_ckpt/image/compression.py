@@ -10,7 +10,7 @@ import select
 import signal
 import time
 
-from ..errors import HookError, CANNOT_WRITE, ENGINE, REFUSED, TEMPORARY
+from ..errors import HookError, CANNOT_WRITE, ENGINE, REFUSED, TEMPORARY, TIME_CURE
 from ..system import privilege
 from ..system.command import run
 from ..system.dirfd import list_directory
@@ -189,7 +189,8 @@ def _decompress_file(image: int, entry: dict, image_path: str, private_directory
         finally:
             receiver.receive()
         if receiver.late:
-            raise HookError(ENGINE, "%s took longer than %d seconds" % (command[0], timeout))
+            raise HookError(ENGINE, "%s took longer than %d seconds for %s of the image; %s; image kept"
+                            % (command[0], timeout, name, TIME_CURE))
         if receiver.failure or (status != 0 and receiver.received.size <= plain["size"]):
             reason = receiver.failure.strerror if receiver.failure else _describe_end(plain["program"], status, output)
             raise HookError(TEMPORARY, "cannot decompress %s of the image to %s: %s; try again later or on another node; image kept"

@@ -8,7 +8,7 @@ import json
 import os
 import time
 
-from ..errors import HookError, CANNOT_WRITE, DATA, REFUSED, SYSTEM, TEMPORARY, quote_name
+from ..errors import HookError, CANNOT_WRITE, DATA, PRIVATE_CURE, REFUSED, STORE_CURE, SYSTEM, TEMPORARY, quote_name
 from ..system import strict_json
 from ..system.dirfd import list_directory, open_file
 from . import compatibility, digest, schema
@@ -44,7 +44,7 @@ def _collect_files(private: int, directory: int, expected: "Callable[[str], bool
     strange = sorted(name for name in present if not expected(name))
     if strange:
         raise HookError(REFUSED, "somebody else than the engine and the hooks put %s into the image while it was written; the job keeps "
-                        "running" % quote_name(strange[0]))
+                        "running; stop what writes there and try again" % quote_name(strange[0]))
     for name in list_directory(private):
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
         try:
@@ -98,7 +98,7 @@ def write_manifest(directory: int, call: "Any", user: "User", facts: dict, seal:
 
 
 def _unwritten(name: str, error: OSError) -> HookError:
-    return HookError(CANNOT_WRITE, "cannot write the manifest of image %s: %s" % (name, error.strerror))
+    return HookError(CANNOT_WRITE, "cannot write the manifest of image %s: %s; %s" % (name, error.strerror, STORE_CURE))
 
 
 def write_sealed(directory: int, manifest: dict, name: str, seal: "Callable[[dict], dict]") -> dict:
@@ -110,8 +110,8 @@ def write_sealed(directory: int, manifest: dict, name: str, seal: "Callable[[dic
         with open(os.open(schema.FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory), "wb") as stream:
             stream.write(text)
     except strict_json.Wrong as error:
-        raise HookError(CANNOT_WRITE, "cannot write the manifest of image %s: %s, so that no hook would read it; the job has too many "
-                        "processes, threads or files for an image" % (name, error))
+        raise HookError(CANNOT_WRITE, "cannot write the manifest of image %s: %s, so that no hook would read it; checkpoint the job when "
+                        "it has fewer processes, threads or open files" % (name, error))
     except OSError as error:
         raise _unwritten(name, error)
     return manifest
@@ -140,7 +140,8 @@ def read_manifest(directory: int, image_path: str) -> dict:
         if version in schema.READ:
             schema.check_manifest(manifest)
     except OSError as error:
-        raise HookError(DATA, "image %s has no readable manifest (%s); it is kept but cannot be restarted" % (image_path, error.strerror))
+        raise HookError(DATA, "image %s has no readable manifest (%s); it is kept but cannot be restarted; take an older "
+                        "image" % (image_path, error.strerror))
     except strict_json.Wrong as error:
         raise _not_ours(image_path, str(error))
     except KeyError as error:
@@ -154,7 +155,8 @@ def read_manifest(directory: int, image_path: str) -> dict:
 
 
 def _not_ours(image_path: str, reason: str) -> HookError:
-    return HookError(DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (image_path, reason))
+    return HookError(DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted; take an older image"
+                     % (image_path, reason))
 
 
 def check_identity(manifest: dict, job_id: str, user: "User", name: str, image_path: str) -> None:
@@ -164,7 +166,7 @@ def check_identity(manifest: dict, job_id: str, user: "User", name: str, image_p
     :raises HookError: REFUSED if it does not
     """
     if (manifest["job_id"], manifest["uid"]) != (job_id, user.uid):
-        raise HookError(REFUSED, "image %s belongs to job %s of %s, not to job %s of %s; image kept"
+        raise HookError(REFUSED, "image %s belongs to job %s of %s, not to job %s of %s; move it back to its own job; image kept"
                         % (image_path, manifest["job_id"], manifest["user"], job_id, user.name))
     if manifest["name"] != name:
         raise HookError(REFUSED, "image %s was written as %s and has been given another's name since; restart it under its own; image kept"
@@ -237,7 +239,8 @@ def open_copy(private: int, name: str) -> int:
 
 
 def _uncopied(name: str, error: OSError, code: int) -> HookError:
-    return HookError(code, "cannot copy %s of the image to a private directory of this node: %s; image kept" % (name, error.strerror))
+    return HookError(code, "cannot copy %s of the image to a private directory of this node: %s; %s; image kept"
+                     % (name, error.strerror, PRIVATE_CURE))
 
 
 def check_pids_free(manifest: dict) -> None:

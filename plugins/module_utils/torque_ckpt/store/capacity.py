@@ -6,7 +6,7 @@ are estimates: the job may grow, and others write to the store. What an estimate
 import errno
 import os
 
-from ..errors import HookError, CANNOT_WRITE
+from ..errors import HookError, CANNOT_WRITE, PRIVATE_CURE
 from ..units import format_bytes
 
 MYPY = False  # true for the type checker alone
@@ -128,9 +128,8 @@ def check_private(private: "PrivateDirectory", files: int, removed: int = 0) -> 
     """
     size, available = files * _PER_FILE + removed, private.get_free_space()
     if available is not None and size > available:
-        raise HookError(CANNOT_WRITE, "what the engine writes on this node needs %s, %s has %s free; the job keeps running; free some "
-                        "space there, or name another disk of this node in checkpoint_hooks_private_directory"
-                        % (format_bytes(size), private.path, format_bytes(available)))
+        raise HookError(CANNOT_WRITE, "what the engine writes on this node needs %s, %s has %s free; the job keeps running; %s"
+                        % (format_bytes(size), private.path, format_bytes(available), PRIVATE_CURE))
 
 
 def check_limit(size: int, used: int, limit: int, store: str, user: str) -> None:

@@ -61,7 +61,7 @@ def run_as_owner(user: privilege.User, work: "Callable[[], Any]", answer: "Calla
         try:
             return work()
         except MemoryError:
-            raise HookError(SYSTEM, "there is more than fits into %d MiB of memory" % (limit >> 20))
+            raise HookError(SYSTEM, "there is more than fits into %d MiB of memory; remove some by hand" % (limit >> 20))
 
     if os.geteuid() == 0 and user.uid != 0:
         return privilege.as_user(user, limited, (), answer, PATIENCE, deadline)
@@ -110,7 +110,7 @@ def _find_user_directories(store: "dict[str, str]") -> "dict[tuple[int, int], li
     try:
         top = os.open(store["path"], DIRECTORY)
     except OSError as error:
-        raise HookError(NO_INPUT, "store %s cannot be read: %s" % (store["path"], error.strerror))
+        raise HookError(NO_INPUT, "store %s cannot be read: %s; see to that file system" % (store["path"], error.strerror))
     try:
         walk(top, store["path"], DEPTH)
     finally:
@@ -167,7 +167,7 @@ def map_job_directories(store: "dict[str, str]", work: "Callable[[str, int], Any
                     except RecursionError:
                         faults.append("%s cannot be read: its directories are nested too deep" % path)
                     if len(results) + len(faults) > MOST:
-                        raise HookError(SYSTEM, "there are more than %d directories of jobs" % MOST)
+                        raise HookError(SYSTEM, "there are more than %d directories of jobs; remove some by hand" % MOST)
             return [results, faults]
         try:
             results, faults = run_as_owner(user, visit, answer, deadline)
@@ -332,7 +332,7 @@ def examine_job_directory(path: str, descriptor: int, settings: dict, thorough: 
     """
     names = [(name, status) for name, status in _list_subdirectories(descriptor) if wanted is None or name in wanted]
     if len(names) > MOST:
-        raise HookError(SYSTEM, "there are more than %d images in %s" % (MOST, path))
+        raise HookError(SYSTEM, "there are more than %d images in %s; remove some by hand" % (MOST, path))
     job_id = find_job_id(os.path.basename(path), [name for name, _status in names]) or ""
     return {"job": job_id, "path": path,
             "images": [_describe_image(path, job_id, descriptor, name, status.st_mtime, settings, thorough, prove, extract)

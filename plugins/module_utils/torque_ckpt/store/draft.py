@@ -5,7 +5,7 @@ It is written under a hidden name and renamed when it is whole, in one step. Eve
 import errno
 import os
 
-from ..errors import HookError, CANNOT_WRITE
+from ..errors import HookError, CANNOT_WRITE, STORE_CURE
 from ..image import manifest, schema
 from ..system.dirfd import DIRECTORY, list_directory
 from . import generations
@@ -38,7 +38,7 @@ class Draft:
             os.mkdir(self.hidden, 0o700, dir_fd=job_directory)
             self.descriptor = os.open(self.hidden, DIRECTORY, dir_fd=job_directory)
         except OSError as error:
-            raise HookError(CANNOT_WRITE, "cannot create image %s: %s" % (name, error.strerror))
+            raise HookError(CANNOT_WRITE, "cannot create image %s: %s; %s" % (name, error.strerror, STORE_CURE))
 
     def __enter__(self) -> "Draft":
         return self
@@ -103,7 +103,7 @@ class Draft:
                     self.hidden = self.name  # what must be discarded
                 raise
         except OSError as error:
-            raise HookError(CANNOT_WRITE, "cannot publish image %s: %s" % (self.name, error.strerror))
+            raise HookError(CANNOT_WRITE, "cannot publish image %s: %s; %s" % (self.name, error.strerror, STORE_CURE))
         if superseded:
             try:
                 generations.remove_directory(self.job_directory, self.hidden)
@@ -121,12 +121,13 @@ class Draft:
                 raise
         superseded = [image.generation for image in generations.list_images(self.job_directory) if image.name == self.name]
         if not superseded or superseded[0] >= manifest.read_unchecked(self.descriptor).get("generation", 0):
-            raise HookError(CANNOT_WRITE, "cannot publish image %s: what has its name is not an older image; it is kept" % self.name)
+            raise HookError(CANNOT_WRITE, "cannot publish image %s: what has its name is not an older image; it is kept; move it away, or "
+                            "try again a second later" % self.name)
         try:
             self._exchange()
         except OSError as error:
             raise HookError(CANNOT_WRITE, "cannot publish image %s: one of the same second is there, and the store's file system cannot "
-                            "exchange the two (%s); that one is kept, try again a second later" % (self.name, error.strerror))
+                            "exchange the two (%s); that one is kept; try again a second later" % (self.name, error.strerror))
         return True
 
     def _exchange(self) -> None:

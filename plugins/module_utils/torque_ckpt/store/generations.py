@@ -139,7 +139,8 @@ def prune_images(job_directory: int, job_id: str, keep: int, life: "dict | None"
         for name in doomed:
             remove_directory(job_directory, hide_name(name))
     except OSError as error:
-        raise HookError(CANNOT_WRITE, "cannot remove the older image %s: %s; the newer ones are kept" % (name, error.strerror))
+        raise HookError(CANNOT_WRITE, "cannot remove the older image %s: %s; the newer ones are kept; remove it by hand"
+                        % (name, error.strerror))
     return doomed
 
 

@@ -18,7 +18,7 @@ import os
 import stat
 import time
 
-from ..errors import HookError, CANNOT_WRITE, REFUSED, TEMPORARY
+from ..errors import HookError, CANNOT_WRITE, REFUSED, STORE_CURE, TEMPORARY
 from ..image import seal
 from ..system import privilege, processes, strict_json
 from ..system.dirfd import DIRECTORY
@@ -128,7 +128,8 @@ class OwnIncarnation:
                 _write_text(self.directory, self.job_id, text)
             draft.publish()
         except OSError as error:
-            raise HookError(CANNOT_WRITE, "cannot write %s of job %s: %s" % (name_file(self.job_id), self.job_id, error.strerror))
+            raise HookError(CANNOT_WRITE, "cannot write %s of job %s: %s; %s"
+                            % (name_file(self.job_id), self.job_id, error.strerror, STORE_CURE))
         except HookError:
             restore_text(self.directory, self.job_id, now)
             raise

@@ -5,7 +5,7 @@ From a store downwards everything goes by directory descriptors, as the job's ow
 import errno
 import os
 
-from ..errors import HookError, CANNOT_WRITE, CONFIG, NO_INPUT, REFUSED
+from ..errors import HookError, CANNOT_WRITE, CONFIG, NO_INPUT, REFUSED, STORE_CURE
 from ..system.dirfd import DIRECTORY
 
 MYPY = False  # true for the type checker alone
@@ -14,6 +14,9 @@ if MYPY:
 
 MARKER = ".ckpt-torque-store"
 """A file with the store's id, created by the role checkpoint_store; without it the store is not mounted."""
+
+IMAGES_CURE = "see with torque-ckpt list which images the job has, and whether its owner may read them"
+"""What to do if an image cannot be opened."""
 
 _PASSAGE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # needs search permission only
 
@@ -43,7 +46,7 @@ def check_mounted(store: "dict[str, str]") -> None:
         raise HookError(CONFIG, "store %s is not usable on this node: %s: %s; is it mounted?"
                         % (store["path"], marker, error.strerror))
     if store_id != store["id"]:
-        raise HookError(CONFIG, "store %s is another one than configured: its id is %s, expected %s"
+        raise HookError(CONFIG, "store %s is another one than configured: its id is %s, expected %s; mount the one that is configured"
                         % (store["path"], ascii(store_id[:80]), store["id"]))
 
 
@@ -98,9 +101,10 @@ def _flush_directory(name: str, directory: int) -> None:
         os.close(flushed)
 
 
-def _explain(error: OSError, path: str, descriptor: "int | None" = None) -> "str | None":
-    """Return why something cannot be opened: a user whose uid differs on this node has no access to his own files.
+def _explain(error: OSError, cure: str, path: str, descriptor: "int | None" = None) -> str:
+    """Return why something cannot be opened, and what to do: a user whose uid differs on this node has no access to his own files.
 
+    :param cure: what to do otherwise
     :param path: it, beneath a directory (descriptor)
     """
     if error.errno == errno.EACCES:
@@ -111,7 +115,7 @@ def _explain(error: OSError, path: str, descriptor: "int | None" = None) -> "str
         if owner not in (0, os.geteuid()):
             return "%s; it belongs to uid %d, and the job's user has uid %d on this node; give the user one uid on all nodes" % (
                 error.strerror, owner, os.geteuid())
-    return error.strerror
+    return "%s; %s" % (error.strerror, cure)
 
 
 def open_job_directory(store: "dict[str, str]", directory: str, create: bool = False) -> int:
@@ -138,15 +142,16 @@ def open_job_directory(store: "dict[str, str]", directory: str, create: bool = F
             deeper = os.open(part, DIRECTORY if last else _PASSAGE, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = deeper
-        owner = os.fstat(descriptor).st_uid
-        if create and owner not in (0, os.geteuid()):  # if all may create directories, somebody may have created this one first
-            raise OSError(errno.EPERM, "it is another user's (%d); remove it" % owner)
     except OSError as error:
-        reason = _explain(error, walked)
         if descriptor is not None:
             os.close(descriptor)
-        raise HookError(CANNOT_WRITE if create else NO_INPUT, "%s of job images %s: %s"
-                        % ("cannot use the directory" if create else "cannot open the directory", walked, reason))
+        if create:
+            raise HookError(CANNOT_WRITE, "cannot use the directory of job images %s: %s" % (walked, _explain(error, STORE_CURE, walked)))
+        raise HookError(NO_INPUT, "cannot open the directory of job images %s: %s" % (walked, _explain(error, IMAGES_CURE, walked)))
+    owner = os.fstat(descriptor).st_uid
+    if create and owner not in (0, os.geteuid()):  # if all may create directories, somebody may have created this one first
+        os.close(descriptor)
+        raise HookError(CANNOT_WRITE, "cannot use the directory of job images %s: it is another user's (%d); remove it" % (walked, owner))
     return descriptor
 
 
@@ -160,7 +165,7 @@ def open_image(job_directory: int, name: str, image_path: str) -> int:
     try:
         return os.open(name, DIRECTORY, dir_fd=job_directory)
     except OSError as error:
-        raise HookError(NO_INPUT, "image %s cannot be opened: %s" % (image_path, _explain(error, name, job_directory)))
+        raise HookError(NO_INPUT, "image %s cannot be opened: %s" % (image_path, _explain(error, IMAGES_CURE, name, job_directory)))
 
 
 def get_engine_path(descriptor: int) -> str:

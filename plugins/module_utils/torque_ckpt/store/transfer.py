@@ -18,6 +18,7 @@ from ..telemetry import syslog
 from ..torque.names import split_image_name
 from . import generations
 from .draft import Draft
+from .location import IMAGES_CURE
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -42,16 +43,22 @@ def list_outdated(known: "dict[str, int]", name: str, keep: int) -> "list[str]":
     return [image_name for _generation, _epoch, image_name in sorted(images, reverse=True)[keep:] if image_name != name]
 
 
-def _list_files(image: int, path: str) -> "list[str]":
-    """Return the names in an image (descriptor): files, each of which can be read without waiting for anybody."""
+def _no_image(reason: str) -> OSError:
+    return OSError(0, "it is no image, " + reason)
+
+
+def _list_files(image: int) -> "list[str]":
+    """Return the names in an image (descriptor): files, each of which can be read without waiting for anybody.
+
+    :raises OSError: if it is no image
+    """
     names = sorted(list_directory(image))
     strange = [name for name in names if not _PLAIN.fullmatch(name)]
     if strange or schema.FILE not in names:
-        raise HookError(DATA, "%s is not copied: it is no image, %s; nothing was done" % (
-            path, "it holds %s" % ascii(strange[0]) if strange else "it has no %s" % schema.FILE))
+        raise _no_image("it holds %s" % ascii(strange[0]) if strange else "it has no %s" % schema.FILE)
     for name in names:
         if not stat.S_ISREG(os.stat(name, dir_fd=image, follow_symlinks=False).st_mode):
-            raise HookError(DATA, "%s is not copied: it is no image, its %s is not a regular file; nothing was done" % (path, name))
+            raise _no_image("its %s is not a regular file" % name)
     return names
 
 
@@ -83,14 +90,16 @@ def copy_to_server(server: "Server", path: str, job: str, name: str, depth: int)
     try:
         image = os.open(path, DIRECTORY)
     except OSError as error:
-        raise HookError(NO_INPUT, "image %s cannot be copied to %s: %s; nothing was done" % (path, server.label, error.strerror))
+        raise HookError(NO_INPUT, "image %s cannot be copied to %s: %s; nothing was done; %s"
+                        % (path, server.label, error.strerror, IMAGES_CURE))
     try:
-        size = sum(os.stat(entry, dir_fd=image).st_size for entry in _list_files(image, path))
+        size = sum(os.stat(entry, dir_fd=image).st_size for entry in _list_files(image))
         keep = _read_depth(image, depth)
         with phases.measure("copy"):
             server.put_image(image, job, name)
     except (OSError, HookError) as error:
-        raise HookError(CANNOT_WRITE, "image %s cannot be copied to %s: %s; it stays on node %s, and its job can be restarted nowhere else"
+        raise HookError(CANNOT_WRITE, "image %s cannot be copied to %s: %s; it stays on node %s, and its job can be restarted nowhere "
+                        "else; restart it there (qalter -l nodes=..., then qrls)"
                         % (path, server.label, _explain(error), os.uname().nodename))
     finally:
         os.close(image)
@@ -161,7 +170,7 @@ def fetch_from_server(server: "Server", path: str, job: str, name: str) -> int:
         try:
             with phases.measure("copy"):
                 server.get_image(job, name, draft.descriptor)
-            size = sum(os.stat(entry, dir_fd=draft.descriptor).st_size for entry in _list_files(draft.descriptor, path))
+            size = sum(os.stat(entry, dir_fd=draft.descriptor).st_size for entry in _list_files(draft.descriptor))
             written = os.stat(schema.FILE, dir_fd=draft.descriptor).st_mtime_ns
             os.utime(draft.descriptor, ns=(written, written))  # pbs_mom computes the job's walltime from it
             if present is not None:
@@ -215,6 +224,7 @@ def try_transfer(server: "Server", directory: str, job: str) -> "dict[str, float
         remove_from_server(server, job, name)
         return {"bytes": size, "seconds": round(time.monotonic() - started, 3)}
     except OSError as error:
-        raise HookError(CANNOT_WRITE, "%s: %s" % (path, error.strerror))
+        raise HookError(CANNOT_WRITE, "trial image %s of a copy to %s and back cannot be written, read or removed: %s; see to the space, "
+                        "the quota and the rights on both sides" % (path, server.label, error.strerror))
     finally:
         shutil.rmtree(path, ignore_errors=True)

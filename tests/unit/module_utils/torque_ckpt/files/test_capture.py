@@ -237,7 +237,7 @@ def test_becoming_shorter_fails(trip):
     trip.write("log")
     assert raised(lambda: trip.save(lambda: os.open(trip.path("log"), os.O_WRONLY | os.O_APPEND),
                                     lambda: os.truncate(trip.path("log"), 1))) == (
-        errors.CANNOT_WRITE, "%s became shorter while it was copied into the image (1 bytes, had 5); the job keeps running" % (
+        errors.CANNOT_WRITE, "%s became shorter while it was copied into the image (1 bytes, had 5); the job keeps running; try again" % (
             trip.path("log")))
 
 
@@ -246,7 +246,8 @@ def test_store_that_takes_no_more(trip):
     with open(os.path.join(trip.image_path, "node-local-1"), "w"):
         pass
     assert raised(lambda: trip.save(lambda: os.open(trip.path("data"), os.O_RDWR))) == (
-        errors.CANNOT_WRITE, "cannot copy %s into the image: File exists; the job keeps running" % trip.path("data"))
+        errors.CANNOT_WRITE, "cannot copy %s into the image: File exists; the job keeps running; see to the rights on it, and to the space "
+                             "and the quota in the store" % trip.path("data"))
 
 
 def test_other_owners_and_output_are_left(trip):
@@ -406,7 +407,8 @@ def test_link_on_the_way(trip, manifest, tmp_path):
 def test_nothing_is_made_above_the_carried_directory(trip, manifest):
     os.rmdir(trip.top)
     assert raised(lambda: trip.put_back(manifest)) == (
-        errors.SYSTEM, "cannot put back %s: No such file or directory; image kept" % trip.path("deep"))
+        errors.SYSTEM, "cannot put back %s: No such file or directory; see to that file system, or restart the job on another node; image "
+                       "kept" % trip.path("deep"))
     assert not os.path.exists(trip.top)
 
 
@@ -415,7 +417,8 @@ def test_no_room_takes_back_what_was_made(trip, manifest, monkeypatch):
         raise OSError(28, "No space left on device")
     monkeypatch.setattr(os, "write", full)
     code, sentence = raised(lambda: trip.put_back(manifest))
-    assert (code, sentence) == (errors.TEMPORARY, "cannot put back %s: No space left on device; image kept" % trip.path("deep", "first"))
+    assert (code, sentence) == (errors.TEMPORARY, "cannot put back %s: No space left on device; see to that file system, or restart the "
+                                                  "job on another node; image kept" % trip.path("deep", "first"))
     assert trip.listing() == {}
 
 

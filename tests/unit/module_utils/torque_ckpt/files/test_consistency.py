@@ -146,7 +146,8 @@ def test_cut_back_in_vain(entry, spoil, reason):
     spoil(entry["path"])
     with pytest.raises(HookError) as caught:
         consistency.truncate_files([entry])
-    assert str(caught.value) == ("file %s, which the job has open for appending, cannot be cut back to its 5 bytes: %s; image kept"
+    assert str(caught.value) == ("file %s, which the job has open for appending, cannot be cut back to its 5 bytes: %s; see to that file "
+                                 "or restart the job from another image; image kept"
                                  % (entry["path"], reason))
 
 

@@ -257,7 +257,8 @@ def test_process_that_may_not_be_looked_into(in_child, somebody, start_job):
         except HookError as error:
             return error.code, str(error)
     assert in_child(work).result == [
-        errors.SYSTEM, "cannot see what process %d (sh) of the job has open: Permission denied; the job keeps running" % pid]
+        errors.SYSTEM, "cannot see what process %d (sh) of the job has open: Permission denied; the job keeps running; checkpoint the job "
+                       "when the process has ended" % pid]
 
 
 def test_names_that_are_no_text(opened_by, tmp_path):

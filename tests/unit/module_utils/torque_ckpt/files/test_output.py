@@ -152,7 +152,8 @@ def test_link_in_the_spool_is_not_followed(home):
     link = home / "spool" / "12.head.OU"
     link.symlink_to(home / "secret")
     assert raised(lambda: output.open_output_files([str(link)], ME)) == (
-        errors.CANNOT_WRITE, "cannot read the job's output %s: Too many levels of symbolic links" % link)
+        errors.CANNOT_WRITE, "cannot read the job's output %s: Too many levels of symbolic links; the job keeps running; see to that file"
+                             % link)
 
 
 def test_output_that_the_store_does_not_take(home, image):
@@ -160,7 +161,8 @@ def test_output_that_the_store_does_not_take(home, image):
     out.write_text("x")
     (home / "image" / "stdout").write_text("in the way")
     assert raised(lambda: output.save_output_files(image, output.open_output_files([str(out)], ME))) == (
-        errors.CANNOT_WRITE, "cannot copy the job's output %s into the image: File exists" % out)
+        errors.CANNOT_WRITE, "cannot copy the job's output %s into the image: File exists; the job keeps running; see to the rights on it, "
+                             "and to the space and the quota in the store" % out)
 
 
 # And back
@@ -233,7 +235,8 @@ def test_put_back_through_no_link(home, image, saved, target):
     (home / "precious").write_bytes(b"precious")
     path.symlink_to(home / target)
     assert raised(lambda: output.restore_output_files(image, saved, ME)) == (
-        errors.SYSTEM, "cannot put back the job's output %s: Too many levels of symbolic links; image kept" % path)
+        errors.SYSTEM, "cannot put back the job's output %s: Too many levels of symbolic links; see to that file system, or restart the "
+                       "job on another node; image kept" % path)
     assert (home / "precious").read_bytes() == b"precious"
     assert not (home / "nonexistent").exists()
 
@@ -241,7 +244,8 @@ def test_put_back_through_no_link(home, image, saved, target):
 def test_put_back_without_a_spool(home, image, saved):
     (home / "spool").rmdir()
     assert raised(lambda: output.restore_output_files(image, saved, ME)) == (
-        errors.SYSTEM, "cannot put back the job's output %s: No such file or directory; image kept" % saved[0]["path"])
+        errors.SYSTEM, "cannot put back the job's output %s: No such file or directory; see to that file system, or restart the job on "
+                       "another node; image kept" % saved[0]["path"])
 
 
 def test_no_room_is_temporary(home, image, saved, monkeypatch):
@@ -249,4 +253,5 @@ def test_no_room_is_temporary(home, image, saved, monkeypatch):
         raise OSError(28, "No space left on device")
     monkeypatch.setattr(output.os, "write", full)
     assert raised(lambda: output.restore_output_files(image, saved, ME)) == (
-        errors.TEMPORARY, "cannot put back the job's output %s: No space left on device; image kept" % saved[0]["path"])
+        errors.TEMPORARY, "cannot put back the job's output %s: No space left on device; see to that file system, or restart the job on "
+                          "another node; image kept" % saved[0]["path"])

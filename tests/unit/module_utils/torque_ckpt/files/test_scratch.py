@@ -104,7 +104,8 @@ def test_archive_that_cannot_be_written(tree, image, tmp_path):
     with pytest.raises(HookError) as caught:
         scratch.save_directory(image, "scratch-1.tar", tree)
     assert (caught.value.code, str(caught.value)) == (
-        errors.CANNOT_WRITE, "cannot copy the directory %s into the image: File exists; the job keeps running" % tree)
+        errors.CANNOT_WRITE, "cannot copy the directory %s into the image: File exists; the job keeps running; see to the rights on it, "
+                             "and to the space and the quota in the store" % tree)
 
 
 @pytest.mark.parametrize("name", ["../out", "/etc/out", "a/../../out"])

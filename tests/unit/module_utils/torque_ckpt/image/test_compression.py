@@ -211,7 +211,8 @@ def test_program_that_is_killed(image, instead):
 def test_program_that_takes_too_long(image, instead):
     path = instead("exec sleep 60\n")
     image.put(pages_1=TEXT)
-    assert failure(image.compress, timeout=1) == (errors.ENGINE, "%s took longer than 1 seconds and was killed" % path)
+    assert failure(image.compress, timeout=1) == (errors.ENGINE, "%s took longer than 1 seconds and was killed; allow it more time "
+                                                                 "(checkpoint_hooks_engine_timeout)" % path)
 
 
 def test_name_that_is_taken(image):
@@ -295,7 +296,8 @@ def test_decompressing_program_that_takes_too_long(image, instead):
     image.put(pages_1=TEXT)
     image.compress()
     path = instead("exec sleep 60\n")
-    assert failure(image.decompress, timeout=1) == (errors.ENGINE, "%s took longer than 1 seconds and was killed" % path)
+    assert failure(image.decompress, timeout=1) == (errors.ENGINE, "%s took longer than 1 seconds and was killed; allow it more time "
+                                                                   "(checkpoint_hooks_engine_timeout)" % path)
 
 
 def test_decompressing_program_that_is_slow(image, instead):
@@ -388,7 +390,7 @@ def test_manifest_with_nonsense(image, plain, why):
     described["files"][0]["plain"] = plain
     (image.path / schema.FILE).write_text(json.dumps(described))
     assert failure(manifest.read_manifest, image.descriptor, SHOWN) == (
-        errors.DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (SHOWN, why))
+        errors.DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted; take an older image" % (SHOWN, why))
 
 
 @pytest.mark.parametrize("change", [{"compression": 7}, {"plain_bytes": "x"}])
@@ -485,7 +487,8 @@ def test_criu_job_there_and_back(hook, criu_site, start_job, state_of, wait_unti
     before = "from torque_ckpt.image import manifest; manifest.check_pids_free = lambda _manifest: None"
     kind = "regular file" if suffix else "symbolic link"
     assert hook("restart", criu_site.arguments(), criu_site.config, before=before) == (
-        errors.ENGINE, "", "criu restore failed with status 1: a %s; the image is kept\n" % kind)
+        errors.ENGINE, "", "criu restore failed with status 1: a %s; the image is kept; restart the job on another node, or see whether "
+                           "torque-ckpt selftest passes on this node (as root)\n" % kind)
     assert os.listdir(os.path.join(criu_site.state_directory, "private")) == []
     assert criu_site.content() == files
 
@@ -599,7 +602,8 @@ def test_program_that_takes_too_long_for_the_hook(hook, criu_site, start_job, st
     job = start_job(user=criu_site.user)
     criu_site.configure(compression="zstd", engine_timeout=1)
     done = checkpoint(hook, criu_site, job, signal_number, stand_in("exec sleep 60\n"))
-    assert done.code == errors.ENGINE and re.fullmatch(r"/\S+/programs/zstd took longer than 1 seconds and was killed\n", done.stderr)
+    assert done.code == errors.ENGINE and re.fullmatch(r"/\S+/programs/zstd took longer than 1 seconds and was killed; allow it more time "
+                                                       r"\(checkpoint_hooks_engine_timeout\)\n", done.stderr)
     wait_until(lambda: state_of(job.pids[0]) == "S")
     assert criu_site.content() == {}
 
@@ -611,7 +615,8 @@ def test_program_does_not_outlive_its_caller(hook, criu_site, start_job, state_o
     criu_site.configure(compression="zstd")
     before = stand_in("echo $$ > {out}\nkill -KILL $PPID\nexec sleep 60\n")
     assert checkpoint(hook, criu_site, job, "15", before) == (
-        errors.SYSTEM, "", "the part of the hook that runs as nobody died with wait status 9\n")
+        errors.SYSTEM, "", "the part of the hook that runs as nobody died with wait status 9; see in journalctl -k whether memory was "
+                           "short, and try again\n")
     wait_until(lambda: state_of(job.pids[0]) == "S")
     assert processes.read_process(int(written_by(stand_in))) is None
 

@@ -104,7 +104,8 @@ def test_manifest_is_not_written_twice(image):
     image.write()
     with pytest.raises(HookError) as caught:
         image.write()
-    assert str(caught.value) == "cannot write the manifest of image ckpt.12.head.1: File exists"
+    assert str(caught.value) == ("cannot write the manifest of image ckpt.12.head.1: File exists; see to the space, the quota and the "
+                                 "rights in the store")
     assert caught.value.code == errors.CANNOT_WRITE
 
 
@@ -118,7 +119,8 @@ def test_manifest_of_something_else_than_files(image, make, why):
     make(os.path.join(image.path, "core-9.img"))
     with pytest.raises(HookError) as caught:
         image.write()
-    assert str(caught.value) == "cannot write the manifest of image ckpt.12.head.1: %s" % why
+    assert str(caught.value) == ("cannot write the manifest of image ckpt.12.head.1: %s; see to the space, the quota and the rights in the "
+                                 "store" % why)
     assert caught.value.code == errors.CANNOT_WRITE
     assert schema.FILE not in os.listdir(image.path)
 
@@ -130,7 +132,8 @@ def test_manifest_where_the_user_may_not_write(open_directory, somebody):
         privilege.as_user(somebody, lambda: manifest.write_manifest(descriptor, CALL, ALICE, FACTS, sealed))
     os.close(descriptor)
     os.chmod(open_directory, 0o755)
-    assert str(caught.value) == "cannot write the manifest of image ckpt.12.head.1: Permission denied"
+    assert str(caught.value) == ("cannot write the manifest of image ckpt.12.head.1: Permission denied; see to the space, the quota and "
+                                 "the rights in the store")
     assert caught.value.code == errors.CANNOT_WRITE
 
 
@@ -177,7 +180,8 @@ def test_file_that_somebody_else_put_there(draft, name):
     with pytest.raises(HookError) as caught:
         collect(draft)
     assert (caught.value.code, str(caught.value)) == (
-        errors.REFUSED, "somebody else than the engine and the hooks put %s into the image while it was written; the job keeps running"
+        errors.REFUSED, "somebody else than the engine and the hooks put %s into the image while it was written; the job keeps running; "
+                        "stop what writes there and try again"
         % name.replace("\n", "\\n"))
     assert schema.FILE not in os.listdir(draft.path)
 
@@ -188,7 +192,8 @@ def test_file_in_the_place_of_a_steering_one(draft):
     with pytest.raises(HookError) as caught:
         manifest.write_manifest(draft.descriptor, CALL, ALICE, FACTS, sealed, None, draft.private, lambda _name: True)
     assert (caught.value.code, str(caught.value)) == (
-        errors.CANNOT_WRITE, "cannot write the manifest of image ckpt.12.head.1: File exists")
+        errors.CANNOT_WRITE, "cannot write the manifest of image ckpt.12.head.1: File exists; see to the space, the quota and the rights "
+                             "in the store")
 
 
 # Verifying
@@ -232,7 +237,8 @@ def test_file_that_became_a_link_to_the_same_content(image, tmp_path):
 
 def test_image_without_a_manifest(image):
     assert image.refusal() == (
-        errors.DATA, "image %s has no readable manifest (No such file or directory); it is kept but cannot be restarted" % SHOWN)
+        errors.DATA, "image %s has no readable manifest (No such file or directory); it is kept but cannot be restarted; take an older "
+                     "image" % SHOWN)
 
 
 def test_manifest_that_is_a_link(image, tmp_path):
@@ -240,11 +246,13 @@ def test_manifest_that_is_a_link(image, tmp_path):
     os.rename(os.path.join(image.path, schema.FILE), str(tmp_path / "elsewhere"))
     os.symlink(str(tmp_path / "elsewhere"), os.path.join(image.path, schema.FILE))
     assert image.refusal() == (
-        errors.DATA, "image %s has no readable manifest (Too many levels of symbolic links); it is kept but cannot be restarted" % SHOWN)
+        errors.DATA, "image %s has no readable manifest (Too many levels of symbolic links); it is kept but cannot be restarted; take an "
+                     "older image" % SHOWN)
 
 
 def not_ours(why):
-    return errors.DATA, "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (SHOWN, why)
+    return errors.DATA, ("image %s has a manifest that is not ours: %s; it is kept but cannot be restarted; take an older image"
+                         % (SHOWN, why))
 
 
 @pytest.mark.parametrize("content, why", [
@@ -313,7 +321,7 @@ def test_manifest_of_many_threads(image, threads, fits):
         manifest.write_sealed(image.descriptor, body, "ckpt.12.head.1", sealed)
     assert (caught.value.code, str(caught.value)) == (
         errors.CANNOT_WRITE, "cannot write the manifest of image ckpt.12.head.1: it is larger than 16777216 bytes, so that no hook would "
-        "read it; the job has too many processes, threads or files for an image")
+        "read it; checkpoint the job when it has fewer processes, threads or open files")
     assert schema.FILE not in os.listdir(image.path)
 
 
@@ -375,14 +383,16 @@ def test_output_that_is_not_ours(image, change, why):
 def test_image_of_another_job(image):
     image.write()
     assert image.refusal(job_id="13.head") == (
-        errors.REFUSED, "image %s belongs to job 12.head of alice, not to job 13.head of alice; image kept" % SHOWN)
+        errors.REFUSED, "image %s belongs to job 12.head of alice, not to job 13.head of alice; move it back to its own job; image kept"
+                        % SHOWN)
 
 
 def test_image_of_another_user(image):
     image.write()
     image.edit(uid=1002, user="bob")
     assert image.refusal() == (
-        errors.REFUSED, "image %s belongs to job 12.head of bob, not to job 12.head of alice; image kept" % SHOWN)
+        errors.REFUSED, "image %s belongs to job 12.head of bob, not to job 12.head of alice; move it back to its own job; image kept"
+                        % SHOWN)
 
 
 def test_image_of_a_user_of_the_same_name_and_another_uid(image):
@@ -442,7 +452,8 @@ def test_private_directory_without_room(image, private, monkeypatch):
     with pytest.raises(HookError) as caught:
         image.verify(private)
     assert (caught.value.code, str(caught.value)) == (
-        errors.TEMPORARY, "cannot copy core-7.img of the image to a private directory of this node: No space left on device; image kept")
+        errors.TEMPORARY, "cannot copy core-7.img of the image to a private directory of this node: No space left on device; free some "
+                          "space there, or name another disk of this node in checkpoint_hooks_private_directory; image kept")
 
 
 def test_private_directory_that_holds_something(image, private):
@@ -451,7 +462,8 @@ def test_private_directory_that_holds_something(image, private):
     with pytest.raises(HookError) as caught:
         image.verify(private)
     assert (caught.value.code, str(caught.value)) == (
-        errors.SYSTEM, "cannot copy core-7.img of the image to a private directory of this node: File exists; image kept")
+        errors.SYSTEM, "cannot copy core-7.img of the image to a private directory of this node: File exists; free some space there, or "
+                       "name another disk of this node in checkpoint_hooks_private_directory; image kept")
 
 
 def test_verifying_changes_nothing_and_leaves_no_descriptor(image):

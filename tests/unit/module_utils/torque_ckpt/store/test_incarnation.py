@@ -169,7 +169,8 @@ def test_something_else_in_its_place(checkpoint, site, make):
 @pytest.mark.root
 def test_directory_in_its_place(checkpoint, site, state_of, job):
     os.mkdir(os.path.join(site.directory, NAME))
-    assert checkpoint(1) == (errors.CANNOT_WRITE, "", "cannot write .incarnation.12.head of job 12.head: Is a directory\n")
+    assert checkpoint(1) == (errors.CANNOT_WRITE, "", "cannot write .incarnation.12.head of job 12.head: Is a directory; see to the space, "
+                                                      "the quota and the rights in the store\n")
     assert sorted(os.listdir(site.directory)) == [NAME]
     assert state_of(job.pids[0]) == "S"
 
@@ -290,7 +291,9 @@ def test_file_that_cannot_be_written_keeps_no_job_from_its_restart(hook, site, f
     site.publish("ckpt.12.head.2", free_pid, [free_pid])
     os.mkdir(os.path.join(site.directory, NAME))
     program("echo reached >&2\nexit 1\n")
-    assert hook("restart", site.arguments(), site.config).stderr == "criu restore failed with status 1: reached; the image is kept\n"
+    assert hook("restart", site.arguments(), site.config).stderr == ("criu restore failed with status 1: reached; the image is kept; "
+                                                                     "restart the job on another node, or see whether torque-ckpt selftest "
+                                                                     "passes on this node (as root)\n")
 
 
 # What belongs to a life

@@ -143,7 +143,8 @@ def test_another_store_in_its_place(store, content, shown):
         stream.write(content)
     with pytest.raises(HookError) as caught:
         location.check_mounted(store)
-    assert str(caught.value) == "store %s is another one than configured: its id is %s, expected main" % (store["path"], shown)
+    assert str(caught.value) == ("store %s is another one than configured: its id is %s, expected main; mount the one that is configured"
+                                 % (store["path"], shown))
     assert caught.value.code == errors.CONFIG
 
 
@@ -179,7 +180,8 @@ def test_job_directory_beneath_a_users_own(store):
 def test_only_the_last_component_is_made(store):
     with pytest.raises(HookError) as caught:
         location.open_job_directory(store, store["path"] + "/alice/12.head.CK", create=True)
-    assert str(caught.value) == "cannot use the directory of job images %s/alice: No such file or directory" % store["path"]
+    assert str(caught.value) == ("cannot use the directory of job images %s/alice: No such file or directory; see to the space, the quota "
+                                 "and the rights in the store" % store["path"])
     assert caught.value.code == errors.CANNOT_WRITE
     assert os.listdir(store["path"]) == [location.MARKER]
 
@@ -187,20 +189,22 @@ def test_only_the_last_component_is_made(store):
 def test_missing_job_directory_is_not_made_for_reading(store):
     with pytest.raises(HookError) as caught:
         location.open_job_directory(store, store["path"] + "/12.head.CK")
-    assert str(caught.value) == "cannot open the directory of job images %s/12.head.CK: No such file or directory" % store["path"]
+    assert str(caught.value) == ("cannot open the directory of job images %s/12.head.CK: No such file or directory; see with torque-ckpt "
+                                 "list which images the job has, and whether its owner may read them" % store["path"])
     assert caught.value.code == errors.NO_INPUT
     assert os.listdir(store["path"]) == [location.MARKER]
 
 
-@pytest.mark.parametrize("create, words, code", [
-    (True, "cannot use the directory", errors.CANNOT_WRITE), (False, "cannot open the directory", errors.NO_INPUT)])
+@pytest.mark.parametrize("create, words, code, advice", [
+    (True, "cannot use the directory", errors.CANNOT_WRITE, errors.STORE_CURE),
+    (False, "cannot open the directory", errors.NO_INPUT, location.IMAGES_CURE)])
 @pytest.mark.parametrize("link, rest", [("12.head.CK", ""), ("alice", "/12.head.CK")])
-def test_links_on_the_way_are_not_followed(store, tmp_path, create, words, code, link, rest):
+def test_links_on_the_way_are_not_followed(store, tmp_path, create, words, code, advice, link, rest):
     (tmp_path / "elsewhere" / "12.head.CK").mkdir(parents=True)
     os.symlink(str(tmp_path / "elsewhere"), os.path.join(store["path"], link))
     with pytest.raises(HookError) as caught:
         location.open_job_directory(store, "%s/%s%s" % (store["path"], link, rest), create=create)
-    assert str(caught.value) == "%s of job images %s/%s: Not a directory" % (words, store["path"], link)
+    assert str(caught.value) == "%s of job images %s/%s: Not a directory; %s" % (words, store["path"], link, advice)
     assert caught.value.code == code
     assert os.listdir(str(tmp_path / "elsewhere")) == ["12.head.CK"]
 
@@ -210,7 +214,8 @@ def test_file_in_the_place_of_a_job_directory(store):
     open(path, "w").close()
     with pytest.raises(HookError) as caught:
         location.open_job_directory(store, path, create=True)
-    assert str(caught.value) == "cannot use the directory of job images %s: Not a directory" % path
+    assert str(caught.value) == ("cannot use the directory of job images %s: Not a directory; see to the space, the quota and the rights "
+                                 "in the store" % path)
     assert caught.value.code == errors.CANNOT_WRITE
 
 
@@ -220,7 +225,8 @@ def test_job_directory_that_the_user_may_not_make(open_directory, somebody):
     with pytest.raises(HookError) as caught:
         privilege.as_user(somebody, lambda: location.open_job_directory(store, open_directory + "/12.head.CK", create=True))
     os.chmod(open_directory, 0o755)
-    assert str(caught.value) == "cannot use the directory of job images %s/12.head.CK: Permission denied" % open_directory
+    assert str(caught.value) == ("cannot use the directory of job images %s/12.head.CK: Permission denied; see to the space, the quota and "
+                                 "the rights in the store" % open_directory)
     assert caught.value.code == errors.CANNOT_WRITE
 
 
@@ -258,19 +264,20 @@ def test_the_way_to_a_users_own_directory_needs_search_permission_only(open_dire
     assert os.stat(own + "/12.head.CK").st_uid == somebody.uid
 
 
-@pytest.mark.parametrize("create, words, code", [
-    (True, "cannot use the directory", errors.CANNOT_WRITE), (False, "cannot open the directory", errors.NO_INPUT)])
+@pytest.mark.parametrize("create, words, code, advice", [
+    (True, "cannot use the directory", errors.CANNOT_WRITE, errors.STORE_CURE),
+    (False, "cannot open the directory", errors.NO_INPUT, location.IMAGES_CURE)])
 @pytest.mark.parametrize("make, why", [
     (lambda path: None, "No such file or directory"),
     (lambda path: path.symlink_to("/tmp"), "Not a directory"),
     (lambda path: path.touch(), "Not a directory"),
 ])
-def test_store_that_is_no_directory(tmp_path, create, words, code, make, why):
+def test_store_that_is_no_directory(tmp_path, create, words, code, advice, make, why):
     path = tmp_path / "store"
     make(path)
     with pytest.raises(HookError) as caught:
         location.open_job_directory({"path": str(path), "id": "main"}, str(path / "12.head.CK"), create=create)
-    assert str(caught.value) == "%s of job images %s: %s" % (words, path, why)
+    assert str(caught.value) == "%s of job images %s: %s; %s" % (words, path, why, advice)
     assert caught.value.code == code
 
 
@@ -304,7 +311,8 @@ def test_open_image_of_something_else(job_directory, store, make, why):
     make(os.path.join(store["path"], "12.head.CK", "ckpt.1"))
     with pytest.raises(HookError) as caught:
         location.open_image(job_directory, "ckpt.1", "/shown/ckpt.1")
-    assert str(caught.value) == "image /shown/ckpt.1 cannot be opened: %s" % why
+    assert str(caught.value) == ("image /shown/ckpt.1 cannot be opened: %s; see with torque-ckpt list which images the job has, and "
+                                 "whether its owner may read them" % why)
     assert caught.value.code == errors.NO_INPUT
 
 
@@ -381,7 +389,8 @@ def test_what_is_no_image_is_not_replaced(job_directory, store):
     put(draft, "pages.img", b"newer")
     with pytest.raises(HookError) as caught:
         draft.publish()
-    assert str(caught.value) == "cannot publish image ckpt.1: what has its name is not an older image; it is kept"
+    assert str(caught.value) == ("cannot publish image ckpt.1: what has its name is not an older image; it is kept; move it away, or try "
+                                 "again a second later")
     assert caught.value.code == errors.CANNOT_WRITE
     with open(os.path.join(store["path"], "12.head.CK", "ckpt.1", "pages.img"), "rb") as stream:
         assert stream.read() == b"older"
@@ -396,7 +405,7 @@ def test_file_of_the_same_name_is_not_replaced(job_directory, store):
     draft = Draft(job_directory, "ckpt.1")
     with pytest.raises(HookError) as caught:
         draft.publish()
-    assert str(caught.value) == "cannot publish image ckpt.1: Not a directory"
+    assert str(caught.value) == "cannot publish image ckpt.1: Not a directory; see to the space, the quota and the rights in the store"
     assert os.path.isfile(path)
     draft.discard()
 
@@ -406,7 +415,8 @@ def test_draft_with_a_link_is_not_published(job_directory):
     os.symlink("/etc/passwd", os.path.join(draft.path(), "pages.img"))
     with pytest.raises(HookError) as caught:
         draft.publish()
-    assert str(caught.value) == "cannot publish image ckpt.1: Too many levels of symbolic links"
+    assert str(caught.value) == ("cannot publish image ckpt.1: Too many levels of symbolic links; see to the space, the quota and the "
+                                 "rights in the store")
     assert caught.value.code == errors.CANNOT_WRITE
     assert os.listdir(job_directory) == [draft.hidden]
     draft.discard()
@@ -417,7 +427,8 @@ def test_draft_with_a_link_is_not_published(job_directory):
 def test_draft_of_a_name_too_long(job_directory):
     with pytest.raises(HookError) as caught:
         Draft(job_directory, "a" * 255)
-    assert str(caught.value) == "cannot create image %s: File name too long" % ("a" * 255)
+    assert str(caught.value) == ("cannot create image %s: File name too long; see to the space, the quota and the rights in the store"
+                                 % ("a" * 255))
     assert caught.value.code == errors.CANNOT_WRITE
     assert os.listdir(job_directory) == []
 
@@ -429,7 +440,7 @@ def test_draft_in_a_directory_of_another_user(open_directory, somebody):
         privilege.as_user(somebody, lambda: Draft(descriptor, "ckpt.1"))
     os.close(descriptor)
     os.chmod(open_directory, 0o755)
-    assert str(caught.value) == "cannot create image ckpt.1: Permission denied"
+    assert str(caught.value) == "cannot create image ckpt.1: Permission denied; see to the space, the quota and the rights in the store"
     assert caught.value.code == errors.CANNOT_WRITE
 
 
@@ -447,7 +458,7 @@ def test_failure_after_the_rename_leaves_no_half_image(tmp_path, monkeypatch):
         stream.write("x")
     with pytest.raises(HookError) as caught:
         draft.publish()
-    assert str(caught.value) == "cannot publish image ckpt.1: Input/output error"
+    assert str(caught.value) == "cannot publish image ckpt.1: Input/output error; see to the space, the quota and the rights in the store"
     draft.discard()
     assert os.listdir(str(tmp_path)) == []
 
@@ -638,7 +649,7 @@ def test_image_that_cannot_be_removed_is_hidden_and_swept_later(job_directory):
     os.mkdir("/proc/self/fd/%d/ckpt.1/strange" % job_directory)
     with pytest.raises(HookError) as caught:
         generations.prune_images(job_directory, "12.head", 1)
-    assert str(caught.value) == "cannot remove the older image ckpt.1: Is a directory; the newer ones are kept"
+    assert str(caught.value) == "cannot remove the older image ckpt.1: Is a directory; the newer ones are kept; remove it by hand"
     assert caught.value.code == errors.CANNOT_WRITE
     assert sorted(os.listdir(job_directory))[1:] == ["ckpt.2"]
     assert listed(job_directory) == [("ckpt.2", 2)]
@@ -673,7 +684,8 @@ def test_image_of_the_same_name_that_is_not_older_is_kept(job_directory, existin
     draft = drafted(job_directory, "ckpt.1", mine, b"mine")
     with pytest.raises(HookError) as caught:
         draft.publish()
-    assert str(caught.value) == "cannot publish image ckpt.1: what has its name is not an older image; it is kept"
+    assert str(caught.value) == ("cannot publish image ckpt.1: what has its name is not an older image; it is kept; move it away, or try "
+                                 "again a second later")
     draft.discard()
     assert content(job_directory) == {"ckpt.1": b"existing"}
 
@@ -688,7 +700,7 @@ def test_same_name_where_the_file_system_cannot_exchange(job_directory, monkeypa
     with pytest.raises(HookError) as caught:
         publish(job_directory, "ckpt.1", 2, b"newer")
     assert str(caught.value) == ("cannot publish image ckpt.1: one of the same second is there, and the store's file system cannot "
-                                 "exchange the two (%s); that one is kept, try again a second later" % why)
+                                 "exchange the two (%s); that one is kept; try again a second later" % why)
     assert caught.value.code == errors.CANNOT_WRITE
     assert content(job_directory)["ckpt.1"] == b"older"
 
@@ -706,7 +718,7 @@ def test_failure_after_the_exchange_brings_the_older_image_back(job_directory, m
     draft = drafted(job_directory, "ckpt.1", 2, b"newer")
     with pytest.raises(HookError) as caught:
         draft.publish()
-    assert str(caught.value) == "cannot publish image ckpt.1: Input/output error"
+    assert str(caught.value) == "cannot publish image ckpt.1: Input/output error; see to the space, the quota and the rights in the store"
     draft.discard()
     assert content(job_directory) == {"ckpt.1": b"older"}
 
@@ -880,7 +892,8 @@ def test_what_early_flushing_met_is_raised(job_directory, monkeypatch):
     draft.flush()
     with pytest.raises(HookError) as caught:
         draft.publish()
-    assert (caught.value.code, str(caught.value)) == (errors.CANNOT_WRITE, "cannot publish image ckpt.1: Input/output error")
+    assert (caught.value.code, str(caught.value)) == (errors.CANNOT_WRITE, "cannot publish image ckpt.1: Input/output error; see to the "
+                                                                           "space, the quota and the rights in the store")
     draft.discard()
     assert os.listdir(job_directory) == []
 

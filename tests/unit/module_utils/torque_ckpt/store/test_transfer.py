@@ -17,7 +17,7 @@ from torque_ckpt.torque import contract
 
 JOB = "12.head.CK"
 NODE = os.uname().nodename
-STAYS = "; it stays on node %s, and its job can be restarted nowhere else" % NODE
+STAYS = "; it stays on node %s, and its job can be restarted nowhere else; restart it there (qalter -l nodes=..., then qrls)" % NODE
 
 
 class Pair:
@@ -144,7 +144,7 @@ def test_name_that_another_image_has(pair):
     code, sentence = refused(lambda: pair.put(path))
     assert (code, sentence) == (
         CANNOT_WRITE, "image %s cannot be copied to %s: cannot publish image ckpt.12.head.7: what has its name is not an older image; "
-        "it is kept" % (path, pair.remote.path) + STAYS)
+        "it is kept; move it away, or try again a second later" % (path, pair.remote.path) + STAYS)
     assert content(other) == before and os.listdir(pair.server) == ["ckpt.12.head.7"]
     assert content(path)
 
@@ -193,21 +193,21 @@ def test_half_an_image(pair, monkeypatch):
 def test_strange_file(pair, name):
     path = pair.make(7)
     open(os.path.join(path, name), "w").close()
-    code, sentence = refused(lambda: pair.put(path))
-    assert code == CANNOT_WRITE
-    assert "%s is not copied: it is no image, it holds %s; nothing was done" % (path, ascii(name)) in sentence
+    assert refused(lambda: pair.put(path)) == (
+        CANNOT_WRITE, "image %s cannot be copied to %s: it is no image, it holds %s" % (path, pair.remote.path, ascii(name)) + STAYS)
 
 
 def test_no_manifest(pair):
     path = pair.make(7)
     os.unlink(os.path.join(path, schema.FILE))
-    assert "it is no image, it has no manifest.json; nothing was done" in refused(lambda: pair.put(path))[1]
+    assert "it is no image, it has no manifest.json; it stays on node" in refused(lambda: pair.put(path))[1]
 
 
 def test_image_that_is_gone(pair):
     path = pair.node + "/ckpt.12.head.7"
     assert refused(lambda: pair.put(path)) == (
-        NO_INPUT, "image %s cannot be copied to %s: No such file or directory; nothing was done" % (path, pair.remote.path))
+        NO_INPUT, "image %s cannot be copied to %s: No such file or directory; nothing was done; see with torque-ckpt list which images "
+                  "the job has, and whether its owner may read them" % (path, pair.remote.path))
 
 
 def test_newest_images_are_kept_on_both_sides(pair):
@@ -246,8 +246,8 @@ def test_pipe_in_an_image(pair, name):
         os.unlink(os.path.join(path, name))
     os.mkfifo(os.path.join(path, name))
     assert refused(lambda: pair.put(path)) == (
-        CANNOT_WRITE, "image %s cannot be copied to %s: %s is not copied: it is no image, its %s is not a regular file; nothing was done"
-        % (path, pair.remote.path, path, name) + STAYS)
+        CANNOT_WRITE, "image %s cannot be copied to %s: it is no image, its %s is not a regular file"
+        % (path, pair.remote.path, name) + STAYS)
     assert os.listdir(pair.server) == []
 
 
@@ -327,7 +327,7 @@ def test_half_an_image_comes_back(pair, monkeypatch):
     os.unlink(pair.server + "/ckpt.12.head.7/manifest.json")
     code, sentence = refused(lambda: pair.get(7))
     assert code == NO_INPUT
-    assert "it is no image, it has no manifest.json; nothing was done; restart the job on the node that has it" in sentence
+    assert "it is no image, it has no manifest.json; restart the job on the node that has it" in sentence
     assert os.listdir(pair.node) == []
 
 
@@ -365,6 +365,15 @@ def test_trial_of_a_connection_that_changes_images(pair, monkeypatch):
     assert (code, sentence.partition(" ")[2]) == (
         DATA, "was changed on the way to %s and back; check the disks" % pair.remote.path)
     assert os.listdir(pair.node) == []
+
+
+def test_trial_without_a_store(pair):
+    os.rmdir(pair.node)
+    code, sentence = refused(lambda: transfer.try_transfer(pair.remote, pair.node, JOB))
+    assert code == CANNOT_WRITE
+    assert sentence.startswith("trial image %s/ckpt.trial." % pair.node)
+    assert sentence.endswith(" of a copy to %s and back cannot be written, read or removed: No such file or directory; see to the space, "
+                             "the quota and the rights on both sides" % pair.remote.path)
 
 
 # sftp: how it is told, as far as no server is needed
