@@ -10,9 +10,8 @@ FAILURES = {"HookError": None, "report_restart_failure": None, "Unheard": "NO_SE
 """What is called with a sentence, and the code that it stands for; None: the code is its first argument."""
 RETURNED = (("hooks.health", "find_complaint", "CONFIG"),)
 """Functions that return a sentence, and its code."""
-UNSEEN = (("CONFIG", "cannot start PROGRAM: REASON; run the engine's role on this node", "system/command.py"),
-          ("TEMPORARY", "the hooks cannot be loaded (REASON); image kept; run site.yml for this node if it happens again", "hooks"))
-"""What the trees do not show: what a child writes for its parent, and what the start of a hook says, a template."""
+UNSEEN = (("TEMPORARY", "the hooks cannot be loaded (REASON); image kept; run site.yml for this node if it happens again", "hooks"),)
+"""What the trees do not show: what the start of a hook says, a template."""
 AROUND = "AROUND"
 """Stands for the code of a sentence that adds words to another one and has its code."""
 

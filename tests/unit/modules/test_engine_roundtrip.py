@@ -103,7 +103,8 @@ def test_options_that_are_none(trip, public_directory, options, why):
 @pytest.mark.root
 @pytest.mark.parametrize("user, cause", [
     ("no_such_user", "user no_such_user is not known on this node; compare the account database with the other nodes"),
-    ("root", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"),
+    ("root", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted; "
+             "submit the job as another user"),
 ])
 def test_user_who_will_not_do(trip, public_directory, program, user, cause):
     answer = trip(engine(program, public_directory / "criu"), user=user)
@@ -146,7 +147,7 @@ def test_dump_that_fails(trip, public_directory, program, nobody):
     path = engine(program, public_directory / "criu",
                   dump="touch \"$5/probe\" && echo \"Error (criu/cr-dump.c:1): uid $(id -u) $6\"; exit 3")
     answer = trip(path)
-    assert record(answer) == failure("criu dump failed with status 3: uid %d --leave-stopped; the job keeps running" % nobody.pw_uid,
+    assert record(answer) == failure("criu dump failed with status 3: uid %d --leave-stopped" % nobody.pw_uid,
                                      engine={"name": "criu", "version": "9.9"})
     assert steps(answer) == ["start"]
     assert "counter_before" not in answer
@@ -165,7 +166,7 @@ def test_restore_that_fails(trip, public_directory, program, nobody):
     path = engine(program, public_directory / "criu", dump="head -c 5000 /dev/zero > \"$5/pages\"",
                   restore="echo \"Error (criu/cr-restore.c:1): uid $(id -u) has $(ls $4)\"; exit 4")
     answer = trip(path)
-    assert record(answer) == failure("criu restore failed with status 4: uid %d has pages; the image is kept" % nobody.pw_uid,
+    assert record(answer) == failure("criu restore failed with status 4: uid %d has pages" % nobody.pw_uid,
                                      engine={"name": "criu", "version": "9.9"}, image_bytes=5000)
     assert steps(answer) == ["start", "dump"]
     assert answer["counter_before"] >= 5
@@ -194,8 +195,8 @@ def test_restore_that_brings_nothing_back(trip, public_directory, program):
     answer = trip(engine(program, public_directory / "criu", dump="kill -STOP $3"), timeout=1)
     assert answer["passed"] is False
     last = r"%d %d %d [0-9a-f]{16}\\n" % ((answer["counter_before"],) * 3)
-    assert re.fullmatch("the tree made no progress after the restore: its output is '.*%s'; there is no process of it" % last,
-                        answer["cause"])
+    assert re.fullmatch("the tree made no progress after the restore: its output is '.*%s'; there is no process of it; check the kernel, "
+                        "SELinux and the engine's version" % last, answer["cause"])
     assert steps(answer) == ["start", "dump"]
     assert (answer["image_bytes"], "exit_status" in answer) == (0, False)
 
@@ -212,5 +213,5 @@ def test_output_that_is_empty(public_directory, program, nobody):
     settings = {"engine": "criu", "engine_options": {"path": engine(program, public_directory / "criu"), "stall": 1}, "engine_timeout": 1}
     engine_trip = engine_roundtrip.EngineRoundTrip(settings, privilege.find_user("nobody"), str(public_directory), 0)
     with pytest.raises(roundtrip.RoundTripError) as caught:
-        engine_trip._await_progress(5, "before the dump")
-    assert str(caught.value) == "the tree made no progress before the dump: its output is empty; there is no process of it"
+        engine_trip._await_progress(5, "before the dump", "look at it")
+    assert str(caught.value) == "the tree made no progress before the dump: its output is empty; there is no process of it; look at it"

@@ -10,7 +10,7 @@ import os
 import re
 import time
 
-from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, REFUSED, TEMPORARY, quote_name
+from ..errors import HookError, CANNOT_WRITE, CONFIG, ENGINE, ENGINE_CURE, REFUSED, RESTORE_CURE, STORE_CURE, TEMPORARY, quote_name
 from ..system import processes, strict_json
 from ..system.command import run
 from .base import Engine
@@ -48,12 +48,17 @@ def _is_stopped(pid: int) -> bool:
     return process is None or process.state in "TtZX"
 
 
-def _wait_until_stopped(root: int) -> None:
-    """Wait until no process of the tree under root (pid) runs; BLCR signals them when it is done, they stop a moment later."""
+def _wait_until_stopped(root: int, consequence: str) -> None:
+    """Wait until no process of the tree under root (pid) runs; BLCR signals them when it is done, they stop a moment later.
+
+    :param consequence: what becomes of the job if one does not, a part of the sentence
+    :raises HookError: ENGINE then
+    """
     late = time.monotonic() + _STOP_SECONDS
     while not all(map(_is_stopped, processes.list_tree(root))):
         if time.monotonic() > late:
-            raise HookError(ENGINE, "not all processes had stopped %d seconds after BLCR signalled them" % _STOP_SECONDS)
+            raise HookError(ENGINE, "not all processes had stopped %d seconds after BLCR signalled them; %s; see whether one waits for a "
+                            "file system that does not answer (state D of ps)" % (_STOP_SECONDS, consequence))
         time.sleep(0.001)
 
 
@@ -135,7 +140,7 @@ def _create_file(directory: str, name: str) -> int:
 
 
 def _make_write_error(name: str, error: OSError) -> HookError:
-    return HookError(CANNOT_WRITE, "cannot write %s of the image: %s; the job keeps running" % (name, error.strerror))
+    return HookError(CANNOT_WRITE, "cannot write %s of the image: %s; the job keeps running; %s" % (name, error.strerror, STORE_CURE))
 
 
 class Blcr(Engine):
@@ -193,7 +198,8 @@ class Blcr(Engine):
         status, output = run([self._get_command_path("cr_checkpoint"), "--version"], self.timeout)
         match = re.search(r"version *(\S+)", output)
         if status != 0 or not match:
-            raise HookError(ENGINE, "%s --version failed: %s" % (self._get_command_path("cr_checkpoint"), find_reason(output)))
+            raise HookError(ENGINE, "%s --version failed: %s; run the role blcr"
+                            % (self._get_command_path("cr_checkpoint"), find_reason(output)))
         return match.group(1)
 
     def check_node(self) -> None:
@@ -209,7 +215,7 @@ class Blcr(Engine):
         suspended = processes.list_stopped(root)
         try:
             self._write_context(root, memory or directory, meanwhile)
-            _wait_until_stopped(root)
+            _wait_until_stopped(root, "the job keeps running")
             pids = processes.list_tree(root)
             if action_script:
                 self._run_action_script(action_script, "the job keeps running")
@@ -247,12 +253,14 @@ class Blcr(Engine):
                             "space in the store" % (os.strerror(number), find_reason(output)))
         if status == _NOT_UNDER_CR_RUN:
             raise HookError(ENGINE, "a process of the job was not started under cr_run, or is linked statically, so that BLCR cannot "
-                            "checkpoint it (cr_checkpoint: %s); the job keeps running" % find_reason(output))
+                            "checkpoint it (cr_checkpoint: %s); the job keeps running; submit it with qsub -c enabled, and link its "
+                            "programs dynamically" % find_reason(output))
         if status == _NOT_LOADED or "cr_init" in output:
             raise HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (cr_checkpoint: %s); the job keeps running; "
                             "run the role blcr" % find_reason(output))
         if status != 0:
-            raise HookError(ENGINE, "cr_checkpoint failed with status %d: %s; the job keeps running" % (status, find_reason(output)))
+            raise HookError(ENGINE, "cr_checkpoint failed with status %d: %s; the job keeps running; %s"
+                            % (status, find_reason(output), ENGINE_CURE))
 
     @staticmethod
     def _check_access(consequence: str) -> None:
@@ -307,7 +315,7 @@ class Blcr(Engine):
             self._check_access("image kept")
             raise self._explain_failure(status, output)
         for root in self._list_new_children(before):
-            _wait_until_stopped(root)
+            _wait_until_stopped(root, "image kept")
             if action_script:
                 self._run_action_script(action_script, "image kept")
             _resume(root, about["suspended"])
@@ -324,7 +332,8 @@ class Blcr(Engine):
         if status == _NOT_LOADED or "cr_init" in output:
             return HookError(CONFIG, "BLCR's kernel modules are not loaded on this node (cr_restart: %s); run the role blcr; image kept"
                              % find_reason(output))
-        return HookError(ENGINE, "cr_restart failed with status %d: %s; the image is kept" % (status, find_reason(output)))
+        return HookError(ENGINE, "cr_restart failed with status %d: %s; the image is kept; %s"
+                         % (status, find_reason(output), RESTORE_CURE))
 
     def _check_mapped(self, mapped: "dict[str, list]") -> None:
         """Check that programs and libraries are those that the processes had: BLCR would map whatever is at these paths.

@@ -5,7 +5,8 @@ import re
 import signal
 import time
 
-from ..errors import HookError, CANNOT_WRITE, CARRYING, CONFIG, ENGINE, REFUSED, TEMPORARY, quote_name, quote_text
+from ..errors import (HookError, CANNOT_WRITE, CARRYING, CONFIG, ENGINE, ENGINE_CURE, REFUSED, RESTORE_CURE, TEMPORARY, quote_name,
+                      quote_text)
 from ..system import processes, sock_diag
 from ..system.command import run
 from ..system.privilege import CAP_CHECKPOINT_RESTORE, CAP_NET_ADMIN, CAP_SETPCAP, CAP_SYS_PTRACE
@@ -55,6 +56,8 @@ _CONFINED = ("Unable to connect a transport socket: Operation not permitted", "c
 """CRIU's words about a process that may not connect to it or open /proc: a program that confines itself by Landlock while it works."""
 _CONFINED_TRIES, _CONFINED_PAUSE = 6, 1
 """How often a dump is tried that such a process prevents, and after which pause (seconds): most such programs end soon."""
+_VERSION_CURE = "install the version of CRIU that the role criu builds"
+"""What to do if these hooks do not understand what CRIU wrote."""
 _SPARE = 16
 """How many more files of memory are prepared than twice what the tree seems to need: it may fork until it is frozen."""
 
@@ -203,7 +206,7 @@ class Criu(Engine):
         status, output = run([self.path, "--version"], self.timeout)
         match = re.search(r"Version: *(\S+)", output)
         if status != 0 or not match:
-            raise HookError(ENGINE, "%s --version failed: %s" % (self.path, find_reason(output)))
+            raise HookError(ENGINE, "%s --version failed: %s; run the role criu" % (self.path, find_reason(output)))
         return match.group(1)
 
     def check_node(self) -> None:
@@ -241,9 +244,10 @@ class Criu(Engine):
             if _BYTES_CAME.match(reason):
                 raise HookError(TEMPORARY, "the TCP connections of the job still carried bytes while its image was written (criu: %s); the "
                                 "job keeps running; try again" % reason, CARRYING)
+            if _DISTURBED.match(reason):
+                raise HookError(TEMPORARY, "criu dump failed with status %d: %s; the job keeps running; try again" % (status, reason))
             if reason not in _CONFINED:
-                raise HookError(TEMPORARY if _DISTURBED.match(reason) else ENGINE,
-                                "criu dump failed with status %d: %s; the job keeps running" % (status, reason))
+                raise HookError(ENGINE, "criu dump failed with status %d: %s; the job keeps running; %s" % (status, reason, ENGINE_CURE))
             if left:
                 _remove_files(directory, memory)
                 meanwhile = None  # it has been called
@@ -252,11 +256,11 @@ class Criu(Engine):
                         "tries; the job keeps running; checkpoint the job when it has ended" % (_name_confined(root), _CONFINED_TRIES))
 
     def _run_criu(self, arguments: "list[str]", action_script: "str | None", meanwhile: "Optional[Callable[[], None]]",
-                  consequence: str, options: "Sequence[str]" = (), pause: int = 0,
+                  advice: str, options: "Sequence[str]" = (), pause: int = 0,
                   before_kill: "Optional[Callable[[], None]]" = None) -> "tuple[int, str]":
         """Run CRIU; return its status and output.
 
-        :param consequence: what becomes of the job if CRIU hangs, the end of the sentence
+        :param advice: what becomes of the job if CRIU hangs, and what to do, the end of the sentence
         :param options: those of this call alone
         :param pause: how much longer than usual it may do nothing (seconds)
         :param before_kill: called before it is killed, or None
@@ -277,8 +281,8 @@ class Criu(Engine):
             if error.code != TEMPORARY:
                 raise
             raise HookError(TEMPORARY, "%s; %s; %s" % (
-                error.sentence, "report it to the administrator" if strangers else
-                "another process of this node may have interfered with it, or the store does not answer", consequence))
+                error.reason, "report it to the administrator" if strangers else
+                "another process of this node may have interfered with it, or the store does not answer", advice))
 
     def list_process_ids(self, directory: int) -> "list[int]":
         """See Engine. CRIU writes one core file for each thread."""
@@ -317,7 +321,8 @@ class Criu(Engine):
             moved = connected and self._settle_connections(directory, files)
             files.save()
         except criu_wire.Unreadable as error:
-            raise HookError(ENGINE, "an image of open files or connections is not as CRIU writes it: %s; the job keeps running" % error)
+            raise HookError(ENGINE, "an image of open files or connections is not as CRIU writes it: %s; the job keeps running; %s"
+                            % (error, _VERSION_CURE))
         return moved
 
     def _settle_connections(self, directory: int, files: "OpenFiles") -> bool:
@@ -347,7 +352,7 @@ class Criu(Engine):
         try:
             failed = criu_connections.close_other_ends(directory)
         except criu_wire.Unreadable as error:
-            raise HookError(ENGINE, "an image of a connection is not as CRIU writes it: %s; the image is kept" % error)
+            raise HookError(ENGINE, "an image of a connection is not as CRIU writes it: %s; the image is kept; %s" % (error, _VERSION_CURE))
         if failed:
             raise HookError(TEMPORARY, "the other end of a TCP connection of the image cannot be closed on this node (%s); try again later "
                             "or on another node; image kept" % failed)
@@ -370,4 +375,5 @@ class Criu(Engine):
             if _DISTURBED.match(find_reason(output)):
                 raise HookError(TEMPORARY, "another process of this node may have interfered with criu (criu: %s); "
                                 "try again later or on another node; image kept" % find_reason(output))
-            raise HookError(ENGINE, "criu restore failed with status %d: %s; the image is kept" % (status, find_reason(output)))
+            raise HookError(ENGINE, "criu restore failed with status %d: %s; the image is kept; %s"
+                            % (status, find_reason(output), RESTORE_CURE))

@@ -90,7 +90,8 @@ class Stop:
         deadline = time.monotonic() + _STOP_SECONDS
         while any(process.state not in "TtZX" for process in map(processes.read_process, processes.list_tree(self._root.pid)) if process):
             if time.monotonic() > deadline:
-                raise HookError(ENGINE, "not all processes of the job stopped within %d seconds; %s" % (_STOP_SECONDS, CONSEQUENCE))
+                raise HookError(ENGINE, "not all processes of the job stopped within %d seconds; %s; see whether one waits for a file "
+                                "system that does not answer (state D of ps)" % (_STOP_SECONDS, CONSEQUENCE))
             time.sleep(0.001)
         return self._companions.after_thaw()
 
@@ -129,7 +130,7 @@ def _explain_failure(job: preflight.Job, target: Target, error: HookError) -> Ho
         check_obstacles(job, open_files.find_open_files(target.root.pid, []), kind)
     except HookError as refusal:
         return refusal
-    return HookError(REFUSED, "%s; %s" % (error.sentence, obstacles.KINDS[kind]))
+    return HookError(REFUSED, "%s; %s" % (error.sentence.rpartition("; ")[0], obstacles.KINDS[kind]))  # instead of its own advice
 
 
 def _check_capacity(job: preflight.Job, target: Target, staging: "PrivateDirectory", node_local: capture.NodeLocal, draft: Draft,

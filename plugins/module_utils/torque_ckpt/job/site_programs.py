@@ -74,9 +74,9 @@ class SitePrograms:
         advice = "try again, or ask the administrator about checkpoint_hooks_" + setting
         try:
             # Without a session of its own torque-ckpt check would take it for the job's root process, by PBS_JOBID.
-            status, output = command.run([path], self._seconds, inherited=[], streams=(null, null), confine=confine, cure="", session=True)
+            status, output = command.run([path], self._seconds, inherited=[], streams=(null, null), confine=confine, session=True)
         except HookError as error:
-            raise HookError(TEMPORARY, "%s; %s; %s" % (error.sentence, consequence, advice))
+            raise HookError(TEMPORARY, "%s; %s; %s" % (error.reason, consequence, advice))
         finally:
             processes.signal_processes(processes.list_family(processes.read_self())[1:], signal.SIGKILL)
             os.close(null)

@@ -6,7 +6,7 @@ import sys
 import tempfile
 
 from ..engines import registry
-from ..errors import TEMPORARY, HookError
+from ..errors import ENGINE, TEMPORARY, HookError
 from ..system import privilege, processes
 from ..system.textfile import read_text
 from ..system.waiting import wait_until
@@ -62,7 +62,7 @@ class EngineRoundTrip:
                                             [descriptors[0], descriptors[1], descriptors[1]], self.user)
         for descriptor in descriptors:
             os.close(descriptor)
-        self._await_progress(5, "before the dump")
+        self._await_progress(5, "before the dump", "see whether %s can run %s on this node" % (self.user.name, sys.executable))
 
     def dump(self) -> None:
         """Freeze the tree into the image, then kill it."""
@@ -73,12 +73,13 @@ class EngineRoundTrip:
         for pid in reversed(tree):
             os.kill(pid, signal.SIGKILL)
         if not wait_until(lambda: reap_children() and not [pid for pid in tree if processes.read_process(pid)], self.timeout):
-            raise roundtrip.RoundTripError("killed processes did not go away within %d seconds" % self.timeout)
+            raise roundtrip.RoundTripError("killed processes did not go away within %d seconds; see what they wait for (state D of ps)"
+                                           % self.timeout)
 
     def restore(self) -> None:
         """Restore the tree and wait until it works again."""
         privilege.as_user(self.user, lambda: self.engine.restore(self.image), self.engine.restore_capabilities)
-        self._await_progress(self.facts["counter_before"] + 5, "after the restore")
+        self._await_progress(self.facts["counter_before"] + 5, "after the restore", "check the kernel, SELinux and the engine's version")
 
     def finish(self) -> None:
         """Let the tree end by itself and check its output."""
@@ -107,11 +108,11 @@ class EngineRoundTrip:
         """Return the processes of the tree."""
         return [process for process in map(processes.read_process, processes.list_tree(self.root) if self.root else []) if process]
 
-    def _await_progress(self, counter: int, when: str) -> None:
+    def _await_progress(self, counter: int, when: str, advice: str) -> None:
         if not wait_until(lambda: roundtrip.read_evidence(self.output).counter >= counter, self.timeout):
-            raise roundtrip.RoundTripError("the tree made no progress %s: its output is %s; %s" % (
+            raise roundtrip.RoundTripError("the tree made no progress %s: its output is %s; %s; %s" % (
                 when, ascii(read_text(self.output)[-200:]) if read_text(self.output) else "empty",
-                roundtrip.describe_processes(self.list_processes())))
+                roundtrip.describe_processes(self.list_processes()), advice))
 
 
 def try_round_trip(trip: EngineRoundTrip) -> "tuple[str, bool]":
@@ -122,7 +123,8 @@ def try_round_trip(trip: EngineRoundTrip) -> "tuple[str, bool]":
             trip.phases.measure(step, getattr(trip, step))
         return "", False
     except HookError as error:
-        return str(error), error.code == TEMPORARY
+        # What to do about an engine that failed with a job is this very round trip.
+        return error.reason if error.code == ENGINE else error.sentence, error.code == TEMPORARY
     except (roundtrip.RoundTripError, OSError) as error:
         return str(error), False
     finally:

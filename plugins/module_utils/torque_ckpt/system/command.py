@@ -5,7 +5,7 @@ import select
 import signal
 import time
 
-from ..errors import HookError, CONFIG, ENGINE, TEMPORARY
+from ..errors import HookError, CONFIG, ENGINE, TEMPORARY, TIME_CURE
 from . import processes, progress
 from .privilege import reset_signals
 
@@ -29,6 +29,10 @@ def _pipe() -> "tuple[int, int]":
 
 _AFTER_END = 16
 """How many more pieces (64 KiB) of output are read after the program has ended: a pipe holds one, but others may continue to write."""
+
+
+_NOT_STARTED = "not started: "
+"""What a child that could not become the program has printed before the reason."""
 
 
 def wait_for_child(pid: int, reader: int, timeout: float, watch: "progress.Watch | None" = None,
@@ -85,8 +89,8 @@ def _close_all_but(inherited: "list[int]") -> None:
 
 def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[], object]]" = None, inherited: "list[int] | None" = None,
         streams: "tuple[int, int] | None" = None, confine: "Optional[Callable[[], object]]" = None, stall: "float | None" = None,
-        find_reason: "Optional[Callable[[int], str | None]]" = None, cure: str = "run the engine's role on this node",
-        session: bool = False, before_kill: "Optional[Callable[[], object]]" = None) -> "tuple[int, str]":
+        find_reason: "Optional[Callable[[int], str | None]]" = None, session: bool = False,
+        before_kill: "Optional[Callable[[], object]]" = None) -> "tuple[int, str]":
     """Run a program; return (exit status, its output, last 64 kB).
 
     subprocess is not used: importing it takes as long as the whole dump of a small job.
@@ -99,10 +103,10 @@ def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[]
     :param confine: called in the program's process before it starts, or None
     :param stall: how long it may do nothing (seconds), or None for as long as timeout
     :param find_reason: called now and then with the program's process id for a reason to kill it, which may be None; or None
-    :param cure: what to do if it cannot be started, the end of the sentence, or empty
     :param session: whether it leads a session, too, not only a process group
     :param before_kill: called before it is killed, or None
-    :raises HookError: CONFIG if it cannot be started, ENGINE if it took too long, TEMPORARY if it was killed for another reason
+    :raises HookError: CONFIG if it cannot be started, ENGINE if it took too long, TEMPORARY if it was killed for another reason; with what
+        to do if it is an engine's
     """
     reader, writer = _pipe()
     pid = os.fork()
@@ -121,7 +125,7 @@ def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[]
                 confine()
             os.execv(arguments[0], arguments)
         except Exception as error:  # pylint: disable=broad-except
-            os.write(2, ("cannot start %s: %s" % (arguments[0], getattr(error, "strerror", None) or error)).encode())
+            os.write(2, (_NOT_STARTED + (getattr(error, "strerror", None) or str(error))).encode())
         finally:
             os._exit(127)
     os.close(writer)
@@ -136,12 +140,13 @@ def run(arguments: "list[str]", timeout: float, meanwhile: "Optional[Callable[[]
     watch = progress.Watch(pid, stall, lambda: processes.list_tree(os.getpid())[1:], find_own_reason, store=True)
     status, output = wait_for_child(pid, reader, timeout, watch, before_kill)
     if status is None and watch.find_fault():
-        raise HookError(TEMPORARY, "%s %s and was killed" % (arguments[0], watch.find_fault()))
+        raise HookError(TEMPORARY, "%s %s and was killed; try again" % (arguments[0], watch.find_fault()))
     if status is None:
-        raise HookError(ENGINE, "%s took longer than %d seconds and was killed" % (arguments[0], timeout))
+        raise HookError(ENGINE, "%s took longer than %d seconds and was killed; %s" % (arguments[0], timeout, TIME_CURE))
     text = output.decode("utf-8", "replace")
-    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 127 and text.startswith("cannot start"):
-        raise HookError(CONFIG, "; ".join(filter(None, (text, cure))))
+    if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 127 and text.startswith(_NOT_STARTED):
+        reason = text[len(_NOT_STARTED):]
+        raise HookError(CONFIG, "cannot start %s: %s; run the engine's role on this node" % (arguments[0], reason))
     if failure and status == 0:
         raise failure
     return (os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)), text

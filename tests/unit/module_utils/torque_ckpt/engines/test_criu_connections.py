@@ -223,7 +223,8 @@ def engine_settles(tmp_path):
 
 LOST = ("the TCP connections of the job could not be restored as they were when its image was written (that from 127.0.0.1:5 to "
         "127.0.0.1:6 %s); the job keeps running; try again")
-UNREADABLE = "an image of open files or connections is not as CRIU writes it: %s; the job keeps running"
+UNREADABLE = ("an image of open files or connections is not as CRIU writes it: %s; the job keeps running; install the version of CRIU that "
+              "the role criu builds")
 
 
 @pytest.mark.parametrize("files, wanted", [
@@ -330,7 +331,8 @@ def test_restart_closes_other_ends(engine_completes):
 
 def test_image_that_is_not_as_criu_writes_it_at_a_restart(engine_completes):
     assert engine_completes({"files.img": files_image(TWO[0])}) == (
-        errors.ENGINE, "an image of a connection is not as CRIU writes it: tcp-stream-1f.img does not exist; the image is kept")
+        errors.ENGINE, "an image of a connection is not as CRIU writes it: tcp-stream-1f.img does not exist; the image is kept; install "
+                       "the version of CRIU that the role criu builds")
 
 
 @pytest.mark.parametrize("name, most", [("files.img", "criu_files.LARGEST"), (NAMES[1], "criu_connections._LARGEST_STREAM")])

@@ -73,4 +73,5 @@ def test_image_that_is_not_as_criu_writes_it(settle, data, why):
     with pytest.raises(errors.HookError) as caught:
         settle(data)
     assert (caught.value.code, caught.value.sentence) == (
-        errors.ENGINE, "an image of open files or connections is not as CRIU writes it: files.img: %s; the job keeps running" % why)
+        errors.ENGINE, "an image of open files or connections is not as CRIU writes it: files.img: %s; the job keeps running; install the "
+                       "version of CRIU that the role criu builds" % why)

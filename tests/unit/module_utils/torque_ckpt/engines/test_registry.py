@@ -84,7 +84,7 @@ def test_version_that_it_does_not_say(program, text, why):
     path = program(text)
     with pytest.raises(HookError) as caught:
         criu.Criu(path).read_version()
-    assert str(caught.value) == "%s --version failed: %s" % (path, why)
+    assert str(caught.value) == "%s --version failed: %s; run the role criu" % (path, why)
     assert caught.value.code == errors.ENGINE
 
 
@@ -96,8 +96,9 @@ def test_failed_dump_and_its_command_line(program, stop, option):
     path = program('echo "$@"; exit 1\n')
     with pytest.raises(HookError) as caught:
         criu.Criu(path, ["--tcp-close"]).dump(4711, "/proc/self/fd/9", stop)
-    assert str(caught.value) == "criu dump failed with status 1: dump -t 4711 -D /proc/self/fd/9 %s %s; the job keeps running" % (
-        option, COMMON)
+    assert str(caught.value) == ("criu dump failed with status 1: dump -t 4711 -D /proc/self/fd/9 %s %s; the job keeps running; see "
+                                 "whether torque-ckpt selftest passes on this node (as root)" % (
+        option, COMMON))
     assert caught.value.code == errors.ENGINE
 
 
@@ -107,7 +108,8 @@ def test_limit_of_removed_files(program, removed, limit):
     with pytest.raises(HookError) as caught:
         criu.Criu(program('echo "$@"; exit 1\n'), ["--tcp-close"]).dump(4711, "/d", True, removed=removed)
     options = COMMON.replace("--tcp-close", "--ghost-limit %d --tcp-close" % limit)
-    assert str(caught.value) == "criu dump failed with status 1: dump -t 4711 -D /d --leave-stopped %s; the job keeps running" % options
+    assert str(caught.value) == ("criu dump failed with status 1: dump -t 4711 -D /d --leave-stopped %s; the job keeps running; see "
+                                 "whether torque-ckpt selftest passes on this node (as root)" % options)
 
 
 def test_lease_on_the_command_line(program):
@@ -214,7 +216,8 @@ def test_failed_restore_and_its_command_line(program):
     path = program('echo "$@"; exit 1\n')
     with pytest.raises(HookError) as caught:
         criu.Criu(path, ["--tcp-close"]).restore("/proc/self/fd/9")
-    assert str(caught.value) == "criu restore failed with status 1: restore -d -D /proc/self/fd/9 %s; the image is kept" % COMMON
+    assert str(caught.value) == ("criu restore failed with status 1: restore -d -D /proc/self/fd/9 %s; the image is kept; restart the job "
+                                 "on another node, or see whether torque-ckpt selftest passes on this node (as root)" % COMMON)
     assert caught.value.code == errors.ENGINE
 
 
@@ -227,7 +230,8 @@ def restore(engine):
 
 
 @pytest.mark.parametrize("work, sentence", [
-    (dump, "criu dump failed with status %s; the job keeps running"), (restore, "criu restore failed with status %s; the image is kept")])
+    (dump, "criu dump failed with status %s; the job keeps running; " + errors.ENGINE_CURE),
+    (restore, "criu restore failed with status %s; the image is kept; " + errors.RESTORE_CURE)])
 @pytest.mark.parametrize("text, status", [
     ("echo '(00.1) Error (criu/cr.c:1): first'; echo 'Error (criu/cr.c:2): second'; exit 3", "3: first"),
     ("exit 1", "1: it printed nothing"), ("exit 127", "127: it printed nothing"), ("kill -9 $$", "-9: it printed nothing"),
@@ -249,7 +253,7 @@ def test_criu_that_takes_too_long(program, work):
     path = program("exec sleep 60\n")
     with pytest.raises(HookError) as caught:
         work(criu.Criu(path, timeout=0.1))
-    assert str(caught.value) == "%s took longer than 0 seconds and was killed" % path
+    assert str(caught.value) == "%s took longer than 0 seconds and was killed; allow it more time (checkpoint_hooks_engine_timeout)" % path
     assert caught.value.code == errors.ENGINE
 
 
@@ -288,7 +292,8 @@ def test_other_failures_of_restore_are_not_temporary(program, words):
     engine = criu.Criu(program("cat <<'END'\n%s\nEND\nexit 1\n" % words))
     with pytest.raises(HookError) as caught:
         engine.restore("/nonexistent")
-    assert str(caught.value) == "criu restore failed with status 1: %s; the image is kept" % words.split("): ", 1)[1].split("\n")[0]
+    assert str(caught.value) == ("criu restore failed with status 1: %s; the image is kept; restart the job on another node, or see "
+                                 "whether torque-ckpt selftest passes on this node (as root)" % words.split("): ", 1)[1].split("\n")[0])
     assert caught.value.code == errors.ENGINE
 
 
@@ -306,7 +311,8 @@ def test_connection_that_cannot_be_read_is_not_temporary(program):
     words = "recv failed (-1, want 12): Bad address"
     with pytest.raises(HookError) as caught:
         dump(criu.Criu(program("echo 'Error (soccr/soccr.c:371): %s'; exit 1\n" % words)))
-    assert str(caught.value) == "criu dump failed with status 1: %s; the job keeps running" % words
+    assert str(caught.value) == ("criu dump failed with status 1: %s; the job keeps running; see whether torque-ckpt selftest passes on "
+                                 "this node (as root)" % words)
     assert caught.value.code == errors.ENGINE
 
 
@@ -328,7 +334,8 @@ def test_restore_that_fails_for_another_reason_first_is_not_disturbed(program):
     with pytest.raises(HookError) as caught:
         criu.Criu(program("cat <<'END'\n%s\nEND\nexit 1\n" % words)).restore("/nonexistent")
     assert (caught.value.code, str(caught.value)) == (
-        errors.ENGINE, "criu restore failed with status 1: Can't open file x: No such file; the image is kept")
+        errors.ENGINE, "criu restore failed with status 1: Can't open file x: No such file; the image is kept; restart the job on another "
+                       "node, or see whether torque-ckpt selftest passes on this node (as root)")
 
 
 @pytest.mark.parametrize("words", ["Message reply from daemon is trimmed (16/1)", "Communication error, this is not the ack we expected",
@@ -336,7 +343,8 @@ def test_restore_that_fails_for_another_reason_first_is_not_disturbed(program):
 def test_dump_that_somebody_disturbs_is_temporary(program, words):
     with pytest.raises(HookError) as caught:
         criu.Criu(program("echo 'Error (compel/src/lib/infect-rpc.c:1): %s'\nexit 1\n" % words)).dump(1, "/nonexistent", False)
-    assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, "criu dump failed with status 1: %s; the job keeps running" % words)
+    assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, "criu dump failed with status 1: %s; the job keeps running; "
+                                                                        "try again" % words)
 
 
 STOOD_STILL = ("%s did nothing for 0 seconds and was killed; another process of this node may have interfered with it, or the store does "
@@ -402,7 +410,8 @@ def test_process_id_in_use_is_no_matter_of_a_dump(program):
     engine = criu.Criu(program("echo \"Error (criu/cr.c:1): Can't fork for 7: File exists\"\nexit 1\n"))
     with pytest.raises(HookError) as caught:
         engine.dump(1, "/nonexistent", False)
-    assert str(caught.value) == "criu dump failed with status 1: Can't fork for 7: File exists; the job keeps running"
+    assert str(caught.value) == ("criu dump failed with status 1: Can't fork for 7: File exists; the job keeps running; see whether "
+                                 "torque-ckpt selftest passes on this node (as root)")
     assert caught.value.code == errors.ENGINE
 
 

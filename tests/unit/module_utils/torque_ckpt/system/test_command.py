@@ -69,7 +69,7 @@ def test_run_kills_a_program_that_takes_too_long(program, text):
     path = program(text)
     with pytest.raises(HookError) as caught:
         command.run([path], 0.3)
-    assert str(caught.value) == "%s took longer than 0 seconds and was killed" % path
+    assert str(caught.value) == "%s took longer than 0 seconds and was killed; allow it more time (checkpoint_hooks_engine_timeout)" % path
     assert caught.value.code == errors.ENGINE
     assert processes.list_children(os.getpid()) == before
 
@@ -117,7 +117,7 @@ def test_program_that_its_user_stops(program, hurried):
     path = program("kill -STOP $$\n")
     with pytest.raises(HookError) as caught:
         command.run([path], 60)
-    assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, "%s was stopped for 0 seconds and was killed" % path)
+    assert (caught.value.code, str(caught.value)) == (errors.TEMPORARY, "%s was stopped for 0 seconds and was killed; try again" % path)
 
 
 def test_output_that_does_not_end_with_the_program(program):
@@ -138,7 +138,7 @@ def test_run_kills_a_program_that_closed_its_output(program):
     path = program("exec >&- 2>&-\nexec sleep 60\n")
     with pytest.raises(HookError) as caught:
         command.run([path], 1)
-    assert str(caught.value) == "%s took longer than 1 seconds and was killed" % path
+    assert str(caught.value) == "%s took longer than 1 seconds and was killed; allow it more time (checkpoint_hooks_engine_timeout)" % path
 
 
 def test_run_kills_the_programs_children_too(program, tmp_path, wait_until):
