@@ -9,7 +9,7 @@ import signal
 import time
 
 from .. import config, phases
-from ..errors import HookError, ENGINE, SYSTEM, USAGE
+from ..errors import HookError, DEATH_CURE, ENGINE, RESTORE_CURE, SYSTEM, USAGE
 from ..files import capture, consistency, output, restore
 from ..image import compression, digest, manifest, schema, seal
 from ..job import affinity, cleanup, frozen, identity, lock, retries, site_programs, supervisor
@@ -170,8 +170,8 @@ def _adopt_root(job: preflight.Job, described: dict, life: dict) -> processes.Pr
     pids = [described["root"]] if job.engine.keeps_ids else identity.list_restored(leader.pid)
     root = processes.read_process(pids[0]) if pids else None
     if root is None or root.ppid != leader.pid:
-        raise HookError(ENGINE, "%s said it restored job %s, but its process %d is not there; image kept"
-                        % (job.engine.name, job.call.job_id, described["root"]))
+        raise HookError(ENGINE, "%s said it restored job %s, but its process %d is not there; %s; image kept"
+                        % (job.engine.name, job.call.job_id, described["root"], RESTORE_CURE))
     identity.write_record(job.records, leader, root, [entry["path"] for entry in described["spool"]], capture.list_left_files(described),
                           life)
     return root
@@ -272,7 +272,8 @@ def main(argv: "list[str]", config_path: str) -> int:
     """
     with Report("restart", contract.find_job_id(argv)) as report:
         started = time.monotonic()
-        report_restart_failure(SYSTEM, "the restart hook was killed before the job ran; image kept")  # until we know better
+        # Until we know better:
+        report_restart_failure(SYSTEM, "the restart hook was killed before the job ran; image kept; %s" % DEATH_CURE)
         call = contract.parse_restart(argv[1:])
         environment.isolate_hook(contract.STATUS, contract.COMMENT)
         privilege.avoid_oom_kill()

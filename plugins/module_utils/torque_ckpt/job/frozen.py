@@ -12,7 +12,7 @@ import select
 import signal
 from collections import namedtuple
 
-from ..errors import HookError, SYSTEM
+from ..errors import HookError, DEATH_CURE, SYSTEM
 from .records import ANSWER, CALL
 
 MYPY = False  # true for the type checker alone
@@ -57,7 +57,8 @@ def open_channel(hook: str, records: "Records", user: "User", consequence: str) 
                 os.mkfifo(path, 0o600)
                 os.chown(path, user.uid, user.gid)
             except OSError as error:
-                raise HookError(SYSTEM, "cannot create the named pipe %s: %s; %s" % (path, error.strerror, consequence))
+                raise HookError(SYSTEM, "cannot create the named pipe %s: %s; see to that file system; %s"
+                                % (path, error.strerror, consequence))
         yield channel
     finally:
         for kind in _KINDS:
@@ -128,7 +129,8 @@ class Worker:
         """
         report = self._read_report()
         if report is None:
-            raise HookError(SYSTEM, "the engine did not call the hook while the job stood still, or the part of the hook it called died")
+            raise HookError(SYSTEM, "the engine did not call the hook while the job stood still, or the part of the hook it called died; %s"
+                            % DEATH_CURE)
         if "sentence" in report:
             raise HookError(report["code"], report["sentence"])
         return report["result"]
@@ -142,5 +144,6 @@ class Worker:
         if report and "sentence" in report:
             return HookError(report["code"], report["sentence"])
         if ended and ended.si_code != os.CLD_EXITED:
-            return HookError(SYSTEM, "the part of the hook that looks after the job's files was killed (signal %d)" % ended.si_status)
+            return HookError(SYSTEM, "the part of the hook that looks after the job's files was killed (signal %d); %s"
+                             % (ended.si_status, DEATH_CURE))
         return None

@@ -117,7 +117,8 @@ def find_root_process(records: "Records", call: "Any", uid: int) -> processes.Pr
                         "(session %s); was $checkpoint_run_exe set when it started?" % (call.job_id, call.session_id))
     owner = read_job_id(root.pid)
     if root.uid != uid or owner != call.job_id:
-        raise HookError(REFUSED, "process %d is not job %s of %s (its uid is %d, its PBS_JOBID is %s); it was left alone"
+        raise HookError(REFUSED, "process %d is not job %s of %s (its uid is %d, its PBS_JOBID is %s); it was left alone; see whether the "
+                        "job runs on this node, with PBS_JOBID in its environment"
                         % (root.pid, call.job_id, call.user, root.uid, quote_text(owner) if owner else "not set"))
     for member in filter(None, map(processes.read_process, processes.list_tree(root.pid))):
         if member.uid != uid or member.alien:

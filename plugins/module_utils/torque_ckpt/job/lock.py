@@ -85,7 +85,7 @@ def hold_lock(records: "Records", activity: str, timeout: float, consequence: st
             time.sleep(_PAUSE)
             descriptor = _take_lock(path)
     except OSError as error:
-        raise HookError(SYSTEM, "cannot lock %s: %s; %s" % (path, error.strerror, consequence))
+        raise HookError(SYSTEM, "cannot lock %s: %s; see to that file system; %s" % (path, error.strerror, consequence))
     try:
         with contextlib.suppress(OSError):  # it is for those who have to wait
             os.ftruncate(descriptor, 0)

@@ -31,7 +31,7 @@ def write_note(records: "Records", suspended: "list[int]") -> None:
     try:
         records.write(HOLDING, {"hook": processes.get_mark(), "suspended": suspended})
     except OSError as error:
-        raise HookError(SYSTEM, "cannot write %s: %s; the job keeps running"
+        raise HookError(SYSTEM, "cannot write %s: %s; the job keeps running; see to that file system"
                         % (records.get_path(HOLDING), error.strerror))
 
 

@@ -6,7 +6,7 @@ owner of an image can change the image itself at any time.
 import os
 import stat
 
-from ..errors import HookError, SYSTEM
+from ..errors import HookError, PRIVATE_CURE, SYSTEM
 from . import privilege, processes, rootfiles
 from .dirfd import DIRECTORY, list_directory
 
@@ -83,7 +83,8 @@ class PrivateDirectory:
             if os.geteuid() == 0:
                 os.fchown(self.descriptor, user.uid, user.gid)
         except OSError as error:
-            raise HookError(SYSTEM, "cannot create a private directory in %s: %s; %s" % (parent, error.strerror, consequence))
+            raise HookError(SYSTEM, "cannot create a private directory in %s: %s; %s; %s"
+                            % (parent, error.strerror, PRIVATE_CURE, consequence))
 
     def __enter__(self) -> "PrivateDirectory":
         return self
@@ -110,7 +111,8 @@ class PrivateDirectory:
             os.fchown(self.descriptor, os.geteuid(), os.getegid())
             os.fchmod(self.descriptor, 0o555)
         except OSError as error:
-            raise HookError(SYSTEM, "cannot take over the private directory in %s: %s; image kept" % (self.path, error.strerror))
+            raise HookError(SYSTEM, "cannot take over the private directory in %s: %s; name another disk of this node in "
+                            "checkpoint_hooks_private_directory; image kept" % (self.path, error.strerror))
 
     def remove(self) -> None:
         """Remove the directory and its files."""

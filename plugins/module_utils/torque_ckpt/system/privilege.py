@@ -14,7 +14,7 @@ import time
 from collections import namedtuple
 
 from .. import phases
-from ..errors import HookError, NO_USER, SYSTEM, TEMPORARY
+from ..errors import HookError, DEATH_CURE, NO_USER, SYSTEM, TEMPORARY
 from . import processes, progress
 
 MYPY = False  # true for the type checker alone
@@ -46,16 +46,20 @@ def find_user(user: str, group: "str | None" = None) -> User:
         except KeyError:
             raise HookError(NO_USER, "group %s is not known on this node; compare the group database with the other nodes" % group)
     if entry.pw_uid == 0:
-        raise HookError(NO_USER, "jobs of root are not checkpointed: an image would run with root's rights when it is restarted")
+        raise HookError(NO_USER, "jobs of root are not checkpointed: an image would run with root's rights when it is restarted; "
+                        "submit the job as another user")
     return User(user, entry.pw_uid, gid, entry.pw_dir)
 
 
 def _prctl(*arguments: int) -> None:
+    """See prctl(2).
+
+    :raises OSError: if the kernel refuses
+    """
     import ctypes  # only where it is needed: it takes a few milliseconds
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(*[ctypes.c_ulong(value) for value in arguments + (0,) * (5 - len(arguments))]) != 0:
-        number = ctypes.get_errno()
-        raise HookError(SYSTEM, "prctl(%d) failed: %s" % (arguments[0], os.strerror(number)))
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def load_modules() -> "ModuleType":
@@ -70,6 +74,10 @@ def become_subreaper() -> None:
 
 
 def _keep_capabilities(capabilities: "Sequence[int]") -> None:
+    """Have these capabilities alone, also across exec.
+
+    :raises OSError: if the kernel refuses
+    """
     import ctypes
     libc = ctypes.CDLL(None, use_errno=True)
     mask = sum(1 << capability for capability in capabilities)
@@ -77,7 +85,7 @@ def _keep_capabilities(capabilities: "Sequence[int]") -> None:
     low, high = mask & 0xffffffff, mask >> 32
     data = (ctypes.c_uint32 * 6)(low, low, low, high, high, high)  # effective, permitted, inheritable
     if libc.capset(header, data) != 0:
-        raise HookError(SYSTEM, "capset failed: %s" % os.strerror(ctypes.get_errno()))
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     for capability in capabilities:
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE, capability)
 
@@ -102,7 +110,7 @@ def _allow_oom_kill() -> None:
                 stream.seek(0)
                 stream.write("0")
     except OSError as error:
-        raise HookError(SYSTEM, "cannot write %s: %s" % (_OOM_SCORE, error.strerror))
+        raise HookError(SYSTEM, "cannot write %s: %s; mount /proc on this node so that root can write to it" % (_OOM_SCORE, error.strerror))
 
 
 def become_user(user: User, capabilities: "Sequence[int]" = ()) -> None:
@@ -121,9 +129,10 @@ def become_user(user: User, capabilities: "Sequence[int]" = ()) -> None:
             if capabilities:
                 _keep_capabilities(capabilities)
     except OSError as error:
-        raise HookError(SYSTEM, "cannot become user %s: %s" % (user.name, error.strerror))
+        raise HookError(SYSTEM, "cannot become user %s%s: %s; give the container or service that this runs in the capabilities for it"
+                        % (user.name, " with the engine's capabilities" if capabilities else "", error.strerror))
     if os.geteuid() != user.uid:
-        raise HookError(SYSTEM, "cannot become user %s: the hook must be started as root" % user.name)
+        raise HookError(SYSTEM, "cannot become user %s without root's rights; start the hook as root" % user.name)
     os.umask(0o077)
 
 
@@ -201,7 +210,7 @@ def run_in_child(work: "Callable[[], Any]") -> "Any":
         text = stream.read()
     status = os.waitpid(pid, 0)[1]
     if not text.endswith("}"):
-        raise HookError(SYSTEM, "a part of the hook died with wait status %d" % status)
+        raise HookError(SYSTEM, "a part of the hook died with wait status %d; %s" % (status, DEATH_CURE))
     return _unpack_outcome(json.loads(text))
 
 
@@ -338,6 +347,6 @@ def as_user(user: User, work: "Callable[[], Any]", capabilities: "Sequence[int]"
     finally:
         status = part.end()
     if "result" not in message and "sentence" not in message:
-        raise HookError(SYSTEM, "the part of the hook that runs as %s died with wait status %s" % (user.name, status))
+        raise HookError(SYSTEM, "the part of the hook that runs as %s died with wait status %s; %s" % (user.name, status, DEATH_CURE))
     phases.load(message["phases"])
     return _unpack_outcome(message)

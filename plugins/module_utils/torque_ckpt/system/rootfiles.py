@@ -19,7 +19,8 @@ def create_directory(path: str) -> None:
             pass
         status = os.lstat(path)
     except OSError as error:
-        raise HookError(CONFIG, "cannot use the directory %s of the hooks' records: %s; nothing was done" % (path, error.strerror))
+        raise HookError(CONFIG, "cannot use the directory %s of the hooks' records: %s; see to that file system; nothing was done"
+                        % (path, error.strerror))
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise HookError(CONFIG, "%s must be a directory of root's that nobody else can write to, because the hooks trust the records "
                         "in it; remove it, the next hook creates it again; nothing was done" % path)

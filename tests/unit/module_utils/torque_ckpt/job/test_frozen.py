@@ -103,7 +103,8 @@ def test_engine_that_does_not_call(channel):
     with pytest.raises(HookError) as caught:
         frozen.Worker(Work(), channel).read_result()
     assert (caught.value.code, str(caught.value)) == (
-        errors.SYSTEM, "the engine did not call the hook while the job stood still, or the part of the hook it called died")
+        errors.SYSTEM, "the engine did not call the hook while the job stood still, or the part of the hook it called died; see in "
+                       "journalctl -k whether memory was short, and try again")
 
 
 def test_pipes_that_a_killed_hook_left(run_directory):
@@ -117,7 +118,8 @@ def test_no_pipes(run_directory):
     with pytest.raises(HookError) as caught, make(run_directory):
         raise AssertionError
     assert (caught.value.code, str(caught.value)) == (
-        errors.SYSTEM, "cannot create the named pipe %s/jobs/12.head.answer: File exists; the job keeps running" % run_directory)
+        errors.SYSTEM, "cannot create the named pipe %s/jobs/12.head.answer: File exists; see to that file system; the job keeps running"
+                       % run_directory)
 
 
 def test_result_is_plain_json(channel):
@@ -142,4 +144,5 @@ def test_child_alone_that_was_killed(channel, at_work):
     assert call(channel) == 1
     fault = worker.find_fault()
     assert (fault.code, fault.sentence) == (
-        errors.SYSTEM, "the part of the hook that looks after the job's files was killed (signal 9)")
+        errors.SYSTEM, "the part of the hook that looks after the job's files was killed (signal 9); see in journalctl -k whether memory "
+                       "was short, and try again")

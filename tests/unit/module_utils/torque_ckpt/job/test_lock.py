@@ -179,6 +179,7 @@ def test_link_in_the_place_of_the_lock(run_directory, tmp_path):
     os.symlink(str(tmp_path / "precious"), path(run_directory))
     with pytest.raises(HookError) as caught, hold(run_directory):
         raise AssertionError("it has the lock")
-    assert str(caught.value) == "cannot lock %s: Too many levels of symbolic links; the job keeps running" % path(run_directory)
+    assert str(caught.value) == ("cannot lock %s: Too many levels of symbolic links; see to that file system; the job keeps running"
+                                 % path(run_directory))
     assert caught.value.code == errors.SYSTEM
     assert not (tmp_path / "precious").exists()

@@ -90,7 +90,8 @@ def test_records_that_others_could_have_written_are_refused(tmp_path, which, spo
 def test_records_that_cannot_be_made(tmp_path):
     with pytest.raises(HookError) as caught:
         Records(str(tmp_path / "no" / "run"), "12.head").make_directory()
-    assert str(caught.value) == ("cannot use the directory %s/no/run of the hooks' records: No such file or directory; nothing was done"
+    assert str(caught.value) == ("cannot use the directory %s/no/run of the hooks' records: No such file or directory; see to that file "
+                                 "system; nothing was done"
                                  % tmp_path)
     assert caught.value.code == errors.CONFIG
 

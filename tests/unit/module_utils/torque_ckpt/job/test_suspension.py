@@ -115,7 +115,8 @@ def test_record_that_cannot_be_written(tmp_path):
     with pytest.raises(HookError) as caught:
         suspension.write_note(Records(str(tmp_path / "run"), "12.head"), [])
     assert (caught.value.code, str(caught.value)) == (
-        errors.SYSTEM, "cannot write %s/run/jobs/12.head.holding: Is a directory; the job keeps running" % tmp_path)
+        errors.SYSTEM, "cannot write %s/run/jobs/12.head.holding: Is a directory; the job keeps running; see to that file system"
+                       % tmp_path)
 
 
 def test_leader_sets_its_job_going(run, in_child, free_pid, monkeypatch):

@@ -55,7 +55,8 @@ def test_group_that_is_not_known():
 def test_root_has_no_checkpoints(group):
     with pytest.raises(HookError) as caught:
         privilege.find_user(pwd.getpwuid(0).pw_name, group and grp.getgrgid(0).gr_name)
-    assert str(caught.value) == "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"
+    assert str(caught.value) == ("jobs of root are not checkpointed: an image would run with root's rights when it is restarted; submit "
+                                 "the job as another user")
     assert caught.value.code == errors.NO_USER
 
 
@@ -112,7 +113,8 @@ def test_as_user_names_an_unexpected_error(somebody):
 def test_as_user_when_the_child_dies(somebody, end, status):
     with pytest.raises(HookError) as caught:
         privilege.as_user(somebody, end)
-    assert str(caught.value) == "the part of the hook that runs as %s died with wait status %d" % (somebody.name, status)
+    assert str(caught.value) == ("the part of the hook that runs as %s died with wait status %d; see in journalctl -k whether memory was "
+                                 "short, and try again" % (somebody.name, status))
     assert caught.value.code == errors.SYSTEM
 
 
@@ -140,7 +142,8 @@ def test_as_user_asks_root(somebody):
 def test_as_user_that_dies_after_a_question(somebody):
     with pytest.raises(HookError) as caught:
         privilege.as_user(somebody, lambda: privilege.ask_root(1) and os._exit(3), answer=lambda _question: True)
-    assert str(caught.value) == "the part of the hook that runs as %s died with wait status 768" % somebody.name
+    assert str(caught.value) == ("the part of the hook that runs as %s died with wait status 768; see in journalctl -k whether memory was "
+                                 "short, and try again" % somebody.name)
 
 
 def test_as_user_leaves_no_descriptor_and_no_child(somebody):
@@ -157,7 +160,7 @@ def test_an_ordinary_user_cannot_become_another(somebody):
     other = privilege.User("alice", somebody.uid + 1, somebody.gid, "/")
     with pytest.raises(HookError) as caught:
         privilege.as_user(somebody, lambda: privilege.become_user(other))
-    assert str(caught.value) == "cannot become user alice: the hook must be started as root"
+    assert str(caught.value) == "cannot become user alice without root's rights; start the hook as root"
     assert caught.value.code == errors.SYSTEM
 
 
@@ -199,7 +202,8 @@ def test_as_user_with_a_capability_of_the_upper_word(somebody):
 def test_as_user_with_a_capability_that_there_is_not(somebody):
     with pytest.raises(HookError) as caught:
         privilege.as_user(somebody, lambda: None, (63,))
-    assert str(caught.value) == "prctl(47) failed: Invalid argument"
+    assert str(caught.value) == ("cannot become user %s with the engine's capabilities: Invalid argument; give the container or service "
+                                 "that this runs in the capabilities for it" % somebody.name)
     assert caught.value.code == errors.SYSTEM
 
 
@@ -218,7 +222,8 @@ def test_root_that_may_not_change_users(in_child, somebody):
             privilege.as_user(somebody, lambda: None)
         except HookError as error:
             return [error.code, str(error)]
-    assert in_child(work).result == [errors.SYSTEM, "cannot become user nobody: Operation not permitted"]
+    assert in_child(work).result == [errors.SYSTEM, "cannot become user nobody: Operation not permitted; give the container or service "
+                                                    "that this runs in the capabilities for it"]
 
 
 @pytest.mark.root
@@ -229,7 +234,8 @@ def test_root_that_does_not_have_the_capability(in_child, somebody):
             privilege.as_user(somebody, lambda: None, (CAP_KILL,))
         except HookError as error:
             return [error.code, str(error)]
-    assert in_child(work).result == [errors.SYSTEM, "capset failed: Operation not permitted"]
+    assert in_child(work).result == [errors.SYSTEM, "cannot become user nobody with the engine's capabilities: Operation not permitted; "
+                                                    "give the container or service that this runs in the capabilities for it"]
 
 
 @pytest.mark.root
@@ -437,4 +443,5 @@ def test_apart_raises_what_work_raises():
 def test_apart_that_dies():
     with pytest.raises(HookError) as caught:
         privilege.run_in_child(lambda: os.kill(os.getpid(), signal.SIGKILL))
-    assert (caught.value.code, str(caught.value)) == (errors.SYSTEM, "a part of the hook died with wait status 9")
+    assert (caught.value.code, str(caught.value)) == (errors.SYSTEM, "a part of the hook died with wait status 9; see in journalctl -k "
+                                                                     "whether memory was short, and try again")
