@@ -10,6 +10,7 @@ import subprocess
 import time
 
 from ..torque_ckpt.system.waiting import wait_until
+from ..torque_ckpt.torque.commands import SERVER_CURE
 from ..torque_ckpt.torque.server import UNKNOWN, get_first_node, parse_attributes
 
 MYPY = False  # true for the type checker alone
@@ -97,8 +98,7 @@ def find_command(name: str, given: "str | None", find: "Callable[..., str | None
 
 def describe_silence(name: str, cause: str) -> str:
     """Return the sentence on a command (by name) that the server did not answer; cause is what the command printed."""
-    return ("the TORQUE server does not answer %s on this host: %s; see that pbs_server runs, that trqauthd runs here (TORQUE 4 and "
-            "later), and that server_name names the server" % (name, cause))
+    return "the TORQUE server does not answer %s on this host: %s; %s" % (name, cause, SERVER_CURE)
 
 
 def join_complaint(error: str) -> str:

@@ -209,9 +209,9 @@ def _take_lock(settings: dict, command: str, consequence: str) -> int:
         finally:
             os.close(directory)
     except OSError as error:
-        raise HookError(SYSTEM, "cannot use %s: %s; %s" % (settings["state_directory"], error.strerror, consequence))
+        raise HookError(SYSTEM, "cannot use %s: %s; see to that directory; %s" % (settings["state_directory"], error.strerror, consequence))
     if lock is None:
-        raise HookError(TEMPORARY, "another torque-ckpt %s is at work on this host; %s" % (command, consequence))
+        raise HookError(TEMPORARY, "another torque-ckpt %s is at work on this host; wait until it has ended; %s" % (command, consequence))
     return lock
 
 

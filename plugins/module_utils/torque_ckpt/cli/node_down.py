@@ -114,7 +114,8 @@ def _write_state(settings: dict, nodes: "dict[str, Count]", reported: "list[str]
         finally:
             os.close(directory)
     except OSError as error:
-        raise HookError(SYSTEM, "cannot write %s: %s; %s" % (STATE, error.strerror, consequence))
+        raise HookError(SYSTEM, "cannot write %s: %s; see to that directory; %s"
+                        % (os.path.join(settings["state_directory"], STATE), error.strerror, consequence))
 
 
 def count_on(remembered: "Count | None", node: Node, now: float) -> Count:

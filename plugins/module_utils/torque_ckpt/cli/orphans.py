@@ -71,11 +71,12 @@ def _write_state(settings: dict, state: State, consequence: str) -> None:
     try:
         directory = rootfiles.open_directory(settings["state_directory"])
     except OSError as error:
-        raise HookError(SYSTEM, "cannot use %s: %s; %s" % (settings["state_directory"], error.strerror, consequence))
+        raise HookError(SYSTEM, "cannot use %s: %s; see to that directory; %s" % (settings["state_directory"], error.strerror, consequence))
     try:
         rootfiles.replace_file(directory, STATE, json.dumps(state._asdict(), indent=1, sort_keys=True) + "\n", 0o600)
     except OSError as error:
-        raise HookError(SYSTEM, "cannot write %s: %s; %s" % (STATE, error.strerror, consequence))
+        raise HookError(SYSTEM, "cannot write %s: %s; see to that directory; %s"
+                        % (os.path.join(settings["state_directory"], STATE), error.strerror, consequence))
     finally:
         os.close(directory)
 
@@ -124,18 +125,18 @@ def remove_job_directory(store: dict, path: str, user: "User") -> None:
         descriptor = location.open_job_directory(store, path)
         try:
             if os.fstat(descriptor).st_uid != os.geteuid():
-                raise HookError(SYSTEM, "%s is not %s's any more; it was left alone" % (path, user.name))
+                raise HookError(SYSTEM, "%s is not %s's any more; it was left alone, the next run looks at it again" % (path, user.name))
             _empty_directory(descriptor)
             return _remove_empty_directory(store, path, by_root=False)
         except OSError as error:
-            raise HookError(SYSTEM, "cannot remove all of %s: %s" % (path, error.strerror))
+            raise HookError(SYSTEM, "cannot remove all of %s: %s; remove it by hand" % (path, error.strerror))
         finally:
             os.close(descriptor)
 
     # If the directory above is root's, the owner may empty his own but not remove it.
     reason = catalog.run_as_owner(user, empty_and_remove) and _remove_empty_directory(store, path, by_root=True)
     if reason:
-        raise HookError(SYSTEM, "%s is empty now, but cannot be removed: %s" % (path, reason))
+        raise HookError(SYSTEM, "%s is empty now, but cannot be removed: %s; remove it by hand" % (path, reason))
 
 
 def _get_job_id(path: str) -> str:

@@ -28,7 +28,7 @@ def ask_server(commands: Commands) -> "str | None":
     try:
         status, output, error = commands.run("qstat", "-B")
     except HookError as failure:
-        return failure.sentence
+        return failure.reason
     return None if status == 0 else " ".join((output + error).split())
 
 

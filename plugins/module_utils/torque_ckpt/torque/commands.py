@@ -6,6 +6,9 @@ from ..errors import HookError, NO_SERVER
 PATIENCE = 60
 """How long one of TORQUE's commands may take (seconds)."""
 
+SERVER_CURE = "see that pbs_server runs, that trqauthd runs here (TORQUE 4 and later), and that server_name names the server"
+"""What to do if pbs_server does not answer."""
+
 
 class Commands:
     """TORQUE's commands on this host.
@@ -33,10 +36,10 @@ class Commands:
             raise HookError(NO_SERVER, "%s cannot be started: %s; set checkpoint_hooks_torque_directory to the directory of TORQUE's "
                             "commands; %s" % (path, reason, self.consequence))
         except subprocess.TimeoutExpired:
-            raise HookError(NO_SERVER, "%s did not answer within %d seconds; %s" % (path, PATIENCE, self.consequence))
+            raise HookError(NO_SERVER, "%s did not answer within %d seconds; %s; %s" % (path, PATIENCE, SERVER_CURE, self.consequence))
         return process.returncode, process.stdout.decode("utf-8", "replace"), process.stderr.decode("utf-8", "replace")
 
     def make_error(self, command: str, status: int, error: str) -> HookError:
         """Return the HookError for a command that ended with this status and stderr."""
-        return HookError(NO_SERVER, "pbs_server does not answer (%s exited %d: %s); %s"
-                         % (command, status, " ".join(error.split()) or "it printed nothing", self.consequence))
+        return HookError(NO_SERVER, "pbs_server does not answer (%s exited %d: %s); %s; %s"
+                         % (command, status, " ".join(error.split()) or "it printed nothing", SERVER_CURE, self.consequence))

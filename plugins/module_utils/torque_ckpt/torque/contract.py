@@ -56,9 +56,19 @@ _IMAGE = re.compile(r"(?:.*/)?([A-Za-z0-9_.\[\]-]+\.CK)/+(ckpt\.[A-Za-z0-9_.\[\]
 _DIRECTORY = re.compile(r"(/[A-Za-z0-9_.,:@+=\[\]-]+)+")
 
 
+def _quote(value: str) -> str:
+    return ascii(value if len(value) <= 80 else value[:77] + "...")
+
+
 def _refuse(hook: str, argument: str, value: str, expected: str) -> None:
-    quoted = ascii(value if len(value) <= 80 else value[:77] + "...")
-    raise HookError(USAGE, "%s: %s %s is not %s; nothing was done" % (hook, argument, quoted, expected))
+    raise HookError(USAGE, "%s: %s %s is not %s; nothing was done" % (hook, argument, _quote(value), expected))
+
+
+def _check_directory(hook: str, value: str) -> None:
+    """Check the directory, the one argument that users and queues choose."""
+    if len(value) > 4095 or not _DIRECTORY.fullmatch(value) or {".", ".."}.intersection(value.split("/")):
+        raise HookError(USAGE, "%s: directory %s is not an absolute path of plain characters without . and ..; nothing was done; give the "
+                        "job or its queue another checkpoint directory" % (hook, _quote(value)))
 
 
 def _parse_number(hook: str, argument: str, value: str, expected: str) -> "int | None":
@@ -67,17 +77,15 @@ def _parse_number(hook: str, argument: str, value: str, expected: str) -> "int |
     return int(_check_match(hook, argument, value, _NUMBER, expected))
 
 
-def _check_match(hook: str, argument: str, value: str, pattern: "re.Pattern[str]", expected: str, limit: int = 255) -> str:
-    if len(value) > limit or not pattern.fullmatch(value):
+def _check_match(hook: str, argument: str, value: str, pattern: "re.Pattern[str]", expected: str) -> str:
+    if len(value) > 255 or not pattern.fullmatch(value):
         _refuse(hook, argument, value, expected)
     return value
 
 
 def _parse_common(hook: str, argv: "list[str]") -> dict:
     session, job, user, group, directory, name = argv
-    _check_match(hook, "directory", directory, _DIRECTORY, "an absolute path of plain characters", 4095)
-    if any(part in (".", "..") for part in directory.split("/")):
-        _refuse(hook, "directory", directory, "free of . and ..")
+    _check_directory(hook, directory)
     return {
         "session_id": _parse_number(hook, "session id", session, "a process id"),
         "job_id": _check_match(hook, "job id", job, names.JOB_ID_PATTERN, "a TORQUE job id"),
@@ -89,7 +97,10 @@ def _parse_common(hook: str, argv: "list[str]") -> dict:
 
 
 def _check_count(hook: str, argv: "list[str]", expected: int, meaning: str) -> None:
-    if len(argv) != expected:
+    if len(argv) > expected:
+        raise HookError(USAGE, "%s: expected %d arguments (%s), got %d: pbs_mom's shell splits names at a space; give the user a group, "
+                        "and the job a checkpoint directory, without spaces; nothing was done" % (hook, expected, meaning, len(argv)))
+    if len(argv) < expected:
         raise HookError(USAGE, "%s: expected %d arguments (%s), got %d; pbs_mom cuts lines over 1024 bytes, "
                         "so look for an overlong checkpoint directory; nothing was done" % (hook, expected, meaning, len(argv)))
 

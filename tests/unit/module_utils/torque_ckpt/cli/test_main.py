@@ -19,6 +19,7 @@ from torque_ckpt.image import compatibility, schema, seal
 from torque_ckpt.store import location
 from torque_ckpt.system import privilege, strict_json
 from torque_ckpt.telemetry import metrics
+from torque_ckpt.torque.commands import SERVER_CURE
 
 pytestmark = pytest.mark.root
 
@@ -209,7 +210,7 @@ def test_one_users_manifest_is_damaged_and_all_others_are_looked_at(fleet, conte
     assert answer["problems"] == []
     assert {image["path"]: image["state"] for image in answer["images"]} == {good: "whole", bad: "damaged", other: "whole"}
     assert [image["problem"] for image in answer["images"] if image["path"] == bad] == [
-        "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted" % (bad, why)]
+        "image %s has a manifest that is not ours: %s; it is kept but cannot be restarted; take an older image" % (bad, why)]
     done = fleet.call("list")
     assert (done.returncode, done.stderr) == (0, "") and max(map(len, done.stdout.splitlines())) < 300
     for command in (["show", bad], ["show", "12.head"], ["show", "13"], ["prune"], ["prune", "--dry-run"], ["status"], ["verify", "13"]):
@@ -249,8 +250,8 @@ def test_many_large_manifests_do_not_pile_up(fleet):
     assert [image["state"] for image in answer["images"]] == ["refused"] * 16
     answer = fleet.ask("list", before="from torque_ckpt.store import catalog; catalog.MEMORY = 40 << 20", code=1)
     assert answer["images"] == []
-    assert answer["problems"] == ["the images of nobody in %s cannot be read: there is more than fits into 40 MiB of memory"
-                                  % fleet.store]
+    assert answer["problems"] == ["the images of nobody in %s cannot be read: there is more than fits into 40 MiB of memory; remove some "
+                                  "by hand" % fleet.store]
 
 
 STOPPER = """
@@ -299,8 +300,8 @@ def test_more_images_than_are_looked_at(fleet):
         fleet.image(generation=generation)
     answer = fleet.ask("list", before="from torque_ckpt.store import catalog; catalog.MOST = 3", code=1)
     assert [image["job"] for image in answer["images"]] == ["13.head"]
-    assert answer["problems"] == ["the images of nobody in %s cannot be read: there are more than 3 images in %s/12.head.CK"
-                                  % (fleet.store, fleet.store)]
+    assert answer["problems"] == ["the images of nobody in %s cannot be read: there are more than 3 images in %s/12.head.CK; remove some "
+                                  "by hand" % (fleet.store, fleet.store)]
 
 
 def test_image_that_shows_a_mistake_of_ours_hides_no_other(fleet):
@@ -367,7 +368,8 @@ def test_key_that_is_none(fleet, key):
 
 
 @pytest.mark.parametrize("other, name, sentence", [
-    ("13.head", "ckpt.12.head.1001", "image {0} belongs to job 12.head of nobody, not to job 13.head of nobody; image kept"),
+    ("13.head", "ckpt.12.head.1001", "image {0} belongs to job 12.head of nobody, not to job 13.head of nobody; move it back to its own "
+                                     "job; image kept"),
     ("12.head", "ckpt.12.head.7", "image {0} was written as ckpt.12.head.1001 and has been given another's name since; "
                                   "restart it under its own; image kept"),
 ])
@@ -555,8 +557,8 @@ def test_two_at_once(fleet):
     with open(os.path.join(fleet.settings["state_directory"], "prune.lock"), "w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         done = fleet.call("prune")
-    assert (done.returncode, done.stderr) == (errors.TEMPORARY, "torque-ckpt: another torque-ckpt prune is at work on this host; "
-                                              "nothing was removed\n")
+    assert (done.returncode, done.stderr) == (errors.TEMPORARY, "torque-ckpt: another torque-ckpt prune is at work on this host; wait "
+                                              "until it has ended; nothing was removed\n")
 
 
 def test_prune_reports_and_counts_what_it_did_before_a_store_was_missing(fleet):
@@ -662,7 +664,7 @@ def test_server_that_does_not_answer(fleet):
     done = fleet.call("prune", "--orphans")
     assert (done.returncode, done.stdout) == (errors.NO_SERVER, "")
     assert done.stderr == ("torque-ckpt: pbs_server does not answer (qstat -B -f exited 111: pbs_server is down); "
-                           "nothing was removed\n")
+                           "%s; nothing was removed\n" % SERVER_CURE)
     assert tree(fleet.store) == before
 
 
@@ -673,7 +675,8 @@ def test_server_that_answers_with_nothing(fleet):
         fleet.program("exit 0\n", "bin/" + command)
     done = fleet.call("prune", "--orphans")
     assert (done.returncode, done.stderr) == (
-        errors.NO_SERVER, "torque-ckpt: pbs_server does not answer (qstat -B -f exited 0: it printed nothing); nothing was removed\n")
+        errors.NO_SERVER, "torque-ckpt: pbs_server does not answer (qstat -B -f exited 0: it printed nothing); "
+                          "%s; nothing was removed\n" % SERVER_CURE)
 
 
 def test_server_that_ends_while_it_is_asked(fleet):
@@ -684,7 +687,7 @@ def test_server_that_ends_while_it_is_asked(fleet):
     done = fleet.call("prune", "--orphans")
     assert (done.returncode, done.stderr) == (
         errors.NO_SERVER, "torque-ckpt: pbs_server does not answer (qstat -f 12.head exited 111: Connection refused); "
-        "nothing was removed\n")
+                          "%s; nothing was removed\n" % SERVER_CURE)
     assert len(os.listdir(fleet.store)) == 2
 
 
@@ -777,7 +780,8 @@ def test_orphans_that_were_removed_are_reported_when_that_cannot_be_noted(fleet)
     fleet.server()
     answer = fleet.ask("prune", "--orphans", code=errors.SYSTEM, before=full_at_the_second_write("orphans.json"))
     assert [(fact["job"], fact["action"]) for fact in answer["removed"]] == [("12.head", "removed")]
-    assert answer["problems"] == ["cannot write orphans.json: No space left on device; what is reported was done"]
+    assert answer["problems"] == ["cannot write %s/orphans.json: No space left on device; see to that directory; what is reported was done"
+                                  % fleet.settings["state_directory"]]
     assert metrics.read_counters(fleet.settings).series["ckpt_torque_pruned_total", ("orphan",)] == 1
 
 
@@ -813,7 +817,7 @@ def test_file_of_somebody_else_among_them_stays_and_is_said(fleet):
     fleet.server()
     done = fleet.call("prune", "--orphans")
     assert done.returncode == errors.SYSTEM
-    assert done.stderr == "torque-ckpt: cannot remove all of %s: Permission denied\n" % directory
+    assert done.stderr == "torque-ckpt: cannot remove all of %s: Permission denied; remove it by hand\n" % directory
     assert os.path.exists(os.path.join(directory, "roots", "file"))
 
 
@@ -1302,11 +1306,11 @@ def test_qrerun_that_does_nothing(down):
 
 @pytest.mark.parametrize("command, text, sentence", [
     ("pbsnodes", "echo 'cannot connect to server head' >&2; exit 111",
-     "pbs_server does not answer (pbsnodes -x exited 111: cannot connect to server head); nothing was done"),
+     "pbs_server does not answer (pbsnodes -x exited 111: cannot connect to server head); %s; nothing was done" % SERVER_CURE),
     ("pbsnodes", "echo '<Data><Node>'",
-     "pbs_server does not answer (pbsnodes -x exited 0: no element found: line 2, column 0); nothing was done"),
+     "pbs_server does not answer (pbsnodes -x exited 0: no element found: line 2, column 0); %s; nothing was done" % SERVER_CURE),
     ("qstat", "echo 'Connection refused' >&2; exit 111",
-     "pbs_server does not answer (qstat -f 12.head exited 111: Connection refused); nothing was done"),
+     "pbs_server does not answer (qstat -f 12.head exited 111: Connection refused); %s; nothing was done" % SERVER_CURE),
 ])
 def test_nothing_is_done_while_the_server_does_not_answer(down, command, text, sentence):
     batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
@@ -1321,8 +1325,8 @@ def test_server_that_stops_answering_when_a_job_was_queued_again(down):
                   RERUN + "; printf '#!/bin/sh\necho away >&2; exit 111\n' > $BIN/qstat")
     done = down.call("node-down")
     assert (done.returncode, done.stderr) == (
-        errors.NO_SERVER, "torque-ckpt: pbs_server does not answer (qstat -f 12.head exited 111: away); what is reported was done, and one "
-        "more job may have been queued again; the next run looks at the rest\n")
+        errors.NO_SERVER, "torque-ckpt: pbs_server does not answer (qstat -f 12.head exited 111: away); %s; what is "
+                          "reported was done, and one more job may have been queued again; the next run looks at the rest\n" % SERVER_CURE)
     assert batch.asked() == ["-f 12.head"]
 
 
@@ -1330,7 +1334,8 @@ def test_job_that_was_queued_again_is_reported_when_that_cannot_be_noted(down):
     Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
     answer = down.ask("node-down", code=errors.SYSTEM, before=full_at_the_second_write("node_down.json"))
     assert [fact["action"] for fact in answer["jobs"]] == ["queued again"]
-    assert answer["problems"] == ["cannot write node_down.json: No space left on device; what is reported was done"]
+    assert answer["problems"] == ["cannot write %s/node_down.json: No space left on device; see to that directory; what is reported was "
+                                  "done" % down.settings["state_directory"]]
 
 
 def test_what_was_done_is_reported_when_the_server_stops_answering(down):
@@ -1341,8 +1346,8 @@ def test_what_was_done_is_reported_when_the_server_stops_answering(down):
           RERUN + "; printf '#!/bin/sh\necho away >&2; exit 111\n' > $BIN/pbsnodes")
     answer = down.ask("node-down", code=errors.NO_SERVER)
     assert [(fact["job"], fact["action"]) for fact in answer["jobs"]] == [("12.head", "queued again")]
-    assert answer["problems"] == ["pbs_server does not answer (pbsnodes -x exited 111: away); what is reported was done, and one more job "
-                                  "may have been queued again; the next run looks at the rest"]
+    assert answer["problems"] == ["pbs_server does not answer (pbsnodes -x exited 111: away); %s; what is reported was done, and one more "
+                                  "job may have been queued again; the next run looks at the rest" % SERVER_CURE]
 
 
 def test_node_down_is_roots(down):
@@ -1358,7 +1363,7 @@ def test_two_node_downs_at_once(down):
         fcntl.flock(stream, fcntl.LOCK_EX)
         done = down.call("node-down")
     assert (done.returncode, done.stderr) == (
-        errors.TEMPORARY, "torque-ckpt: another torque-ckpt node-down is at work on this host; nothing was done\n")
+        errors.TEMPORARY, "torque-ckpt: another torque-ckpt node-down is at work on this host; wait until it has ended; nothing was done\n")
     assert batch.asked() == []
 
 

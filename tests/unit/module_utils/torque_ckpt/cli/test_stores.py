@@ -76,7 +76,8 @@ def test_image_that_is_not_there(fleet, what):
     fleet.image()
     done = fleet.call("show", what)
     assert (done.returncode, done.stdout) == (errors.NO_INPUT, "")
-    assert done.stderr == "torque-ckpt: there is no image %s in the stores of this host (%s)\n" % (ascii(what), fleet.store)
+    assert done.stderr == ("torque-ckpt: there is no image %s in the stores of this host (%s); see torque-ckpt list for those that there "
+                           "are\n" % (ascii(what), fleet.store))
 
 
 def test_image_of_somebody_else(fleet):
@@ -84,7 +85,7 @@ def test_image_of_somebody_else(fleet):
     for what in ("12.head", path):
         done = fleet.call("show", what, user="daemon")
         assert (done.returncode, done.stderr) == (errors.NO_INPUT, "torque-ckpt: there is no image '%s' in the stores of this host (%s) "
-                                                  "that is yours\n" % (what, fleet.store))
+                                                  "that is yours; see torque-ckpt list for those that there are\n" % (what, fleet.store))
 
 
 def test_number_of_two_jobs(fleet):

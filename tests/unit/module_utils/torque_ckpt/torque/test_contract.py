@@ -7,6 +7,9 @@ from torque_ckpt.torque import contract
 CHECKPOINT = ["4711", "12.head", "alice", "users", "/shared/ckpt/12.head.CK", "ckpt.12.head.1321009871", "15", "3"]
 RESTART = CHECKPOINT[:6]
 
+DIRECTORY = "an absolute path of plain characters without . and .."
+ADVICE = {"directory": "; give the job or its queue another checkpoint directory"}
+
 MALFORMED = [
     (0, "session id", "a process id",
      ["", "abc", "-1", "+1", "1.5", " 1", "1 ", "1\n", "0x10", "1_000", "12345678901", "\u0663", "1;id", "$(id)", "--"]),
@@ -19,13 +22,12 @@ MALFORMED = [
       "alice&", "a'b", 'a"b', "a\\b", "al:ice", "\u00e4lice"]),
     (3, "group", "a group name",
      ["", "--", "-users", "us ers", "users\n", "us/ers", "users;id", "$(id)", "a>b", "us*", "us?", "~users"]),
-    (4, "directory", "an absolute path of plain characters",
+    (4, "directory", DIRECTORY,
      ["", "-", "ckpt", "shared/ckpt/12.head.CK", "./ckpt", "../ckpt", "/", "//", "/shared//ckpt", "/shared/ckpt/", "//shared/ckpt",
       "/shared/ck pt", "/shared/ckpt\n", "/shared\n/ckpt", "\n/shared/ckpt", "/shared/ckpt;id", "/tmp/$(id)", "/tmp/`id`", "/tmp/a|b",
       "/tmp/a&b", "/tmp/a>b", "/tmp/a<b", "/tmp/a'b", '/tmp/a"b', "/tmp/a\\b", "/tmp/a*", "/tmp/a?", "/tmp/~a", "/tmp/$HOME", "/tmp/{a}",
-      "/tmp/(a)", "/tmp/a!", "/tmp/#a", "/tmp/\u00fc", "/tmp/a\t"]),
-    (4, "directory", "free of . and ..",
-     ["/..", "/.", "/shared/..", "/shared/.", "/shared/../etc", "/shared/./ckpt", "/../shared", "/shared/ckpt/../../etc/12.head.CK"]),
+      "/tmp/(a)", "/tmp/a!", "/tmp/#a", "/tmp/\u00fc", "/tmp/a\t",
+      "/..", "/.", "/shared/..", "/shared/.", "/shared/../etc", "/shared/./ckpt", "/../shared", "/shared/ckpt/../../etc/12.head.CK"]),
     (5, "image name", "a plain file name",
      ["", "-", ".", "..", ".hidden", "-rf", "a/b", "/a", "../a", "a b", "a\n", "\na", "a;id", "$(id)", "`id`", "a|b", "a&b", "a*", "a:b",
       "a@b", "\u00fc"]),
@@ -40,7 +42,7 @@ OVERLONG = [
     (1, "job id", "a TORQUE job id", "1" * 256),
     (2, "user", "an account name", "a" * 256),
     (3, "group", "a group name", "a" * 256),
-    (4, "directory", "an absolute path of plain characters", "/" + "a" * 4095),
+    (4, "directory", DIRECTORY, "/" + "a" * 4095),
     (5, "image name", "a plain file name", "a" * 256),
 ]
 
@@ -102,7 +104,7 @@ def test_malformed_value_is_refused_by_both_hooks(position, what, wanted, value)
     for hook, read, argv in (("checkpoint", contract.parse_checkpoint, CHECKPOINT), ("restart", contract.parse_restart, RESTART)):
         with pytest.raises(HookError) as caught:
             read(with_argument(argv, position, value))
-        assert str(caught.value) == "%s: %s %s is not %s; nothing was done" % (hook, what, ascii(value), wanted)
+        assert str(caught.value) == "%s: %s %s is not %s; nothing was done%s" % (hook, what, ascii(value), wanted, ADVICE.get(what, ""))
         assert caught.value.code == errors.USAGE
 
 
@@ -119,7 +121,7 @@ def test_overlong_value_is_refused_and_shown_in_part(position, what, wanted, val
     for hook, read, argv in (("checkpoint", contract.parse_checkpoint, CHECKPOINT), ("restart", contract.parse_restart, RESTART)):
         with pytest.raises(HookError) as caught:
             read(with_argument(argv, position, value))
-        assert str(caught.value) == "%s: %s '%s...' is not %s; nothing was done" % (hook, what, value[:77], wanted)
+        assert str(caught.value) == "%s: %s '%s...' is not %s; nothing was done%s" % (hook, what, value[:77], wanted, ADVICE.get(what, ""))
         assert caught.value.code == errors.USAGE
 
 
@@ -136,23 +138,33 @@ def test_bytes_that_are_no_text_are_refused_and_shown_as_ascii():
     assert str(caught.value) == "restart: user 'al\\udcffice' is not an account name; nothing was done"
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 5, 6, 7, 9, 10])
-def test_checkpoint_with_a_wrong_number_of_arguments(number):
+@pytest.mark.parametrize("number", range(8))
+def test_checkpoint_with_too_few_arguments(number):
     with pytest.raises(HookError) as caught:
-        contract.parse_checkpoint((CHECKPOINT + ["x", "y"])[:number])
+        contract.parse_checkpoint(CHECKPOINT[:number])
     assert str(caught.value) == (
         "checkpoint: expected 8 arguments (session_id job_id user group directory name signal depth), got %d; pbs_mom cuts lines over "
         "1024 bytes, so look for an overlong checkpoint directory; nothing was done" % number)
     assert caught.value.code == errors.USAGE
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 5, 7, 8])
-def test_restart_with_a_wrong_number_of_arguments(number):
+@pytest.mark.parametrize("number", range(6))
+def test_restart_with_too_few_arguments(number):
     with pytest.raises(HookError) as caught:
         contract.parse_restart(CHECKPOINT[:number])
     assert str(caught.value) == (
         "restart: expected 6 arguments (session_id job_id user group directory name), got %d; pbs_mom cuts lines over 1024 bytes, so look "
         "for an overlong checkpoint directory; nothing was done" % number)
+    assert caught.value.code == errors.USAGE
+
+
+@pytest.mark.parametrize("more", [["x"], ["x", "y"]])
+def test_group_with_a_space(more):
+    with pytest.raises(HookError) as caught:
+        contract.parse_checkpoint(CHECKPOINT + more)
+    assert str(caught.value) == (
+        "checkpoint: expected 8 arguments (session_id job_id user group directory name signal depth), got %d: pbs_mom's shell splits names "
+        "at a space; give the user a group, and the job a checkpoint directory, without spaces; nothing was done" % (8 + len(more)))
     assert caught.value.code == errors.USAGE
 
 
