@@ -48,6 +48,7 @@ def test_daemons_of_the_job_travel_too(job, node1, node2):
     assert node2.ask("pgrep -fxc 'sleep 4711'") == "1"
 
 
+IMAGES = "see with torque-ckpt list which images the job has, and whether its owner may read them"
 BOUND = """
 exec python3 -c "
 import os, threading, time
@@ -316,8 +317,8 @@ def test_another_job_of_the_same_user(job, node1):
     first, second = job(node1), job(node1)
     done = first.checkpoint(15, session=second.session)
     root = node1.ask("pgrep -P %d" % second.session)
-    unharmed(first, done, 77, "process %s is not job %s of alice (its uid is 1500, its PBS_JOBID is %s); it was left alone"
-             % (root, first.id, second.id))
+    unharmed(first, done, 77, "process %s is not job %s of alice (its uid is 1500, its PBS_JOBID is %s); it was left alone; "
+             "see whether the job runs on this node, with PBS_JOBID in its environment" % (root, first.id, second.id))
     second.progress()
 
 
@@ -364,7 +365,8 @@ def test_store_is_not_mounted(job, node1):
 def test_link_in_the_place_of_the_directory(job, node1):
     running = job(node1)
     node1.ask("install -d -o alice /tmp/elsewhere && ln -s /tmp/elsewhere %s" % running.directory)
-    unharmed(running, running.checkpoint(15), 73, "cannot use the directory of job images %s: Not a directory" % running.directory)
+    unharmed(running, running.checkpoint(15), 73, "cannot use the directory of job images %s: Not a directory; see to the space, "
+             "the quota and the rights in the store" % running.directory)
     assert node1.ask("ls -A /tmp/elsewhere") == ""
 
 
@@ -376,8 +378,9 @@ def test_engine_fails(job, node1):
     node1.ask("printf '#!/bin/sh\\necho \"(00.1) Error (criu/x.c:1): no luck today\"; exit 1\\n' > /tmp/criu; chmod 755 /tmp/criu; "
               "sed -i.good 's,\"/opt/criu/current/sbin/criu\",\"/tmp/criu\",' %s" % CONFIG)
     try:
-        unharmed(running, running.checkpoint(15), 70, "criu dump failed with status 1: no luck today; the job keeps running")
-        unharmed(running, running.checkpoint(0), 70, "criu dump failed with status 1: no luck today; the job keeps running")
+        for signal in (15, 0):
+            unharmed(running, running.checkpoint(signal), 70, "criu dump failed with status 1: no luck today; the job keeps running; see "
+                     "whether torque-ckpt selftest passes on this node (as root)")
     finally:
         node1.ask("mv %s.good %s" % (CONFIG, CONFIG))
     assert running.images_digest() == before
@@ -804,8 +807,8 @@ def test_hold_that_fails_after_the_image_lets_connections_continue(job, node1):
     running = job(node1, CONNECTED)
     running.progress()
     node1.ask("install -d -o alice -m 711 {0} && install -d -o alice {0}/ckpt.{1}.1/mine".format(running.directory, running.id))
-    unharmed(running, running.checkpoint(15), 73, "cannot publish image %s: what has its name is not an older image; it is kept"
-             % running.name())
+    unharmed(running, running.checkpoint(15), 73, "cannot publish image %s: what has its name is not an older image; it is kept; "
+             "move it away, or try again a second later" % running.name())
 
 
 @pytest.mark.parametrize("signal", [0, 15])
@@ -911,8 +914,8 @@ def test_name_is_taken(job, node1):
     """What is no older image of the job's is never replaced."""
     running = job(node1)
     node1.ask("install -d -o alice -m 711 {0} && install -d -o alice {0}/ckpt.{1}.1/mine".format(running.directory, running.id))
-    unharmed(running, running.checkpoint(15), 73, "cannot publish image %s: what has its name is not an older image; it is kept"
-             % running.name())
+    unharmed(running, running.checkpoint(15), 73, "cannot publish image %s: what has its name is not an older image; it is kept; "
+             "move it away, or try again a second later" % running.name())
     assert node1.ask("cd %s && find . | sort" % running.directory).split() == [
         ".", "./" + running.name(), "./%s/mine" % running.name()]
 
@@ -1214,7 +1217,7 @@ def test_restart_without_image(job, node1, node2):
     image = "%s/%s" % (held.directory, held.name())
     node1.ask("mv %s %s/away" % (image, held.work))
     done = held.restart(node2)
-    assert (done.code, done.err) == (66, "image %s cannot be opened: No such file or directory\n" % image)
+    assert (done.code, done.err) == (66, "image %s cannot be opened: No such file or directory; %s\n" % (image, IMAGES))
     node1.ask("mv %s/away %s" % (held.work, image))
     held.move(node2)
 
@@ -1224,7 +1227,7 @@ def test_restart_with_unreadable_image(job, node1, node2):
     held.hold()
     node1.ask("chmod 0 %s/%s" % (held.directory, held.name()))
     done = held.restart(node2)
-    assert (done.code, done.err) == (66, "image %s/%s cannot be opened: Permission denied\n" % (held.directory, held.name()))
+    assert (done.code, done.err) == (66, "image %s/%s cannot be opened: Permission denied; %s\n" % (held.directory, held.name(), IMAGES))
     node1.ask("chmod 700 %s/%s" % (held.directory, held.name()))
     held.move(node2)
 
@@ -1246,7 +1249,7 @@ def test_restart_with_damaged_image(job, node1, node2):
     node1.ask("rm %s/manifest.json" % image)
     done = held.restart(node2)
     assert (done.code, done.err) == (65, "image %s has no readable manifest (No such file or directory); "
-                                         "it is kept but cannot be restarted\n" % image)
+                                         "it is kept but cannot be restarted; take an older image\n" % image)
     node1.ask("rm -rf {0} && cp -a {0}.good {0}".format(image))
     held.move(node2)
 
@@ -1270,7 +1273,8 @@ def test_restart_of_another_jobs_image(job, node1, node2):
     first.hold()
     second.hold()
     done = first.restart(node2, directory=second.directory, name=second.name())
-    assert (done.code, done.err) == (77, "image %s/%s belongs to job %s of alice, not to job %s of alice; image kept\n"
+    assert (done.code, done.err) == (77, "image %s/%s belongs to job %s of alice, not to job %s of alice; move it back to its own job; "
+                                         "image kept\n"
                                      % (second.directory, second.name(), second.id, first.id))
 
 

@@ -326,7 +326,7 @@ def test_pipes_that_the_owner_puts_into_images(cluster, torque, node1):
             with Jobs(cluster, kind=Others) as others:
                 others.counts("-l", "nodes=node2").finish()
             node1.ask("touch /run/go")
-            refused = {"%s is not copied: it is no image, its zz is not a regular file" % image for image in images}
+            refused = {"%s cannot be copied to head: it is no image, its zz is not a regular file; it stays on node node1" % image for image in images}
             for _attempt in range(150):
                 head.ask("timeout 10 %s/qstat -f" % BIN)
                 lines = node1.ask("journalctl -t ckpt-torque -o cat | grep 'cannot be copied'")

@@ -497,7 +497,7 @@ def test_image_deleted_between_two_nodes(cluster, node2, tmp_path):
     done, report = validate(cluster, tmp_path)
     assert done.code != 0
     assert re.fullmatch(r"node2: restart: the job ended at counter \d+ with status 66: image \S+ cannot be opened: "
-                        r"No such file or directory", moves(report)["cause"])
+                        r"No such file or directory; see with torque-ckpt list .*", moves(report)["cause"])
     assert cluster.playbook("site", "--limit", "node2").changed("node2") == 1
 
 

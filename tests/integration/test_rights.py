@@ -43,7 +43,7 @@ def test_core_images_that_the_owner_puts_into_a_draft(owner_program, job, node1,
     assert answer["stopped"] and answer["wrote"]
     assert done.code == 77
     assert done.err.startswith("somebody else than the engine and the hooks put core-")
-    assert done.err.endswith(".img into the image while it was written; the job keeps running\n")
+    assert done.err.endswith(".img into the image while it was written; the job keeps running; stop what writes there and try again\n")
     running.progress()
     assert running.images_digest() == before
     assert running.checkpoint(0).code == 0

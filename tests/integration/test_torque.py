@@ -252,7 +252,8 @@ def test_restart_from_an_older_image(trip):
 
 def test_hold_that_has_to_fail(trip):
     answer = trip(case="failed_hold")
-    assert re.fullmatch(r"cannot create image ckpt\.\S+: Permission denied", answer["comments"][1])
+    assert re.fullmatch(r"cannot create image ckpt\.\S+: Permission denied; see to the space, the quota and the rights in the store",
+                        answer["comments"][1])
     assert [state["state"] for state in answer["states"]].count("H") == 1
 
 

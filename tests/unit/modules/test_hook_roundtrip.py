@@ -142,7 +142,8 @@ def test_abandon_of_nothing(stage):
 @pytest.mark.root
 @pytest.mark.parametrize("user, cause", [
     ("no_such_user", "user no_such_user is not known on this node; compare the account database with the other nodes"),
-    ("root", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"),
+    ("root", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted; "
+             "submit the job as another user"),
 ])
 def test_user_who_will_not_do(stage, user, cause):
     answer = stage("run finish", user=user)

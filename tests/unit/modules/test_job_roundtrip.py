@@ -241,7 +241,8 @@ def test_commands_that_are_missing_or_not_executable(stage):
 
 @pytest.mark.parametrize("user, cause", [
     ("no_such_user", "user no_such_user is not known on this node; compare the account database with the other nodes"),
-    ("root", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"),
+    ("root", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted; "
+             "submit the job as another user"),
 ])
 def test_user_who_will_not_do(stage, user, cause):
     answer = stage("node1", user=user)

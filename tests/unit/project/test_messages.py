@@ -15,6 +15,13 @@ SPEC.loader.exec_module(reference_docs)
 sentences = reference_docs.sentences
 
 PACKAGE = TOP / "plugins/module_utils/torque_ckpt"
+ABOVE = (
+    "checkpoint: ", "restart: ", "run: ", "copy: ",  # pbs_mom called a hook in another way
+    "OUTPUT ", "the restored tree did not end", "the tree ended at", "the tree's exit status",  # the engine restored something else
+    "ACTION_SCRIPT failed", "the part of the hook that runs as root has ended",  # the part that failed reports why
+    "the manifest to be sealed", "the part of the hook that runs as USER returned nothing",  # somebody changed a hook's process
+    "SENTENCE (attempt")
+"""What sentences begin with whose advice is that of their code."""
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +56,8 @@ def test_each_file_that_fails_is_on_the_page(listed):
 @pytest.mark.parametrize("code, text", [
     ("NO_USER", "user USER is not known on this node; compare the account database with the other nodes"),
     ("DATA", "image IMAGE is damaged: NAME has another content than was written; take an older image"),  # a helper and what calls it
-    ("TEMPORARY", "cannot put back WHERE: REASON; image kept"),
-    ("SYSTEM", "cannot put back WHERE: REASON; image kept"),
+    ("TEMPORARY", "cannot put back WHERE: REASON; see to that file system, or restart the job on another node; image kept"),
+    ("SYSTEM", "cannot put back WHERE: REASON; see to that file system, or restart the job on another node; image kept"),
     ("REFUSED", "process PID (NAME) is traced by process PID (NAME); ENGINE cannot checkpoint that; the job keeps running; end the "
                 "debugger, or checkpoint the job when it has ended[; torque-ckpt check JOB lists NUMBER more]"),
     ("AROUND", "SENTENCE (attempt NUMBER of LIMIT)"),
@@ -99,6 +106,12 @@ def test_cures_of_single_sentences_are_used(texts):
         found = [text for text in texts if text.startswith(words)]
         assert found, words
         assert not any(reference_docs.split_sentence(text)[1] for text in found), words
+
+
+def test_sentence_says_what_to_do(listed):
+    general = {cause for cause, cure, _files in reference_docs.message_rows(listed) if cure == "*as above*"}
+    assert {cause for cause in general if not cause.startswith(ABOVE)} == set()
+    assert {words for words in ABOVE if not any(cause.startswith(words) for cause in general)} == set()
 
 
 def list_comments(page):

@@ -34,16 +34,17 @@ esac
 
 # Refusals
 
-@pytest.mark.parametrize("number", [0, 1, 7, 9])
-def test_with_a_wrong_number_of_arguments(hook, number):
-    assert hook("checkpoint", (ARGUMENTS + ["x"])[:number]) == (
+@pytest.mark.parametrize("number", [0, 1, 7])
+def test_with_too_few_arguments(hook, number):
+    assert hook("checkpoint", ARGUMENTS[:number]) == (
         errors.USAGE, "", "checkpoint: expected 8 arguments (session_id job_id user group directory name signal depth), got %d; pbs_mom "
         "cuts lines over 1024 bytes, so look for an overlong checkpoint directory; nothing was done\n" % number)
 
 
 def test_with_a_malformed_argument(hook):
     assert hook("checkpoint", ARGUMENTS[:4] + ["/tmp/x;id>/tmp/y;"] + ARGUMENTS[5:]) == (
-        errors.USAGE, "", "checkpoint: directory '/tmp/x;id>/tmp/y;' is not an absolute path of plain characters; nothing was done\n")
+        errors.USAGE, "", "checkpoint: directory '/tmp/x;id>/tmp/y;' is not an absolute path of plain characters without . and ..; nothing "
+                          "was done; give the job or its queue another checkpoint directory\n")
 
 
 def test_without_a_configuration(hook):
@@ -80,7 +81,8 @@ def test_user_that_is_not_known(hook, site):
 @pytest.mark.root
 def test_job_of_root(hook, site):
     assert checkpoint(hook, site, user="root") == (
-        errors.NO_USER, "", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted\n")
+        errors.NO_USER, "", "jobs of root are not checkpointed: an image would run with root's rights when it is restarted; submit the job "
+                            "as another user\n")
 
 
 @pytest.mark.root
@@ -125,7 +127,8 @@ def test_job_that_is_not_here(hook, site, free_pid):
 def test_process_that_is_not_the_jobs(hook, site, start_job, state_of, job_id, own):
     job = start_job(job_id, user=site.user if own else None)
     assert checkpoint(hook, site, job.leader) == (
-        errors.REFUSED, "", "process %d is not job 12.head of nobody (its uid is %d, its PBS_JOBID is %s); it was left alone\n"
+        errors.REFUSED, "", "process %d is not job 12.head of nobody (its uid is %d, its PBS_JOBID is %s); it was left alone; see whether "
+                            "the job runs on this node, with PBS_JOBID in its environment\n"
         % (job.pids[0], site.user.uid if own else 0, job_id or "not set"))
     assert state_of(job.pids[0]) == "S"
     assert site.content() == {}
@@ -175,7 +178,8 @@ def test_program_of_the_site_runs_after_a_checkpoint_that_failed(hook, site, sta
     job = start_job(user=site.user)
     noted(post="exit 3")
     assert checkpoint(hook, site, job.leader, signal_number) == (
-        errors.ENGINE, "", "criu dump failed with status 1: it would not; the job keeps running\n")
+        errors.ENGINE, "", "criu dump failed with status 1: it would not; the job keeps running; see whether torque-ckpt selftest passes "
+                           "on this node (as root)\n")
     assert noted.read() == [PRE % event, POST]
     assert state_of(job.pids[0]) == "S"
 
@@ -225,7 +229,8 @@ def test_failed_dump(hook, site, start_job, state_of, signal_number):
     site.publish("ckpt.12.head.1", 7, [7])
     before = site.content()
     assert checkpoint(hook, site, job.leader, signal_number) == (
-        errors.ENGINE, "", "criu dump failed with status 1: it would not; the job keeps running\n")
+        errors.ENGINE, "", "criu dump failed with status 1: it would not; the job keeps running; see whether torque-ckpt selftest passes "
+                           "on this node (as root)\n")
     assert sorted(read_phases(site)) == ["admit", "dump"]
     assert state_of(job.pids[0]) == "S"
     assert site.content() == before
@@ -236,7 +241,8 @@ def test_dump_that_takes_too_long(hook, site, program, start_job, state_of):
     job = start_job(user=site.user)
     program("echo part > $5/pages.img\nexec sleep 60\n")
     site.configure(engine_timeout=1)
-    assert checkpoint(hook, site, job.leader) == (errors.ENGINE, "", "%s took longer than 1 seconds and was killed\n" % site.criu)
+    assert checkpoint(hook, site, job.leader) == (errors.ENGINE, "", "%s took longer than 1 seconds and was killed; allow it more time "
+                                                                     "(checkpoint_hooks_engine_timeout)\n" % site.criu)
     assert state_of(job.pids[0]) == "S"
     assert site.content() == {}
 
@@ -245,7 +251,7 @@ def test_dump_that_takes_too_long(hook, site, program, start_job, state_of):
 def test_hold_whose_engine_then_says_no_version(hook, site, program, start_job, state_of, wait_until):
     job = start_job(user=site.user)
     program(STOPPING.replace("Version: ", ""))
-    assert checkpoint(hook, site, job.leader) == (errors.ENGINE, "", "%s --version failed: 4.1.1\n" % site.criu)
+    assert checkpoint(hook, site, job.leader) == (errors.ENGINE, "", "%s --version failed: 4.1.1; run the role criu\n" % site.criu)
     wait_until(lambda: state_of(job.pids[0]) == "S")
     assert site.content() == {}
 
@@ -257,7 +263,8 @@ def test_hold_whose_image_cannot_be_published(hook, site, program, start_job, st
     os.makedirs(site.directory + "/ckpt.12.head.2/something")
     before = site.content()
     assert checkpoint(hook, site, job.leader) == (
-        errors.CANNOT_WRITE, "", "cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept\n")
+        errors.CANNOT_WRITE, "", "cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept; move it away, "
+                                 "or try again a second later\n")
     wait_until(lambda: state_of(job.pids[0]) == "S")
     assert site.content() == before
 
@@ -281,7 +288,8 @@ def test_job_directory_that_is_a_link(hook, site, start_job, state_of, open_dire
     os.mkdir(site.run_directory)
     before = sorted(os.listdir(open_directory))
     assert checkpoint(hook, site, job.leader) == (
-        errors.CANNOT_WRITE, "", "cannot use the directory of job images %s: Not a directory\n" % site.directory)
+        errors.CANNOT_WRITE, "", "cannot use the directory of job images %s: Not a directory; see to the space, the quota and the rights "
+                                 "in the store\n" % site.directory)
     assert state_of(job.pids[0]) == "S"
     assert os.listdir(site.run_directory + "/jobs") == []
     assert sorted(os.listdir(open_directory)) == before
@@ -291,7 +299,8 @@ def test_job_directory_that_is_a_link(hook, site, start_job, state_of, open_dire
 def test_job_directory_of_another_user(hook, site, start_job, state_of):
     job = start_job(user=site.user)
     os.chown(site.directory, 0, 0)
-    assert checkpoint(hook, site, job.leader) == (errors.CANNOT_WRITE, "", "cannot create image ckpt.12.head.2: Permission denied\n")
+    assert checkpoint(hook, site, job.leader) == (errors.CANNOT_WRITE, "", "cannot create image ckpt.12.head.2: Permission denied; see to "
+                                                                           "the space, the quota and the rights in the store\n")
     assert state_of(job.pids[0]) == "S"
     assert site.content() == {}
 
@@ -337,7 +346,8 @@ def test_engine_that_does_not_call_the_witness(hook, site, program, start_job, s
     job = start_job(user=site.user)
     program(SCRIPTED.replace("post-dump", "other") % "/dev/null")
     assert checkpoint(hook, site, job.leader, "0") == (
-        errors.SYSTEM, "", "the engine did not call the hook while the job stood still, or the part of the hook it called died\n")
+        errors.SYSTEM, "", "the engine did not call the hook while the job stood still, or the part of the hook it called died; see in "
+                           "journalctl -k whether memory was short, and try again\n")
     assert state_of(job.pids[0]) == "S"
     assert site.content() == {}
 
@@ -528,7 +538,8 @@ def test_engine_that_outlives_its_caller(hook, site, program, start_job, state_o
     job = start_job(user=site.user)
     program('[ "$1" = dump ] || exit 0\nkill -KILL $PPID\nsleep 0.5\nkill -STOP "$3"\n: > $5/pages-1.img\n')
     assert checkpoint(hook, site, job.leader, "15") == (
-        errors.SYSTEM, "", "the part of the hook that runs as nobody died with wait status 9\n")
+        errors.SYSTEM, "", "the part of the hook that runs as nobody died with wait status 9; see in journalctl -k whether memory was "
+                           "short, and try again\n")
     assert [state_of(pid) for pid in job.pids] == ["S"]
     assert [name for name in site.content() if name.endswith("/pages-1.img")]  # by now
     assert not [name for name in os.listdir(site.run_directory + "/jobs") if name.endswith(".holding")]

@@ -248,7 +248,8 @@ def test_a_periodic_checkpoint_meanwhile_is_refused(hook, site, torque, mom, fre
     wait_until(lambda: called(torque) == ["qhold 12.head"])
     before = site.content()
     assert checkpoint(hook, site, "0") == (
-        errors.GONE, "", "job 12.head does not run: its restart failed and it is about to be held; nothing was done\n")
+        errors.GONE, "", "job 12.head does not run: its restart failed and it is about to be held; wait until it is, its comment says why "
+                         "then; nothing was done\n")
     assert site.content() == before
     assert called(torque) == ["qhold 12.head"]
 
@@ -351,5 +352,6 @@ def test_name_that_is_taken(site, free_pid, monkeypatch):
     job = preflight.prepare_job(call, site.config, "checkpoint", Report("checkpoint"))
     with pytest.raises(HookError) as caught:
         failed_restart.take_over_job(job, {"hook": [free_pid, 1], "name": "ckpt.12.head.1"}, seal.build_answer(job.keys, call, job.user))
-    assert str(caught.value) == "cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept"
+    assert str(caught.value) == ("cannot publish image ckpt.12.head.2: what has its name is not an older image; it is kept; move it away, "
+                                 "or try again a second later")
     assert site.content() == before

@@ -92,7 +92,8 @@ def test_criu_that_is_gone(node):
 def test_criu_that_does_not_start(node):
     node.program("echo 'criu: error while loading shared libraries: libnet.so.9: cannot open shared object file' >&2; exit 127\n")
     assert health.find_complaint(node.config) == (
-        "%s --version failed: criu: error while loading shared libraries: libnet.so.9: cannot open shared object file" % node.criu)
+        "%s --version failed: criu: error while loading shared libraries: libnet.so.9: cannot open shared object file; "
+        "run the role criu" % node.criu)
 
 
 def test_kernel_that_is_too_old_for_criu(node, monkeypatch):
@@ -181,7 +182,8 @@ def test_store_that_is_not_mounted(node):
 def test_every_store_is_looked_at(node):
     shutil.copytree(node.store, node.store + "2")
     node.set(stores=[{"path": node.store, "id": "main"}, {"path": node.store + "2", "id": "second"}])
-    assert health.find_complaint(node.config) == "store %s2 is another one than configured: its id is 'main', expected second" % node.store
+    assert health.find_complaint(node.config) == ("store %s2 is another one than configured: its id is 'main', expected second; mount the "
+                                                  "one that is configured" % node.store)
 
 
 def hang(node):
