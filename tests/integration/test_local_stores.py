@@ -326,11 +326,12 @@ def test_pipes_that_the_owner_puts_into_images(cluster, torque, node1):
             with Jobs(cluster, kind=Others) as others:
                 others.counts("-l", "nodes=node2").finish()
             node1.ask("touch /run/go")
-            refused = {"%s cannot be copied to head: it is no image, its zz is not a regular file; it stays on node node1" % image for image in images}
+            sentence = "%s cannot be copied to head: it is no image, its zz is not a regular file; it stays on node node1"
+            refused = {sentence % image for image in images}
             for _attempt in range(150):
                 head.ask("timeout 10 %s/qstat -f" % BIN)
                 lines = node1.ask("journalctl -t ckpt-torque -o cat | grep 'cannot be copied'")
-                refused = {sentence for sentence in refused if sentence not in lines}
+                refused = {text for text in refused if text not in lines}
                 if not refused:
                     break
                 time.sleep(0.2)
