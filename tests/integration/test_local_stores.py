@@ -5,8 +5,9 @@ import re
 import time
 
 import pytest
+import storms
 from cluster import EXAMPLES, HOOKS, STORE, replaced_hook
-from jobs import BIN, Jobs, Qjob, slots
+from jobs import BIN, Jobs, Qjob, forgotten_at_once, slots
 from refusals import refusal
 from trips import Trip, answer
 
@@ -342,6 +343,34 @@ def test_pipes_that_the_owner_puts_into_images(cluster, torque, node1):
             job.release("node1")
         for job in held:
             job.finish()
+
+
+def write_deep_tree(shown, directory):
+    """Return commands for sftp (str) that make a tree in a directory, with a path of more than 4096 bytes.
+
+    :param shown: the directory (str), as sftp names it
+    :param directory: the same, as pbs_server names it
+    """
+    # Two chains of directories, since sftp's server takes no path that long; the one is moved to the end of the other.
+    moved, other = ["e" * 200] * 9 + ["e" * (4090 - len(directory) - 19 * 201 - 1)], ["d" * 200] * 10
+    enter_moved, enter_other = ["".join("mkdir {0}\ncd {0}\n".format(name) for name in chain) for chain in (moved, other)]
+    return "cd {0}\n{1}put /etc/hostname {2}\ncd {0}\n{3}rename {4}{5} {5}".format(
+        shown, enter_moved, "A" * 255, enter_other, "../" * len(other), moved[0])
+
+
+def test_tree_that_the_owner_puts_into_the_servers_directory(cluster, torque, jobs, node1):
+    """By the service that his images come by. pbs_server removes it with the job, and lives."""
+    job = jobs.counts()
+    job.hold()
+    directory, before = "%s/%s.CK" % (CHECKPOINTS, job.id), storms.processes(cluster)
+    job.head.ask("for _ in $(seq 300); do [ -e {0} ] && exit; sleep 0.1; done; exit 1".format(directory))
+    node1.ask("runuser -u alice -- sftp -q -F %s/ssh_config -b - alice@head <<'X'\n%s\nX"
+              % (COPIES, write_deep_tree("/checkpoint/%s.CK" % job.id, directory)))
+    assert int(job.head.ask("find %s -name 'AAA*' | wc -c" % directory)) > 4096
+    with forgotten_at_once(job):
+        job.root("qdel " + job.id)
+        job.head.ask("for _ in $(seq 300); do [ -e {0} ] || exit 0; sleep 0.1; done; exit 1".format(directory))
+        assert storms.processes(cluster) == before
 
 
 def test_directory_that_another_user_made_first(cluster, torque, jobs, node1):

@@ -1,5 +1,4 @@
 """Real jobs in a real TORQUE, as users and administrators meet them. Needs TORQUE's source; says so where there is none."""
-import contextlib
 import json
 import os
 import re
@@ -10,7 +9,7 @@ import proofs
 import pytest
 import storms
 from cluster import HOOKS, STORE, configured
-from jobs import BIN, COUNTS, LARGE, Jobs, await_nodes, quoted, seconds
+from jobs import BIN, COUNTS, LARGE, Jobs, await_nodes, forgotten_at_once, quoted, seconds
 from module_trip import Trip
 
 pytestmark = pytest.mark.usefixtures("torque")
@@ -1094,18 +1093,6 @@ while left > 1:
     left -= len(name) + 1
 open("A" * 255, "w").close()
 """
-
-
-@contextlib.contextmanager
-def forgotten_at_once(job):
-    """Have pbs_server forget the job as soon as it has ended, and remove its directory of images there."""
-    keep_completed = job.head.ask("%s/qmgr -c 'print server' | sed -n 's/.* keep_completed = //p'" % BIN)
-    job.root("qmgr -c 'set server keep_completed = 0'")
-    try:
-        yield
-    finally:
-        job.root("qmgr -c 'set server keep_completed = %s'" % keep_completed)
-        job.head.run("rm -rf /var/spool/torque/checkpoint/%s.CK" % job.id)
 
 
 def test_job_directory_on_the_server_is_removed_with_the_rights_of_its_owner(qsub, cluster):

@@ -280,3 +280,15 @@ class Jobs:
     def __exit__(self, *error):
         for job in self.submitted:
             job.clean()
+
+
+@contextlib.contextmanager
+def forgotten_at_once(job):
+    """Have pbs_server forget the job as soon as it has ended, and remove its directory of images there."""
+    keep_completed = job.head.ask("%s/qmgr -c 'print server' | sed -n 's/.* keep_completed = //p'" % BIN)
+    job.root("qmgr -c 'set server keep_completed = 0'")
+    try:
+        yield
+    finally:
+        job.root("qmgr -c 'set server keep_completed = %s'" % keep_completed)
+        job.head.run("rm -rf /var/spool/torque/checkpoint/%s.CK" % job.id)
