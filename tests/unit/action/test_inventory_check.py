@@ -67,6 +67,17 @@ def test_every_playbook_refuses(play, name):
     test_refused_before_any_host_is_reached(play, *SLIP, name=name)
 
 
+@pytest.mark.parametrize("groups, arguments, sentence", [
+    ({"torque_mom": HOSTS, "torque_server": SERVER}, ["--limit", "node1"],
+     "adopt reads the server first, and --limit leaves it out; name it there, too; nothing was written."),
+    ({"torque_mom": HOSTS}, [],
+     "adopt reads the server first, and the inventory has none; name it in the group torque_server; nothing was written."),
+])
+def test_adopt_needs_the_server(play, groups, arguments, sentence):
+    status, output = play("adopt", groups, {"torque_server_name": "head"}, *arguments)
+    assert status == 2 and sentence in output, output
+
+
 @pytest.mark.parametrize("keys", [{}, {"checkpoint_hooks_keys": [{"id": "a", "secret": "12"}]}])
 def test_keys_are_asked_for_first(play, keys):
     status, output = play("site", {"torque_mom": HOSTS, "torque_server": SERVER, "torque_client": {"login": {}}}, keys)
