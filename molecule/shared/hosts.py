@@ -57,6 +57,9 @@ REMOVAL_PAUSES = (5, 15, 30)
 NEEDED = {"podman": "podman", "mmdebstrap": "mmdebstrap", "ssh-keygen": "openssh-client", "nsenter": "util-linux"}
 ROOM = 3 << 30  # bytes: image, its archive and what the roles install
 NAMESPACE = pathlib.Path("/run/ckpt-torque-hosts/mnt")
+INOTIFY = pathlib.Path("/proc/sys/fs/inotify/max_user_instances")
+INOTIFY_INSTANCES = 1024
+"""systemd and dbus of a host take six, and all hosts are one user's: the kernel's default of 128 ends systemd on the 22nd."""
 RECIPE = [
     # No kernel modules, no consoles and no binfmt in a container: these units would only fail.
     "systemctl mask systemd-modules-load.service console-getty.service getty.target "
@@ -131,6 +134,13 @@ def limits():
         value = most if hard == resource.RLIM_INFINITY else min(hard, most)
         options.append("--ulimit=%s=%d:%d" % (name, value, value))
     return options
+
+
+def raise_inotify_limit():
+    limit = int(INOTIFY.read_text())
+    if limit < INOTIFY_INSTANCES:
+        say("raising fs.inotify.max_user_instances from %d to %d until this machine is restarted" % (limit, INOTIFY_INSTANCES))
+        INOTIFY.write_text(str(INOTIFY_INSTANCES))
 
 
 def preflight():
@@ -384,6 +394,7 @@ def up(group):
         tag = image()
         key()
         manifest_key()
+    raise_inotify_limit()
     if subprocess.run(podman_command() + ["network", "exists", "ckpt-" + group], check=False).returncode:
         podman("network", "create", "ckpt-" + group)
     were_up = [start(group, host, tag) for host in HOSTS]

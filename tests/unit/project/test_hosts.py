@@ -60,6 +60,15 @@ def test_addresses_of_the_hosts(monkeypatch, count):
     assert {len(several) for several in places} == {250 // max(10, len(places))}
 
 
+@pytest.mark.parametrize("limit, raised", [(128, 1024), (8192, 8192)])
+def test_limit_of_inotify_instances(script, monkeypatch, tmp_path, limit, raised):
+    """It is raised where the hosts would reach it, and never lowered."""
+    monkeypatch.setattr(script, "INOTIFY", tmp_path / "limit")
+    script.INOTIFY.write_text("%d\n" % limit)
+    script.raise_inotify_limit()
+    assert int(script.INOTIFY.read_text()) == raised
+
+
 def test_hosts_of_a_scenario(monkeypatch):
     monkeypatch.setenv("CKPT_TORQUE_MEMBERS", "head:torque_server,torque_client node1:torque_mom ")
     assert load_script().HOSTS == {"head": ["torque_server", "torque_client"], "node1": ["torque_mom"]}
