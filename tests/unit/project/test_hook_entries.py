@@ -5,14 +5,17 @@ import sys
 import time
 
 import jinja2
+import playbooks
 import pytest
+import yaml
 from paths import TOP
 from waiting import wait_until
 
 from ansible_collections.ckpt.torque.plugins.module_utils.torque_ckpt.torque import contract
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import node_state
 
-ENTRY = TOP / "roles/checkpoint_hooks/templates/entry.py.j2"
+ROLE = TOP / "roles/checkpoint_hooks"
+ENTRY = ROLE / "templates/entry.py.j2"
 MAIN = """\
 import os
 from torque_ckpt.errors import NAME
@@ -26,6 +29,12 @@ COMPLAINT = ("Temporary failure of the restart: the hooks cannot be loaded (%r);
              "again\n" % AttributeError("old\nand new"))
 
 
+def render(room, **variables):
+    """Render the entry that runs a room (str)."""
+    environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)  # as Ansible's
+    return environment.from_string(ENTRY.read_text()).render(variables, __room=room, ansible_managed="Ansible managed")
+
+
 @pytest.fixture
 def entry(tmp_path):
     """Install an entry whose package is broken: entry(room) returns its path; entry.complete() repairs it."""
@@ -37,10 +46,8 @@ def entry(tmp_path):
             path = package / (name + ".py")
             path.parent.mkdir(exist_ok=True, parents=True)
             path.write_text(text)
-        environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)  # as Ansible's
-        text = environment.from_string(ENTRY.read_text()).render(
-            __room=room, ansible_managed="Ansible managed", checkpoint_hooks_python=sys.executable,
-            checkpoint_hooks_directory=str(tmp_path), checkpoint_hooks_config_path="/etc/hooks.json")
+        text = render(room, checkpoint_hooks_python=sys.executable, checkpoint_hooks_directory=str(tmp_path),
+                      checkpoint_hooks_config_path="/etc/hooks.json")
         assert text.count("time.sleep(1)") == 1
         path = tmp_path / room.split(".")[1]
         path.write_text(text.replace("time.sleep(1)", "time.sleep(%s)" % pause))
@@ -52,6 +59,20 @@ def entry(tmp_path):
         os.rename(tmp_path / "draft", package / "errors.py")
     install.complete = complete
     return install
+
+
+def test_each_program_runs_its_room(tmp_path):
+    """One lookup of a template renders all: each copies all variables of the host."""
+    variables = dict(yaml.safe_load((ROLE / "defaults/main.yml").read_text()), **yaml.safe_load((ROLE / "vars/main.yml").read_text()))
+    assert variables["__checkpoint_hooks_programs"].count("ansible.builtin.template") == 1
+    for directory in ("files", "templates"):
+        (tmp_path / directory).symlink_to(ROLE / directory)
+    task = {"ansible.builtin.set_fact": {"answer": "{{ __checkpoint_hooks_programs }}"}}
+    texts = playbooks.answers(tmp_path, {"": {}}, [task], variables)[""]
+    assert texts.pop("action-script") == (ROLE / "files/action-script").read_text()
+    rooms = dict({name: "hooks." + name for name in ("run", "checkpoint", "restart", "copy", "health")}, **{
+        "torque-ckpt": "cli.main", "/usr/local/bin/torque-ckpt": "cli.main", "/usr/local/bin/ckpt-run": "ckpt_run.main"})
+    assert texts == {name: render(room, **variables) for name, room in rooms.items()}
 
 
 def start(path, environment):
