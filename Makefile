@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test env roles faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm ring takeover versions maui apps zdtm torque-matrix torque-releases scale cores bench docs docs-site galaxy \
+.PHONY: help demo demo-down test env roles faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm ring takeover versions maui apps zdtm torque-matrix torque-releases scale cores bench bench-site docs docs-site galaxy \
   collection tools guest-tools page-tools runtime testing clean
 
 help: ## list the targets
@@ -125,6 +125,9 @@ bench: tools testing collection ## what the hooks cost beside the bare engine, a
 	  -e bench_file=$(CURDIR)/report/bench.txt tests/bench/bench.yml > $(CACHE)/bench.log || { tail -40 $(CACHE)/bench.log; exit 1; }
 	@$(HOSTS) down bench
 	@cat report/bench.txt
+
+bench-site: tools testing collection ## what site.yml costs where nothing changes, beside roles of others (BENCH_HOSTS="1 4" BENCH_RUNS=2; two hours), table into docs/reference/scale.md
+	@$(VENV)/bin/python tests/bench/rollout.py
 
 docs: testing ## write the roles' README.md from their argument_specs, what tells of torque-ckpt from its command line, ckpt-torque(7) from docs/users.md
 	@$(VENV)/bin/python tools/reference_docs.py --write
