@@ -24,7 +24,7 @@ def render_entries():
     variables = dict(yaml.safe_load((ROLE / "defaults/main.yml").read_text()), ansible_managed="Ansible managed")
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)  # as Ansible's
     template = environment.from_string((ROLE / "templates/entry.py.j2").read_text())
-    return {hook: template.render(variables, __room="hooks." + hook).encode() for hook in ("run", "checkpoint", "restart")}
+    return {hook: template.render(variables, __checkpoint_hooks_room="hooks." + hook).encode() for hook in ("run", "checkpoint", "restart")}
 
 
 @contextlib.contextmanager

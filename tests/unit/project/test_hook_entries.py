@@ -32,7 +32,7 @@ COMPLAINT = ("Temporary failure of the restart: the hooks cannot be loaded (%r);
 def render(room, **variables):
     """Render the entry that runs a room (str)."""
     environment = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined)  # as Ansible's
-    return environment.from_string(ENTRY.read_text()).render(variables, __room=room, ansible_managed="Ansible managed")
+    return environment.from_string(ENTRY.read_text()).render(variables, __checkpoint_hooks_room=room, ansible_managed="Ansible managed")
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ def find_private(texts):
     """Return (names used, names set), each a set of str."""
     used = {name for text in texts.values() for name in PRIVATE.findall(text)}
     known = {name for path, text in texts.items() if path.suffix == ".yml" for name in find_set_names(yaml.safe_load(text))}
+    known |= {name for text in texts.values() for name in re.findall(r"\{% for (__\w+) in ", text)}
     return used - {"__os_install_post", "__cplusplus"}, known  # RPM's and C++'s
 
 

@@ -17,10 +17,11 @@ def test_tags_are_those_of_the_documentation():
     assert plays == [
         ("Check the inventory before anything is changed", "always"),
         ("Find out which hosts of the store and the server answer", "always"),
+        ("Choose the engines, and find out whether they can be built", "always, engine"),
         ("Create the store", "store"),
         ("Build TORQUE, once", "build"),
         ("Install and set up the server", "server"),
-        ("Set up checkpoint and restart on compute nodes", "always, engine, hooks, mom, store"),
+        ("Set up checkpoint and restart on compute nodes", "engine, hooks, mom, store"),
         ("Restart pbs_mom, some nodes at a time", "mom"),
         ("Install torque-ckpt and its timers", "hooks, store"),
         ("Install torque-ckpt on login nodes", "client, hooks, store"),

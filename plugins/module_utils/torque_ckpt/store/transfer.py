@@ -99,7 +99,7 @@ def copy_to_server(server: "Server", path: str, job: str, name: str, depth: int)
             server.put_image(image, job, name)
     except (OSError, HookError) as error:
         raise HookError(CANNOT_WRITE, "image %s cannot be copied to %s: %s; it stays on node %s, and its job can be restarted nowhere "
-                        "else; restart it there (qalter -l nodes=..., then qrls)"
+                        "else; restart it there (qalter -l nodes=NODE:ppn=N, then qrls)"
                         % (path, server.label, _explain(error), os.uname().nodename))
     finally:
         os.close(image)

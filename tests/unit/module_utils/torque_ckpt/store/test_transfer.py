@@ -17,7 +17,7 @@ from torque_ckpt.torque import contract
 
 JOB = "12.head.CK"
 NODE = os.uname().nodename
-STAYS = "; it stays on node %s, and its job can be restarted nowhere else; restart it there (qalter -l nodes=..., then qrls)" % NODE
+STAYS = "; it stays on node %s, and its job can be restarted nowhere else; restart it there (qalter -l nodes=NODE:ppn=N, then qrls)" % NODE
 
 
 class Pair:
