@@ -69,6 +69,13 @@ def test_limit_of_inotify_instances(script, monkeypatch, tmp_path, limit, raised
     assert int(script.INOTIFY.read_text()) == raised
 
 
+def test_limit_that_cannot_be_raised(script, monkeypatch, capsys):
+    monkeypatch.setattr(script, "INOTIFY", pathlib.Path("/proc/sys/kernel/ngroups_max"))  # read-only
+    monkeypatch.setattr(script, "INOTIFY_INSTANCES", 1 << 30)
+    script.raise_inotify_limit()
+    assert "hosts: it cannot be raised (Permission denied): no more than 10922 hosts will run" in capsys.readouterr().err
+
+
 def test_hosts_of_a_scenario(monkeypatch):
     monkeypatch.setenv("CKPT_TORQUE_MEMBERS", "head:torque_server,torque_client node1:torque_mom ")
     assert load_script().HOSTS == {"head": ["torque_server", "torque_client"], "node1": ["torque_mom"]}
