@@ -21,7 +21,7 @@ def test_tags_are_those_of_the_documentation():
         ("Create the store", "store"),
         ("Build TORQUE, once", "build"),
         ("Install and set up the server", "server"),
-        ("Set up checkpoint and restart on compute nodes", "engine, hooks, mom, store"),
+        ("Set up checkpoint and restart on compute nodes", "always, engine, hooks, mom, store"),
         ("Restart pbs_mom, some nodes at a time", "mom"),
         ("Install torque-ckpt and its timers", "hooks, store"),
         ("Install torque-ckpt on login nodes", "client, hooks, store"),
