@@ -343,7 +343,8 @@ def test_unknown_user(job, node1):
 def test_root_is_refused(job, node1):
     running = job(node1)
     unharmed(running, running.checkpoint(15, user="root", group="root"), 67,
-             "jobs of root are not checkpointed: an image would run with root's rights when it is restarted")
+             "jobs of root are not checkpointed: an image would run with root's rights when it is restarted; submit the job as another "
+             "user")
 
 
 def test_directory_outside_the_store(job, node1):

@@ -485,7 +485,8 @@ def test_user_unknown_on_one_node(cluster, node2, tmp_path):
 
 def test_wrong_user(cluster, tmp_path):
     done, report = validate(cluster, tmp_path, validate_user="root")
-    sentence = "jobs of root are not checkpointed: an image would run with root's rights when it is restarted"
+    sentence = ("jobs of root are not checkpointed: an image would run with root's rights when it is restarted; submit the job as another "
+                "user")
     assert report["failures"] == ["L1 (node1): " + sentence, "L1 (node2): " + sentence, "L2 (node1): run: " + sentence]
     assert done.code != 0
 

@@ -274,7 +274,7 @@ def try_transfer(user: privilege.User, copies: "dict[str, str]", directory: str)
     try:
         return dict(privilege.as_user(user, lambda: transfer.try_transfer(server, directory, copies["job"])), refusal="")
     except HookError as error:
-        return {"refusal": error.sentence}
+        return {"refusal": error.sentence.partition("; it stays on node")[0]}  # a trial image is no job's
 
 
 # -- what of it breaks a promise ---------------------------------------------------
