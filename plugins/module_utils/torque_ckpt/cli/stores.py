@@ -92,9 +92,9 @@ class Stores:
         jobs = sorted({image["job"] for image, _entry in pairs})
         if not pairs:
             raise HookError(NO_INPUT, "there is no image %s in the stores of this host (%s)%s; see torque-ckpt list for those that there "
-                            "are%s" % (
-                ascii(wanted), ", ".join(store["path"] for store in self.settings["stores"]),
-                "" if os.geteuid() == 0 else " that is yours", "".join("; " + problem for problem in self.problems)))
+                            "are%s" % (ascii(wanted), ", ".join(store["path"] for store in self.settings["stores"]),
+                                       "" if os.geteuid() == 0 else " that is yours",
+                                       "".join("; " + problem for problem in self.problems)))
         if len(jobs) > 1:
             raise HookError(USAGE, "%s means several jobs (%s); name one in full" % (ascii(wanted), ", ".join(jobs)))
         return pairs

@@ -97,8 +97,7 @@ def test_failed_dump_and_its_command_line(program, stop, option):
     with pytest.raises(HookError) as caught:
         criu.Criu(path, ["--tcp-close"]).dump(4711, "/proc/self/fd/9", stop)
     assert str(caught.value) == ("criu dump failed with status 1: dump -t 4711 -D /proc/self/fd/9 %s %s; the job keeps running; see "
-                                 "whether torque-ckpt selftest passes on this node (as root)" % (
-        option, COMMON))
+                                 "whether torque-ckpt selftest passes on this node (as root)" % (option, COMMON))
     assert caught.value.code == errors.ENGINE
 
 

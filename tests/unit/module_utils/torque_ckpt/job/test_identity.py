@@ -272,8 +272,7 @@ def test_refused_when_it_is_another_job(start_job, tmp_path, job_id, shown):
     with pytest.raises(HookError) as caught:
         identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), os.getuid())
     assert str(caught.value) == ("process %d is not job 12.head of alice (its uid is %d, its PBS_JOBID is %s); it was left alone; see "
-                                 "whether the job runs on this node, with PBS_JOBID in its environment" % (
-        job.pids[0], os.getuid(), shown))
+                                 "whether the job runs on this node, with PBS_JOBID in its environment" % (job.pids[0], os.getuid(), shown))
     assert caught.value.code == errors.REFUSED
 
 
@@ -282,8 +281,7 @@ def test_refused_when_it_is_another_users(start_job, tmp_path):
     with pytest.raises(HookError) as caught:
         identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), os.getuid() + 1)
     assert str(caught.value) == ("process %d is not job 12.head of alice (its uid is %d, its PBS_JOBID is 12.head); it was left alone; see "
-                                 "whether the job runs on this node, with PBS_JOBID in its environment" % (
-        job.pids[0], os.getuid()))
+                                 "whether the job runs on this node, with PBS_JOBID in its environment" % (job.pids[0], os.getuid()))
     assert caught.value.code == errors.REFUSED
 
 
@@ -325,8 +323,7 @@ def test_a_recorded_root_is_proven_like_any_other(start_job, tmp_path):
     with pytest.raises(HookError) as caught:
         identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(None), os.getuid())
     assert str(caught.value) == ("process %d is not job 12.head of alice (its uid is %d, its PBS_JOBID is 13.head); it was left alone; see "
-                                 "whether the job runs on this node, with PBS_JOBID in its environment" % (
-        job.pids[0], os.getuid()))
+                                 "whether the job runs on this node, with PBS_JOBID in its environment" % (job.pids[0], os.getuid()))
     assert caught.value.code == errors.REFUSED
 
 
@@ -345,8 +342,7 @@ def test_root_of_a_job_of_another_user(start_job, somebody, tmp_path):
     with pytest.raises(HookError) as caught:
         identity.find_root_process(Records(str(tmp_path), "12.head"), call_of(job.leader), 0)
     assert str(caught.value) == ("process %d is not job 12.head of alice (its uid is %d, its PBS_JOBID is 12.head); it was left alone; see "
-                                 "whether the job runs on this node, with PBS_JOBID in its environment" % (
-        job.pids[0], somebody.uid))
+                                 "whether the job runs on this node, with PBS_JOBID in its environment" % (job.pids[0], somebody.uid))
 
 
 def test_shell_as_leader_is_not_the_run_hook(tmp_path, wait_until):
