@@ -331,7 +331,7 @@ def test_pipes_that_the_owner_puts_into_images(cluster, torque, node1):
             refused = {sentence % image for image in images}
             for _attempt in range(150):
                 head.ask("timeout 10 %s/qstat -f" % BIN)
-                lines = node1.ask("journalctl -t ckpt-torque -o cat | grep 'cannot be copied'")
+                lines = node1.run("journalctl -t ckpt-torque -o cat | grep 'cannot be copied'").out
                 refused = {text for text in refused if text not in lines}
                 if not refused:
                     break

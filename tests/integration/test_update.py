@@ -376,6 +376,7 @@ def test_engine_that_cannot_be_built_is_told_before_a_node_is_drained(cluster, t
     assert done.code != 0 and lines == []
     assert "node1: there is no CRIU 4.2.1 for debian13-x86_64 (%s/artifacts/" % tmp_path in done.out
     assert "TASK [Empty the node]" not in done.out
+    assert cluster.playbook("site").code == 0  # the server has the settings of that run
 
 
 def test_node_that_is_down(cluster, node1, node2, tmp_path):
