@@ -266,7 +266,7 @@ def test_node_gets_its_engine_from_another_where_the_cache_is_empty(cluster, nod
     ({"criu_source": ""}, "node1: there is no CRIU 4.2.1 for debian13-x86_64 (%s/artifacts/criu-4.2.1-debian13-x86_64-%s.tar.gz), and the "
      "node has no CRIU at /usr/sbin/criu that passes the round trip; name the release tarball in criu_source (a path on the controller, or "
      "an address with criu_source_checksum), and it is built; nothing was built."),
-    ({"criu_build_directory": "/dev/shm"}, "head: /dev/shm has less than 500 MiB free; free some space or set criu_build_directory to "
+    ({"criu_build_directory": "/dev/shm"}, "head: /dev/shm has less than 200 MiB free; free some space or set criu_build_directory to "
      "another directory; nothing was built."),
     ({"criu_build_directory": "/none"}, "head: there is no directory /none; create it or set criu_build_directory to another directory; "
      "nothing was built.")], ids=["source", "room", "directory"])
