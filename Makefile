@@ -16,7 +16,7 @@ export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(COLLECTIONS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo demo-down test env roles faults blcr-vm lint sanity unit integration molecule page guests nfs selinux storm ring takeover versions maui apps zdtm torque-matrix torque-releases scale cores bench bench-site docs docs-site galaxy \
+.PHONY: help demo demo-down test env roles faults blcr-vm lint sanity unit integration molecule page guests nfs selinux kernels storm ring takeover versions maui apps zdtm torque-matrix torque-releases scale cores bench bench-site docs docs-site galaxy \
   collection tools guest-tools page-tools runtime testing clean
 
 help: ## list the targets
@@ -71,6 +71,9 @@ nfs: guest-tools testing collection ## a store on a real NFS server that squashe
 
 selinux: guest-tools testing collection ## stores of the nodes with SELinux enforcing, in three virtual machines (a quarter of an hour)
 	@$(VENV)/bin/python tests/run.py $@
+
+kernels: guest-tools testing collection ## a node gets a newer kernel of Debian while jobs are held, in two virtual machines (SUITE=bookworm: of that one; half an hour)
+	@CKPT_TORQUE_GUEST_SUITE=$(or $(SUITE),trixie) CKPT_TORQUE_GUEST_UPDATE=$(or $(SUITE),trixie)-backports $(VENV)/bin/python tests/run.py $@
 
 storm: tools testing collection ## move jobs 500 times, each run by pbs_sched and an administrator at once (STORM=number; ten minutes and up)
 	@STORM=$(STORM) $(VENV)/bin/python tests/run.py $@

@@ -117,7 +117,7 @@ def integration():
     if not torque_source():  # then most of these are skipped
         names[:0] = ["files", "hooks", "packages", "preflight", "remove", "rings"]
     jobs = ["tests/integration/test_%s.py" % name for name in names]
-    others = ["tests/integration/" + name for name in ("faults", "blcr", "nfs", "storm", "maui", "ring", "takeover", "versions")]
+    others = ["tests/integration/" + name for name in ("faults", "blcr", "kernels", "nfs", "storm", "maui", "ring", "takeover", "versions")]
     rest = ["tests/integration"] + ["--ignore=" + path for path in jobs + others]
     yield Together([[["env", "CKPT_TORQUE_GROUP=integrationjobs", PYTHON] + PYTEST + ["-v"] + jobs], [[PYTHON] + PYTEST + ["-v"] + rest]])
 
@@ -178,10 +178,24 @@ def selinux():
     yield ["molecule", "test", "-s", "selinux"]
 
 
+def in_two_machines(name, packages=""):
+    """Return what runs the tests of a directory in two virtual machines (list of str); the first is the server, too.
+
+    :param packages: what the machines have further (str)
+    """
+    return ["env", "CKPT_TORQUE_GROUP=%svm" % name, "CKPT_TORQUE_GUEST_PACKAGES=" + packages,
+            "CKPT_TORQUE_MEMBERS=node1:torque_server,torque_client,torque_mom,checkpoint_store node2:torque_mom,checkpoint_store",
+            PYTHON] + PYTEST + ["-v", "tests/integration/" + name]
+
+
 def blcr():
-    """BLCR itself in two virtual machines; needs its source and a kernel that it knows, so make test cannot run it."""
-    members = "node1:torque_server,torque_client,torque_mom,checkpoint_store node2:torque_mom,checkpoint_store"
-    yield ["env", "CKPT_TORQUE_MEMBERS=" + members, PYTHON] + PYTEST + ["-v", "tests/integration/blcr"]
+    """BLCR itself; needs its source and a kernel that it knows, so make test cannot run it."""
+    yield in_two_machines("blcr")
+
+
+def kernels():
+    """A node gets a newer kernel of Debian while jobs are held: half an hour, too much for make test."""
+    yield in_two_machines("kernels", "nfs-kernel-server nfs-common")
 
 
 def molecule():
@@ -209,7 +223,8 @@ def page():
 
 PARTS = [[lint, sanity], [page], [unit], [integration], [molecule]]
 """Parts in one list run at the same time: each of them keeps no more than one CPU busy."""
-FURTHER = [[roles], [guests], [faults], [storm], [ring], [takeover], [versions], [maui], [apps], [zdtm], [nfs], [selinux], [blcr]]
+FURTHER = [[roles], [guests], [faults], [storm], [ring], [takeover], [versions], [maui], [apps], [zdtm], [nfs], [selinux], [kernels],
+           [blcr]]
 """Run only when named."""
 
 

@@ -11,7 +11,8 @@ name made from the recipe. They reach each other by name over a network of their
 Settings, by environment: CKPT_TORQUE_MEMBERS (HOST:GROUP,GROUP for each guest of the group; default: node1, which is all in one),
 CKPT_TORQUE_GUEST_SUITE (Debian suite, default trixie), CKPT_TORQUE_GUEST_PACKAGES (further packages), CKPT_TORQUE_GUEST_KERNEL (a kernel
 tree that was compiled, with virtio and ext4 in it; it is booted instead of Debian's, and is at /usr/src/linux in the guest),
-CKPT_TORQUE_GUEST_BOOT (debian: boot Debian's kernel all the same),
+CKPT_TORQUE_GUEST_UPDATE (a suite whose kernel is in the guest as well, such as trixie-backports),
+CKPT_TORQUE_GUEST_BOOT (debian: boot Debian's kernel, not the tree's; update: boot that of CKPT_TORQUE_GUEST_UPDATE),
 CKPT_TORQUE_GUEST_SELINUX (yes: they have SELinux with Debian's policy, permissive, with which systemd does not boot where it is enforced).
 """
 import fcntl
@@ -34,7 +35,9 @@ MEMBERS = hosts.read_members("node1:torque_server,torque_client,torque_mom,check
 NETWORK = "192.168.76.%d"
 SUITE = os.environ.get("CKPT_TORQUE_GUEST_SUITE", "trixie")
 KERNEL = os.environ.get("CKPT_TORQUE_GUEST_KERNEL", "")
-BOOTED = KERNEL if os.environ.get("CKPT_TORQUE_GUEST_BOOT") != "debian" else ""
+UPDATE = os.environ.get("CKPT_TORQUE_GUEST_UPDATE", "")
+BOOT = os.environ.get("CKPT_TORQUE_GUEST_BOOT", "")
+BOOTED = KERNEL if BOOT != "debian" else ""
 SELINUX = os.environ.get("CKPT_TORQUE_GUEST_SELINUX", "")
 PACKAGES = hosts.PACKAGES + ["udev", "kmod", "ifupdown", "isc-dhcp-client", "linux-image-amd64", "initramfs-tools"] + (
     os.environ.get("CKPT_TORQUE_GUEST_PACKAGES", "").split()) + (
@@ -79,9 +82,17 @@ def remove_tree(directory):
     shutil.rmtree(directory)
 
 
+def second_kernel():
+    """Return what installs the kernel that guests are updated to (list of str), as an administrator would."""
+    source = "/etc/apt/sources.list.d/update.list"
+    return ["echo 'deb {0} {1} main' > {2} && apt-get update && apt-get install -y -t {1} linux-image-amd64 && rm {2} && apt-get update"
+            .format(hosts.mirror(), UPDATE, source)] if UPDATE else []
+
+
 def base():
     """Return the directory with disk, and Debian's kernel and initrd; make it when this recipe has not been built here."""
-    recipe = [SUITE, PACKAGES, RECIPE, LABELS, DISK, hosts.mirror(), hosts.apt_settings(), hosts.key().with_suffix(".pub").read_text()]
+    recipe = [SUITE, PACKAGES, second_kernel() + RECIPE, LABELS, DISK, hosts.mirror(), hosts.apt_settings(),
+              hosts.key().with_suffix(".pub").read_text()]
     directory = CACHE / "guests" / hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
     if (directory / "disk").exists():
         return directory
@@ -93,13 +104,17 @@ def base():
     settings.write_text(hosts.apt_settings())
     tree = directory / "tree"
     output("mmdebstrap", "--variant=minbase", "--include=" + ",".join(PACKAGES), "--aptopt=Acquire::Languages \"none\"",
-           *["--customize-hook=chroot \"$1\" sh -c %s" % hosts.quoted(step) for step in RECIPE],
+           *["--customize-hook=chroot \"$1\" sh -c %s" % hosts.quoted(step) for step in second_kernel() + RECIPE],
            "--customize-hook=copy-in %s /etc/apt/apt.conf.d" % settings,
            "--customize-hook=upload %s.pub /root/.ssh/authorized_keys" % hosts.key(),
            *["--customize-hook=" + step for step in LABELS],
            SUITE, str(tree), "deb %s %s main" % (hosts.mirror(), SUITE))
+    kernels = sorted((path.name.partition("-")[2] for path in (tree / "boot").glob("vmlinuz-*") if "-cloud-" not in path.name),
+                     key=lambda release: [int(number) for number in re.findall(r"\d+", release)])
     for name in ("vmlinuz", "initrd.img"):
-        shutil.copy(str(min((tree / "boot").glob(name + "-*"), key=lambda path: len(path.name))), str(directory / name))  # not -cloud
+        shutil.copy(str(tree / "boot" / ("%s-%s" % (name, kernels[0]))), str(directory / name))
+        if UPDATE:
+            shutil.copy(str(tree / "boot" / ("%s-%s" % (name, kernels[-1]))), str(directory / (name + ".update")))
     tree_to_disk(tree, directory / "disk", DISK)
     shutil.rmtree(tree)
     return directory
@@ -148,8 +163,9 @@ class Guest:
         base_directory = base()
         if not (self.directory / "disk").exists():
             output("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(base_directory / "disk"), str(self.directory / "disk"))
+        suffix = ".update" if BOOT == "update" else ""
         kernel = ["-kernel", BOOTED + "/arch/x86/boot/bzImage"] if BOOTED else [
-            "-kernel", str(base_directory / "vmlinuz"), "-initrd", str(base_directory / "initrd.img")]
+            "-kernel", str(base_directory / ("vmlinuz" + suffix)), "-initrd", str(base_directory / ("initrd.img" + suffix))]
         output("qemu-system-x86_64", *MACHINE, "-display", "none", "-daemonize", "-pidfile", str(self.directory / "pid"),
                "-serial", "file:%s" % (self.directory / "console"),
                *kernel, "-append", "%s systemd.unified_cgroup_hierarchy=%d%s" % (

@@ -4,26 +4,14 @@ import os
 import re
 
 import pytest
-from cluster import CONFIG, STORE, Cluster, hosts
+from cluster import CONFIG, GROUP, STORE, Cluster, hosts
 from harm import installed, lost_nothing
 from jobs import BIN, Jobs, await_nodes
 from trips import Trip, answer
+from virtual import PROGRAM, SECONDS, build, shared_store
 
-GUESTS = "guests.py"
-GROUP = os.environ.get("CKPT_TORQUE_GROUP", "blcrvm")
-SECONDS = 240  # emulated, and beside other work
 TREE = "/usr/src/linux"
 BUILD = "/lib/modules/%s/extra/blcr"
-
-
-def build(host, role):
-    """Have what a role builds built for the guest, in a container of its release: an emulated compiler takes hours."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CKPT_TORQUE_SUITE", os.environ.get("CKPT_TORQUE_GUEST_SUITE", "trixie"))
-        patch.delenv("CKPT_TORQUE_MEMBERS", raising=False)
-        done = Cluster(GROUP + "builder").role(host, role)
-    hosts("down", GROUP + "builder")
-    assert done.code == 0, done.out
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +19,8 @@ def guest():
     """The guest with site.yml applied; .settings is what the site says of BLCR."""
     keep = os.environ.get("CKPT_TORQUE_KEEP")
     if not keep:
-        hosts("down", GROUP, program=GUESTS)
-    guest = Cluster(GROUP, GUESTS)
+        hosts("down", GROUP, program=PROGRAM)
+    guest = Cluster(GROUP, PROGRAM)
     guest.node = guest.nodes["head"] = guest.nodes["node1"]  # server and node in one; jobs.py submits at the head
     guest.settings = {"blcr_source": os.environ["BLCR_SOURCE"], "blcr_kernel_tree": TREE}
     if guest.torque:
@@ -41,7 +29,7 @@ def guest():
     assert done.code == 0, done.out
     yield guest
     if not keep:
-        hosts("down", GROUP, program=GUESTS)
+        hosts("down", GROUP, program=PROGRAM)
 
 
 @pytest.fixture
@@ -64,15 +52,8 @@ def held(steps):
 @pytest.fixture
 def shared(guest):
     """The second machine has the store of the first one."""
-    for name, package in (("node1", "nfs-kernel-server"), ("node2", "nfs-common")):
-        done = guest.nodes[name].run("apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq " + package, 1200)
-        assert done.code == 0, done.err
-    guest.nodes["node1"].ask("mkdir -p /etc/exports.d && cd /etc/exports.d && "
-                             "echo '%s *(rw,no_root_squash,no_subtree_check,fsid=1)' > ckpt.exports && exportfs -r" % STORE)
-    guest.nodes["node2"].ask("mount -t nfs4 node1:{0} {0}".format(STORE))
-    yield
-    guest.nodes["node2"].ask("umount -l " + STORE)
-    guest.nodes["node1"].ask("rm /etc/exports.d/ckpt.exports; exportfs -r")
+    with shared_store(guest):
+        yield
 
 
 def reboot(guest):
@@ -180,8 +161,8 @@ def test_job_of_a_machine_that_crashes(guest):
         guest.node.ask("sync")  # as of a job that has run for long
         name = job.checkpoint(SECONDS)
         guest.node.ask("sleep 10")  # ext4 has written the names of new files then, but not what is in them
-        hosts("crash", GROUP, program=GUESTS)
-        hosts("up", GROUP, program=GUESTS)
+        hosts("crash", GROUP, program=PROGRAM)
+        hosts("up", GROUP, program=PROGRAM)
         job.continued("node1", name, SECONDS)
         job.finish(SECONDS)
     assert job.id not in guest.node.ask("ls /var/spool/torque/mom_priv/jobs /var/spool/torque/spool")
@@ -297,9 +278,9 @@ def test_nodes_get_another_kernel_and_engine(guest, monkeypatch):
         forgotten = qsub.counts("-l", "nodes=node1")
         forgotten.hold()
         guest.node.ask("sync")
-        hosts("crash", GROUP, program=GUESTS)
+        hosts("crash", GROUP, program=PROGRAM)
         monkeypatch.setenv("CKPT_TORQUE_GUEST_BOOT", "debian")
-        hosts("up", GROUP, program=GUESTS)
+        hosts("up", GROUP, program=PROGRAM)
         done = guest.playbook("site")
         assert done.code == 0, done.out
         assert [json.loads(node.ask("cat " + CONFIG))["engine"] for node in (guest.nodes["node1"], guest.nodes["node2"])] == ["criu"] * 2

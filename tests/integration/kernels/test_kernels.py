@@ -1,0 +1,108 @@
+"""A node of a cluster gets a newer kernel while jobs are held, and jobs move between the two kernels: `make kernels`."""
+import json
+import os
+import socket
+import time
+
+import pytest
+from cluster import FIGURES, GROUP, STORE, Cluster, hosts
+from jobs import Jobs, await_nodes
+from trips import Trip
+from virtual import PROGRAM, SECONDS, build, shared_store
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two machines with one kernel, set up by site.yml; node1 is the server, too."""
+    keep = os.environ.get("CKPT_TORQUE_KEEP")
+    if not keep:
+        hosts("down", GROUP, program=PROGRAM)
+    cluster = Cluster(GROUP, PROGRAM)
+    cluster.nodes["head"] = cluster.nodes["node1"]  # jobs.py submits there
+    build("node1", "criu")
+    if cluster.torque:
+        build("node1", "torque_build")
+    done = cluster.playbook("site")
+    assert done.code == 0, done.out
+    with shared_store(cluster):
+        done = cluster.playbook("site")  # which notes what kind of store it is
+        assert done.code == 0, done.out
+        yield cluster
+    if not keep:
+        hosts("down", GROUP, program=PROGRAM)
+
+
+def read_kernels(cluster):
+    return [cluster.nodes[name].ask("uname -r") for name in ("node1", "node2")]
+
+
+def boot_update(cluster, monkeypatch):
+    """Turn node2 off, and on with the other kernel, which a machine without a boot loader cannot choose by itself."""
+    node = cluster.nodes["node2"]
+    known = json.loads(open(cluster.inventory, encoding="utf-8").read())["all"]["hosts"]["node2"]
+    node.run("systemctl poweroff")
+    node.disconnect()
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            socket.create_connection((known["ansible_host"], known["ansible_port"]), 5).close()
+        except OSError:  # nobody listens for the guest any more
+            break
+        assert time.monotonic() < deadline, "node2 is not off after %d seconds" % SECONDS
+        time.sleep(1)
+    monkeypatch.setenv("CKPT_TORQUE_GUEST_BOOT", "update")
+    hosts("up", GROUP, program=PROGRAM)
+
+
+def prove(cluster, directory):
+    """See that the levels pass on both nodes, with jobs that move from each to the other."""
+    done = cluster.playbook("validate", validate_directory=str(directory), validate_timeout=SECONDS, validate_work_path=STORE + "/alice")
+    assert done.code == 0, done.out
+    report = json.loads((directory / "results.json").read_text())
+    levels = ["L1", "L2"] + ["L3"] * cluster.torque
+    assert {node["name"]: [node[level] for level in levels] for node in report["nodes"]} == {
+        name: ["passed"] * len(levels) for name in ("node1", "node2")}
+
+
+def test_one_kernel(cluster, tmp_path):
+    older, also = read_kernels(cluster)
+    assert older == also
+    prove(cluster, tmp_path)
+    FIGURES.append("L1 to L%d passed between two nodes with kernel %s" % (3 if cluster.torque else 2, older))
+
+
+def test_held_jobs_go_on_with_the_newer_kernel_and_come_back(cluster, monkeypatch, tmp_path):
+    """docs/operate.md, "Change the engine or the kernel of nodes": jobs that were held before continue, and jobs move either way."""
+    trip = Trip(cluster, store_path=STORE)
+    with Jobs(cluster) as qsub:
+        try:
+            result = trip("node2", ["run", "hold"])
+            assert result["passed"], result["cause"]
+            held = [qsub.counts("-l", "nodes=" + name) for name in ("node2", "node1") if cluster.torque]
+            for job in held:
+                job.hold()
+            done = cluster.playbook("drain", drain_nodes="node2", drain_reason="kernel")
+            assert done.code == 0, done.out
+            boot_update(cluster, monkeypatch)
+            older, newer = read_kernels(cluster)
+            assert older != newer
+            done = cluster.playbook("site")
+            assert (done.code, done.changed("node2")) == (0, 0), done.out
+            done = cluster.playbook("drain", drain_nodes="node2", drain_reason="kernel", drain_state="released")
+            assert done.code == 0, done.out
+            for name, steps in (("node2", ["restart", "continue", "hold"]), ("node1", ["restart", "continue", "hold"]),
+                                ("node2", ["restart", "finish"])):
+                result = trip(name, steps, result["state"])
+                assert result["passed"], result["cause"]
+            await_nodes(cluster.nodes["head"])
+            for job, path in zip(held, (["node2", "node1"], ["node2", "node1", "node2"])):
+                for name in path:
+                    job.release(name)
+                    job.progress(name)
+                    if name != path[-1]:
+                        job.hold()
+                job.finish(SECONDS)
+        finally:
+            trip.clean()
+    prove(cluster, tmp_path)
+    FIGURES.append("jobs held on kernel %s continued on %s, and jobs of that on the first" % (older, newer))
