@@ -21,10 +21,10 @@ COUNTS = """\
 trap 'echo $n > state; exit 3' TERM
 trap 'exit 4' USR2
 n=$(cat state 2> /dev/null || echo 0)
-while [ $n -lt 150 ]; do n=$((n + 1)); echo $n; sleep 0.02 & wait $!; done
+while [ $n -lt 150 ]; do n=$((n + 1)); echo $n; [ -e fast ] || { sleep 0.02 & wait $!; }; done
 exit 7
 """
-"""Counts on stdout; SIGTERM makes it write how far it has come, and end."""
+"""Counts on stdout, for three seconds or until a file lets it hurry; SIGTERM makes it write how far it has come, and end."""
 CODE = "import sys; sys.path.insert(0, %r); from torque_ckpt.ckpt_run.main import main; sys.exit(main(['ckpt-run'] + sys.argv[1:], %r))"
 LIMIT = 30
 
@@ -58,7 +58,10 @@ class Run:
     def errors(self):
         return (self.directory / "err").read_text()
 
-    def finish(self):
+    def finish(self, hurry=True):
+        """Return the exit status; without hurry the program takes its time, which is then longer than it had to end for a checkpoint."""
+        if hurry:
+            (self.directory / "fast").touch()
         return self.process.wait(LIMIT)
 
 
@@ -211,7 +214,7 @@ def test_checkpoint_command_that_fails_leaves_the_program_running(run):
     running.await_lines(5)
     assert refusal(running) == ("ckpt-run (process %d): the checkpoint command of sh ended with status 5; the job keeps running; look "
                                 "into its output" % running.process.pid)
-    assert running.finish() == 7
+    assert running.finish(hurry=False) == 7
     assert running.lines() == [str(number) for number in range(1, 151)]
 
 
@@ -220,7 +223,7 @@ def test_program_that_does_not_end_keeps_running(run):
     running.await_lines(5)
     assert refusal(running) == ("ckpt-run (process %d): sh, asked by the method rerun, did not end within 1 seconds; the job keeps "
                                 "running; look into its output, or allow it more time by ckpt-run --seconds" % running.process.pid)
-    assert running.finish() == 7
+    assert running.finish(hurry=False) == 7
     assert running.lines() == [str(number) for number in range(1, 151)]
 
 
@@ -297,7 +300,7 @@ counter = int(open("state").read()) if os.path.exists("state") else 0
 while counter < 150:
     counter += 1
     os.write(1, b"%d\\n" % counter)
-    time.sleep(0.02)
+    os.path.exists("fast") or time.sleep(0.02)
 os._exit(7)
 """
 """Counts as COUNTS does; takes SECONDS to write how far it has come, and ignores NUMBER meanwhile."""
