@@ -88,7 +88,7 @@ def as_root(path=None):
     """
     if os.geteuid() == 0 or not shutil.which("sudo"):
         return []
-    return ["sudo", "--preserve-env=PYTHONDONTWRITEBYTECODE,ANSIBLE_COLLECTIONS_PATH,TORQUE_SOURCE,CRIU_SOURCE", "env",
+    return ["sudo", "--preserve-env=PYTHONDONTWRITEBYTECODE,ANSIBLE_COLLECTIONS_PATH,TORQUE_SOURCE,CRIU_SOURCE,CKPT_TORQUE_FAULTS", "env",
             "PATH=" + (path or environment()["PATH"]),
             "HYPOTHESIS_STORAGE_DIRECTORY=/root/.cache/hypothesis"]  # nothing of root's in the user's clone
 
@@ -124,6 +124,7 @@ def integration():
 
 def faults():
     """The fault suite: takes its time, so make test does not run it by itself."""
+    yield as_root() + [PYTHON] + PYTEST + ["-q", "tests/unit/project/test_fuzz.py"]
     yield [PYTHON] + PYTEST + ["-v", "tests/integration/faults"]
 
 
