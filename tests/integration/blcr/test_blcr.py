@@ -4,11 +4,11 @@ import os
 import re
 
 import pytest
-from cluster import CONFIG, GROUP, STORE, Cluster, hosts
+from cluster import CONFIG, GROUP, STORE, hosts
 from harm import installed, lost_nothing
 from jobs import BIN, Jobs, await_nodes
 from trips import Trip, answer
-from virtual import PROGRAM, SECONDS, build, shared_store
+from virtual import PROGRAM, SECONDS, build, machines, shared_store
 
 TREE = "/usr/src/linux"
 BUILD = "/lib/modules/%s/extra/blcr"
@@ -17,19 +17,14 @@ BUILD = "/lib/modules/%s/extra/blcr"
 @pytest.fixture(scope="module")
 def guest():
     """The guest with site.yml applied; .settings is what the site says of BLCR."""
-    keep = os.environ.get("CKPT_TORQUE_KEEP")
-    if not keep:
-        hosts("down", GROUP, program=PROGRAM)
-    guest = Cluster(GROUP, PROGRAM)
-    guest.node = guest.nodes["head"] = guest.nodes["node1"]  # server and node in one; jobs.py submits at the head
-    guest.settings = {"blcr_source": os.environ["BLCR_SOURCE"], "blcr_kernel_tree": TREE}
-    if guest.torque:
-        build("head", "torque_build")
-    done = guest.playbook("site", **guest.settings)
-    assert done.code == 0, done.out
-    yield guest
-    if not keep:
-        hosts("down", GROUP, program=PROGRAM)
+    with machines() as guest:
+        guest.node = guest.nodes["node1"]
+        guest.settings = {"blcr_source": os.environ["BLCR_SOURCE"], "blcr_kernel_tree": TREE}
+        if guest.torque:
+            build("head", "torque_build")
+        done = guest.playbook("site", **guest.settings)
+        assert done.code == 0, done.out
+        yield guest
 
 
 @pytest.fixture

@@ -10,6 +10,19 @@ SECONDS = 240
 """What a job may take in an emulated machine, and beside other work."""
 
 
+@contextlib.contextmanager
+def machines():
+    """The group's machines, new ones and removed afterwards without CKPT_TORQUE_KEEP; jobs.py submits at node1, which is the server, too."""
+    keep = os.environ.get("CKPT_TORQUE_KEEP")
+    if not keep:
+        hosts("down", GROUP, program=PROGRAM)
+    guests = Cluster(GROUP, PROGRAM)
+    guests.nodes["head"] = guests.nodes["node1"]
+    yield guests
+    if not keep:
+        hosts("down", GROUP, program=PROGRAM)
+
+
 def build(host, role):
     """Have what a role builds built for the guests, in a container of their release: an emulated compiler takes hours."""
     with pytest.MonkeyPatch.context() as patch:

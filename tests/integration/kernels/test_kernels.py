@@ -1,35 +1,28 @@
 """A node of a cluster gets a newer kernel while jobs are held, and jobs move between the two kernels: `make kernels`."""
 import json
-import os
 import socket
 import time
 
 import pytest
-from cluster import FIGURES, GROUP, STORE, Cluster, hosts
+from cluster import FIGURES, GROUP, STORE, hosts
 from jobs import Jobs, await_nodes
 from trips import Trip
-from virtual import PROGRAM, SECONDS, build, shared_store
+from virtual import PROGRAM, SECONDS, build, machines, shared_store
 
 
 @pytest.fixture(scope="module")
 def cluster():
     """Two machines with one kernel, set up by site.yml; node1 is the server, too."""
-    keep = os.environ.get("CKPT_TORQUE_KEEP")
-    if not keep:
-        hosts("down", GROUP, program=PROGRAM)
-    cluster = Cluster(GROUP, PROGRAM)
-    cluster.nodes["head"] = cluster.nodes["node1"]  # jobs.py submits there
-    build("node1", "criu")
-    if cluster.torque:
-        build("node1", "torque_build")
-    done = cluster.playbook("site")
-    assert done.code == 0, done.out
-    with shared_store(cluster):
-        done = cluster.playbook("site")  # which notes what kind of store it is
+    with machines() as cluster:
+        build("node1", "criu")
+        if cluster.torque:
+            build("node1", "torque_build")
+        done = cluster.playbook("site")
         assert done.code == 0, done.out
-        yield cluster
-    if not keep:
-        hosts("down", GROUP, program=PROGRAM)
+        with shared_store(cluster):
+            done = cluster.playbook("site")  # which notes what kind of store it is
+            assert done.code == 0, done.out
+            yield cluster
 
 
 def read_kernels(cluster):
