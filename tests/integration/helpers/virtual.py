@@ -12,7 +12,7 @@ SECONDS = 240
 
 @contextlib.contextmanager
 def machines():
-    """The group's machines, new ones and removed afterwards without CKPT_TORQUE_KEEP; jobs.py submits at node1, which is the server, too."""
+    """The group's machines, new ones and removed afterwards without CKPT_TORQUE_KEEP; jobs.py submits at node1, the server."""
     keep = os.environ.get("CKPT_TORQUE_KEEP")
     if not keep:
         hosts("down", GROUP, program=PROGRAM)
