@@ -18,9 +18,11 @@ def machines():
         hosts("down", GROUP, program=PROGRAM)
     guests = Cluster(GROUP, PROGRAM)
     guests.nodes["head"] = guests.nodes["node1"]
-    yield guests
-    if not keep:
-        hosts("down", GROUP, program=PROGRAM)
+    try:
+        yield guests
+    finally:
+        if not keep:
+            hosts("down", GROUP, program=PROGRAM)
 
 
 def build(host, role):
@@ -43,6 +45,8 @@ def shared_store(guests):
     guests.nodes["node1"].ask("mkdir -p /etc/exports.d && cd /etc/exports.d && "
                               "echo '%s *(rw,no_root_squash,no_subtree_check,fsid=1)' > ckpt.exports && exportfs -r" % STORE)
     guests.nodes["node2"].ask("echo 'node1:{0} {0} nfs4 defaults 0 0' >> /etc/fstab && mount {0}".format(STORE))
-    yield
-    guests.nodes["node2"].ask("umount -l {0}; sed -i '/^node1:/d' /etc/fstab".format(STORE))
-    guests.nodes["node1"].ask("rm /etc/exports.d/ckpt.exports; exportfs -r")
+    try:
+        yield
+    finally:
+        guests.nodes["node2"].ask("umount -l {0}; sed -i '/^node1:/d' /etc/fstab".format(STORE))
+        guests.nodes["node1"].ask("rm /etc/exports.d/ckpt.exports; exportfs -r")
