@@ -492,7 +492,7 @@ def test_signals_reach_the_program(run):
     running = run(*PROGRAM)
     running.await_lines(2)
     running.process.send_signal(signal.SIGUSR2)
-    assert running.finish() == 4
+    assert running.finish(hurry=False) == 4
 
 
 def test_signal_while_the_program_has_ended_ends_ckpt_run(run, other_hook):
@@ -683,7 +683,7 @@ def test_program_that_is_kept_and_ends_by_itself(run, other_hook):
     running.await_lines(5)
     running.ask([other_hook.pid, processes.read_process(other_hook.pid).start])
     running.process.send_signal(signal.SIGUSR2)
-    assert running.finish() == 4
+    assert running.finish(hurry=False) == 4
 
 
 def test_programs_that_are_kept_are_prepared_before_the_others_are_looked_at(run, other_hook):
