@@ -103,23 +103,27 @@ WITH_ANSIBLE = ["-q", "tests/unit", "--ignore=tests/unit/module_utils"]
 
 
 def unit():
-    """Mostly waiting for processes: three chains at once, of about the same length."""
+    """Mostly waiting for processes: four chains at once, of about the same length."""
     root, pythons = as_root(), interpreters()
     yield Together([[root + [hook_python(version, pythons[version])] + PYTEST + ["-q", "tests/unit/module_utils"]]
-                    for version in sorted({min(pythons), max(pythons)})] + [[root + [PYTHON] + PYTEST + WITH_ANSIBLE]])
+                    for version in sorted({min(pythons), max(pythons)})] +
+                   [[root + [PYTHON] + PYTEST + WITH_ANSIBLE + ["--ignore=tests/unit/project"]],
+                    [root + [PYTHON] + PYTEST + ["-q", "tests/unit/project"]]])
 
 
 def integration():
-    """Mostly waiting: two halves at once, each with hosts of its own."""
-    # Half of the time. bad_source comes last: what it installs on node1 may bring a newer libc, and then no job moves to node2.
-    names = ["torque", "crash", "cut_off", "neighbours", "parallel", "nested", "multinode", "programs", "drain", "update", "adopt",
-             "bad_source"]
+    """Mostly waiting: three chains at once, of about the same length, each with hosts of its own."""
+    # bad_source comes last: what it installs on node1 may bring a newer libc, and then no job moves to node2.
+    jobs = ["torque", "crash", "cut_off", "neighbours", "parallel", "nested", "multinode", "programs", "drain", "update", "adopt",
+            "bad_source"]
     if not torque_source():  # then most of these are skipped
-        names[:0] = ["files", "hooks", "packages", "preflight", "remove", "rings"]
-    jobs = ["tests/integration/test_%s.py" % name for name in names]
+        jobs[:0] = ["hooks", "rings"]
+    chains = {"jobs": jobs, "playbooks": ["playbooks", "bundle", "daemon"]}
+    paths = {name: ["tests/integration/test_%s.py" % entry for entry in entries] for name, entries in chains.items()}
     others = ["tests/integration/" + name for name in ("faults", "blcr", "kernels", "nfs", "storm", "maui", "ring", "takeover", "versions")]
-    rest = ["tests/integration"] + ["--ignore=" + path for path in jobs + others]
-    yield Together([[["env", "CKPT_TORQUE_GROUP=integrationjobs", PYTHON] + PYTEST + ["-v"] + jobs], [[PYTHON] + PYTEST + ["-v"] + rest]])
+    rest = ["tests/integration"] + ["--ignore=" + path for path in sum(paths.values(), others)]
+    yield Together([[["env", "CKPT_TORQUE_GROUP=integration" + name, PYTHON] + PYTEST + ["-v"] + paths[name]] for name in paths] +
+                   [[[PYTHON] + PYTEST + ["-v"] + rest]])
 
 
 def faults():
@@ -222,7 +226,7 @@ def page():
     yield [PYTHON] + PYTEST + ["-q", "tests/page"]
 
 
-PARTS = [[lint, sanity], [page], [unit], [integration], [molecule]]
+PARTS = [[lint, sanity, page], [unit], [integration], [molecule]]
 """Parts in one list run at the same time: each of them keeps no more than one CPU busy."""
 FURTHER = [[roles], [guests], [faults], [storm], [ring], [takeover], [versions], [maui], [apps], [zdtm], [nfs], [selinux], [kernels],
            [blcr]]
