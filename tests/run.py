@@ -186,9 +186,10 @@ def selinux():
 def in_two_machines(name, packages=""):
     """Return what runs the tests of a directory in two virtual machines (list of str); the first is the server, too.
 
-    :param packages: what the machines have further (str)
+    :param packages: what the machines have further (str), besides the caller's CKPT_TORQUE_GUEST_PACKAGES
     """
-    return ["env", "CKPT_TORQUE_GROUP=%svm" % name, "CKPT_TORQUE_GUEST_PACKAGES=" + packages,
+    return ["env", "CKPT_TORQUE_GROUP=" + (os.environ.get("CKPT_TORQUE_GROUP") or name + "vm"),
+            "CKPT_TORQUE_GUEST_PACKAGES=%s %s" % (packages, os.environ.get("CKPT_TORQUE_GUEST_PACKAGES", "")),
             "CKPT_TORQUE_MEMBERS=node1:torque_server,torque_client,torque_mom,checkpoint_store node2:torque_mom,checkpoint_store",
             PYTHON] + PYTEST + ["-v", "tests/integration/" + name]
 

@@ -227,7 +227,18 @@ def preflight():
         raise Failure("%s missing; run: apt-get install %s" % (", ".join(missing), " ".join(missing)))
 
 
+def check_settings():
+    """Refuse settings that do not fit together, before a machine or its disk is made."""
+    known = {"": True, "debian": bool(KERNEL), "update": bool(UPDATE)}
+    if BOOT not in known:
+        raise Failure("CKPT_TORQUE_GUEST_BOOT is %s; make it debian or update, or leave it out" % ascii(BOOT))
+    if not known[BOOT]:
+        raise Failure("CKPT_TORQUE_GUEST_BOOT is %s, but the guests have one kernel; name the other one in CKPT_TORQUE_GUEST_%s"
+                      % (BOOT, "KERNEL" if BOOT == "debian" else "UPDATE"))
+
+
 def up(group):
+    check_settings()
     directory = hosts.group_directory(group)
     directory.mkdir(parents=True, exist_ok=True)
     with open(CACHE / "lock", "w") as lock:

@@ -28,6 +28,18 @@ def test_tree_without_a_kernel(monkeypatch, tmp_path):
                                  "CKPT_TORQUE_GUEST_KERNEL" % tmp_path)
 
 
+@pytest.mark.parametrize("boot, sentence", [
+    ("debian", "CKPT_TORQUE_GUEST_BOOT is debian, but the guests have one kernel; name the other one in CKPT_TORQUE_GUEST_KERNEL"),
+    ("update", "CKPT_TORQUE_GUEST_BOOT is update, but the guests have one kernel; name the other one in CKPT_TORQUE_GUEST_UPDATE"),
+    ("Update", "CKPT_TORQUE_GUEST_BOOT is 'Update'; make it debian or update, or leave it out"),
+])
+def test_kernel_that_the_guests_do_not_have(monkeypatch, boot, sentence):
+    monkeypatch.setattr(guests, "BOOT", boot)
+    with pytest.raises(Failure) as caught:
+        guests.up("x")
+    assert str(caught.value) == sentence
+
+
 def test_machine_that_is_not_there(tmp_path):
     """A process id that somebody else has by now is not the machine's."""
     assert guests.running(tmp_path) is None
