@@ -42,9 +42,9 @@ def shared_store(guests):
         done = guests.nodes[name].run("command -v %s || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq %s; }"
                                       % (command, package), 1200)
         assert done.code == 0, done.err
-    guests.nodes["node1"].ask("mkdir -p /etc/exports.d && cd /etc/exports.d && "
-                              "echo '%s *(rw,no_root_squash,no_subtree_check,fsid=1)' > ckpt.exports && exportfs -r" % STORE)
-    guests.nodes["node2"].ask("echo 'node1:{0} {0} nfs4 defaults 0 0' >> /etc/fstab && mount {0}".format(STORE))
+    guests.nodes["node1"].ask("mkdir -p /etc/exports.d {0} && cd /etc/exports.d && "
+                              "echo '{0} *(rw,no_root_squash,no_subtree_check,fsid=1)' > ckpt.exports && exportfs -r".format(STORE))
+    guests.nodes["node2"].ask("mkdir -p {0} && echo 'node1:{0} {0} nfs4 defaults 0 0' >> /etc/fstab && mount {0}".format(STORE))
     try:
         yield
     finally:

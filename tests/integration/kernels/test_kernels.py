@@ -17,12 +17,14 @@ def cluster():
         build("node1", "criu")
         if cluster.torque:
             build("node1", "torque_build")
-        done = cluster.playbook("site")
-        assert done.code == 0, done.out
         with shared_store(cluster):
-            done = cluster.playbook("site")  # which notes what kind of store it is
-            assert done.code == 0, done.out
+            run(cluster, "site")
             yield cluster
+
+
+def run(cluster, name, **settings):
+    done = cluster.playbook(name, **settings)
+    assert done.code == 0, done.out
 
 
 def read_kernels(cluster):
@@ -47,10 +49,39 @@ def boot_update(cluster, monkeypatch):
     hosts("up", GROUP, program=PROGRAM)
 
 
+def update(cluster, monkeypatch):
+    """Give node2 the newer kernel as docs/operate.md says: drain, boot, site.yml, release. Return both kernels (str, str)."""
+    run(cluster, "drain", drain_nodes="node2", drain_reason="kernel")
+    boot_update(cluster, monkeypatch)
+    older, newer = read_kernels(cluster)
+    assert older != newer
+    run(cluster, "site")
+    assert newer in cluster.nodes["node1"].ask("cat /etc/ckpt-torque/nodes/node2.json")  # what the run has changed
+    run(cluster, "drain", drain_nodes="node2", drain_reason="kernel", drain_state="released")
+    return older, newer
+
+
+def move_by_hooks(trip, state):
+    """Have the hooks restart the program that they hold on node2, on node1 and on node2 again."""
+    for name, last in (("node2", ["continue", "hold"]), ("node1", ["continue", "hold"]), ("node2", ["finish"])):
+        result = trip(name, ["restart"] + last, state)
+        assert result["passed"], result["cause"]
+        state = result["state"]
+
+
+def move(job, *nodes):
+    """Have a held job continue on one node after the other, and end."""
+    for name in nodes:
+        job.release(name)
+        job.progress(name)
+        if name != nodes[-1]:
+            job.hold()
+    job.finish(SECONDS)
+
+
 def prove(cluster, directory):
     """See that the levels pass on both nodes, with jobs that move from each to the other."""
-    done = cluster.playbook("validate", validate_directory=str(directory), validate_timeout=SECONDS, validate_work_path=STORE + "/alice")
-    assert done.code == 0, done.out
+    run(cluster, "validate", validate_directory=str(directory), validate_timeout=SECONDS, validate_work_path=STORE + "/alice")
     report = json.loads((directory / "results.json").read_text())
     levels = ["L1", "L2"] + ["L3"] * cluster.torque
     assert {node["name"]: [node[level] for level in levels] for node in report["nodes"]} == {
@@ -69,33 +100,16 @@ def test_held_jobs_go_on_with_the_newer_kernel_and_come_back(cluster, monkeypatc
     trip = Trip(cluster, store_path=STORE)
     with Jobs(cluster) as qsub:
         try:
-            result = trip("node2", ["run", "hold"])
-            assert result["passed"], result["cause"]
-            held = [qsub.counts("-l", "nodes=" + name) for name in ("node2", "node1") if cluster.torque]
-            for job in held:
+            held = trip("node2", ["run", "hold"])
+            assert held["passed"], held["cause"]
+            jobs = [qsub.counts("-l", "nodes=" + name) for name in ("node2", "node1") if cluster.torque]
+            for job in jobs:
                 job.hold()
-            done = cluster.playbook("drain", drain_nodes="node2", drain_reason="kernel")
-            assert done.code == 0, done.out
-            boot_update(cluster, monkeypatch)
-            older, newer = read_kernels(cluster)
-            assert older != newer
-            done = cluster.playbook("site")
-            assert done.code == 0, done.out
-            assert newer in cluster.nodes["node1"].ask("cat /etc/ckpt-torque/nodes/node2.json")  # what the run has changed
-            done = cluster.playbook("drain", drain_nodes="node2", drain_reason="kernel", drain_state="released")
-            assert done.code == 0, done.out
-            for name, steps in (("node2", ["restart", "continue", "hold"]), ("node1", ["restart", "continue", "hold"]),
-                                ("node2", ["restart", "finish"])):
-                result = trip(name, steps, result["state"])
-                assert result["passed"], result["cause"]
+            older, newer = update(cluster, monkeypatch)
+            move_by_hooks(trip, held["state"])
             await_nodes(cluster.nodes["head"])
-            for job, path in zip(held, (["node2", "node1"], ["node2", "node1", "node2"])):
-                for name in path:
-                    job.release(name)
-                    job.progress(name)
-                    if name != path[-1]:
-                        job.hold()
-                job.finish(SECONDS)
+            for job, nodes in zip(jobs, (["node2", "node1"], ["node2", "node1", "node2"])):
+                move(job, *nodes)
         finally:
             trip.clean()
     prove(cluster, tmp_path)
