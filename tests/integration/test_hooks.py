@@ -995,6 +995,43 @@ def test_job_that_runs_twice(job, node1, node2):
     assert stale.end() == 5
 
 
+STOP = r"""
+import os, re, signal, sys, time
+while True:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            owner = re.search(r"^Uid:\t(\d+)", open("/proc/%s/status" % pid).read(), re.MULTILINE).group(1)
+            paths = [os.readlink("/proc/%s/fd/%s" % (pid, name)) for name in os.listdir("/proc/%s/fd" % pid)]
+        except OSError:
+            continue
+        if owner != "0" and any(re.search(r"/ckpt\.[^/]*/pages-", path) for path in paths):
+            os.kill(int(pid), signal.SIGSTOP)
+            print(pid, flush=True)
+            sys.exit()
+    time.sleep(0.001)
+"""
+"""Stops the first process of a user that reads the memory in an image, and prints its pid."""
+
+
+def test_job_that_runs_twice_while_its_image_is_read(job, node1, node2):
+    """That takes minutes. Otherwise a periodic image of what still runs elsewhere could remove the one that is read."""
+    stale = job(node1, "python3 -c \"import time; memory = b'x' * 300000000; time.sleep(600)\" &\n" + NO_OUTPUT)
+    with paused(stale):
+        assert stale.checkpoint(0).code == 0
+    node2.ask("rm -f /tmp/stopped; cat > /tmp/stop.py <<'X'\n%s\nX\nsetsid --fork python3 /tmp/stop.py > /tmp/stopped" % STOP)
+    stale.move(node2)  # it makes progress on node1
+    pid = node2.ask("for _ in $(seq 600); do [ -s /tmp/stopped ] && break; sleep 0.1; done; cat /tmp/stopped")
+    before = stale.images_digest()
+    try:
+        done = stale.checkpoint(0, node=node1, depth=1)
+        assert done.code == 77 and "what runs on node1 is an older life of it" in done.err
+        assert stale.images_digest() == before
+    finally:
+        node2.ask("kill -CONT %d" % int(pid))
+    node2.ask("for _ in $(seq 600); do [ -e /run/ckpt-torque/jobs/%s.json ] && exit; sleep 0.1; done; exit 1" % stale.id)
+    assert stale.checkpoint(0).code == 0
+
+
 @pytest.mark.parametrize("images, why", [(2, "newer than ckpt.{0}.1, of which the server knew"), (3, "because ckpt.{0}.1 is gone")])
 def test_newest_image_after_a_crash(job, node1, node2, images, why):
     """The server knows the first image; two are kept."""

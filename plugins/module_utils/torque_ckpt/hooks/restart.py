@@ -14,7 +14,7 @@ from ..files import capture, consistency, output, restore
 from ..image import compression, digest, manifest, schema, seal
 from ..job import affinity, cleanup, frozen, identity, lock, retries, site_programs, supervisor
 from ..job.records import JOB, Records
-from ..store import choice, incarnation, location
+from ..store import choice, generations, incarnation, location
 from ..system import environment, private_dir, privilege, processes
 from ..telemetry.report import (Report, build_unexpected, describe_image, report_restart_failure, report_restart_remarks,
                                 withdraw_restart_failure)
@@ -85,54 +85,71 @@ def _check_rights(job: preflight.Job, staging: private_dir.PrivateDirectory, ima
         raise manifest.damaged(image_path, "it would give a process more than %s has (%s)" % (job.user.name, excess))
 
 
+def _verify_image(job: preflight.Job, staging: private_dir.PrivateDirectory, directory: int, life: incarnation.NewIncarnation,
+                  connected: bool) -> "tuple[int, dict, list[dict], list[str]]":
+    """Choose the image and read all of it; return its descriptor, its manifest, see Completion, and remarks.
+
+    :param directory: descriptor of the job's directory
+    :param connected: see _restore_image; without it an image that has connections is not read, and its files are not compared
+    """
+    settings = job.settings
+    call, remark = choice.choose(job, directory, life.previous, seal.ask_to_verify)
+    image_path = os.path.join(call.directory, call.name)
+    image = location.open_image(directory, call.name, image_path)
+    described = manifest.verify_manifest(image, call, job.user, image_path, seal.ask_to_verify)
+    if described["engine"]["name"] != job.engine.name:
+        raise HookError(ENGINE, "image %s was written by %s, this node has %s; restart it on a node like %s; image kept"
+                        % (image_path, described["engine"]["name"], job.engine.name, described["node"]))
+    if described.get("connected") and not connected:
+        return image, described, [], []
+    life.begin(described.get("generation", 0))
+    restore.check_node(described, image_path)
+    if job.engine.keeps_ids:
+        manifest.check_pids_free(described)
+    linked = (lambda _name: False) if settings["copy_memory"] else job.engine.is_memory
+    compression.check_decompressible(described, image_path, staging, linked)
+    manifest.check_files(image, described, image_path, staging.descriptor, linked)
+    changed_files = settings["changed_files"]
+    if described.get("held") and changed_files == consistency.REPORT:
+        changed_files = consistency.REFUSE  # the job has not touched them since
+    cuts, remarks = consistency.check_files(described["open_files"], settings["truncate_append_only"], changed_files)
+    return image, described, cuts, [remark] * bool(remark) + remarks
+
+
 def _restore_image(job: preflight.Job, staging: private_dir.PrivateDirectory, channel: frozen.Channel, connected: bool) -> dict:
     """As the job's owner: open and verify the image, restore what was verified, from a directory where nobody can change it.
 
     :param connected: whether the engine has the capabilities that it needs for connections
     :returns: nothing, if the image has connections and these capabilities are missing: nothing was done then. Otherwise "manifest"
-        (dict), "remarks" (list of str), "created": what was restored on this node (list of dict), "before": what
-        incarnation.restore_text takes (str or None)
+        (dict), "remarks" (list of str), "created": what was restored on this node (list of dict), "life": what
+        incarnation.withdraw_incarnation takes (list)
     """
-    settings, user = job.settings, job.user
-    with phases.measure("verify"):
-        directory = location.open_job_directory(job.store, job.call.directory)
-        call, remark = choice.choose(job, directory, seal.ask_to_verify)
-        image_path = os.path.join(call.directory, call.name)
-        image = location.open_image(directory, call.name, image_path)
-        described = manifest.verify_manifest(image, call, user, image_path, seal.ask_to_verify)
-        if described["engine"]["name"] != job.engine.name:
-            raise HookError(ENGINE, "image %s was written by %s, this node has %s; restart it on a node like %s; image kept"
-                            % (image_path, described["engine"]["name"], job.engine.name, described["node"]))
+    job_id, settings, user = job.call.job_id, job.settings, job.user
+    directory = location.open_job_directory(job.store, job.call.directory)
+    life = incarnation.NewIncarnation(directory, job_id)
+    with contextlib.ExitStack() as undo:
+        undo.callback(life.withdraw)
+        with phases.measure("verify"):  # which takes minutes: another life must not remove the image meanwhile
+            life.begin(generations.next_generation(directory, job_id) - 1)
+            image, described, cuts, remarks = _verify_image(job, staging, directory, life, connected)
         if described.get("connected") and not connected:
             return {}
         connected = bool(described.get("connected"))
-        restore.check_node(described, image_path)
-        if job.engine.keeps_ids:
-            manifest.check_pids_free(described)
-        linked = (lambda _name: False) if settings["copy_memory"] else job.engine.is_memory
-        compression.check_decompressible(described, image_path, staging, linked)
-        manifest.check_files(image, described, image_path, staging.descriptor, linked)
-        changed_files = settings["changed_files"]
-        if described.get("held") and changed_files == consistency.REPORT:
-            changed_files = consistency.REFUSE  # the job has not touched them since
-        cuts, remarks = consistency.check_files(described["open_files"], settings["truncate_append_only"], changed_files)
-    if described["format"] == schema.COMPRESSED:
-        with phases.measure("decompress"):
-            compression.decompress_files(image, described, image_path, staging, settings["engine_timeout"])
-    _check_rights(job, staging, image_path, connected)
-    private_dir.ask_to_take_over()
-    files = restore.Restoration(image, described, settings, user.uid)
-    with contextlib.ExitStack() as undo:
+        image_path = os.path.join(job.call.directory, described["name"])
+        if described["format"] == schema.COMPRESSED:
+            with phases.measure("decompress"):
+                compression.decompress_files(image, described, image_path, staging, settings["engine_timeout"])
+        _check_rights(job, staging, image_path, connected)
+        private_dir.ask_to_take_over()
+        files = restore.Restoration(image, described, settings, user.uid)
         undo.callback(files.remove_created)
         with phases.measure("output"):  # before anything has the files open
             files.restore()
             output.restore_output_files(image, described["spool"], user.uid)
         with phases.measure("restore"):
-            before = incarnation.begin_incarnation(directory, call.job_id, described.get("generation", 0))
-            undo.callback(incarnation.restore_text, directory, call.job_id, before)
             remarks += _run_engine(job, staging, described, cuts, channel, connected)
         undo.pop_all()
-    return {"manifest": described, "remarks": [remark] * bool(remark) + remarks, "created": files.created, "before": before}
+    return {"manifest": described, "remarks": remarks, "created": files.created, "life": life.describe()}
 
 
 def _end_descendants() -> None:
@@ -156,7 +173,7 @@ def _undo_restore(job: preflight.Job, restored: dict) -> None:
 
     def undo() -> None:
         restore.undo_restore(restored["created"], job.settings, job.user.uid)
-        incarnation.restore_text(location.open_job_directory(job.store, job.call.directory), job.call.job_id, restored["before"])
+        incarnation.withdraw_incarnation(location.open_job_directory(job.store, job.call.directory), job.call.job_id, *restored["life"])
     privilege.as_user(job.user, undo)
 
 

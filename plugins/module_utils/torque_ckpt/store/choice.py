@@ -10,7 +10,7 @@ import os
 from ..errors import HookError, TEMPORARY, quote_name
 from ..image import manifest
 from ..telemetry import syslog
-from . import generations, incarnation, location
+from . import generations, location
 
 MYPY = False  # true for the type checker alone
 if MYPY:
@@ -54,11 +54,12 @@ def _follows(image: generations.Image, named: generations.Image, life: "dict | N
                                                     life is not None and (maker, named.generation) == (life["id"], life["generation"]))
 
 
-def choose(job: "Any", directory: int, prove: "Callable[[dict, str], None]") -> "tuple[Any, str]":
+def choose(job: "Any", directory: int, life: "dict | None", prove: "Callable[[dict, str], None]") -> "tuple[Any, str]":
     """As the user: return the contract.Call with the name of the image to take, and why it is not the one that it named (empty if it is).
 
     :param job: preflight.Job
     :param directory: descriptor of the job's directory
+    :param life: the incarnation of the job's life before this restart, None if it is unknown
     :param prove: see manifest.verify_manifest
     :raises HookError: TEMPORARY when this node lacks the key of one that might be taken
     """
@@ -67,7 +68,6 @@ def choose(job: "Any", directory: int, prove: "Callable[[dict, str], None]") -> 
     named = next((image for image in images if image.name == call.name), None)
     if named is None and not _is_gone(directory, call.name):
         return call, ""
-    life = incarnation.read_incarnation(directory, call.job_id)
     wanted = [image for image in images if generations.belongs_to(image, life) and (named is None or _follows(image, named, life))]
     if named is not None and any(image.manifest.get("held") is not False for image in wanted):
         return call, ""

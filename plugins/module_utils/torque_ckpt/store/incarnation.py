@@ -1,8 +1,8 @@
 """Which life of a job is the one that continues.
 
 A server that cannot reach a node may start a job again elsewhere, and then it runs twice. Each life of a job has an incarnation:
-a small file in the job's directory, written by the job's owner and sealed by root. A restart writes a new one before the
-processes run, a job that started from the beginning with its first image. The life that started last is the one that continues: a
+a small file in the job's directory, written by the job's owner and sealed by root. A restart writes a new one before it reads
+the image, a job that started from the beginning with its first image. The life that started last is the one that continues: a
 checkpoint of any other is refused before it writes or removes anything.
 
   id          str, random; the manifests of the images that this life creates name it
@@ -135,17 +135,48 @@ class OwnIncarnation:
             raise
 
 
-def begin_incarnation(directory: int, job_id: str, generation: int) -> "str | None":
-    """As the user, in a restart: write the file of the new life; return what restore_text() takes.
+class NewIncarnation:
+    """As the user, in a restart: the incarnation of the life that begins.
 
-    A full store must not keep a job from its restart: then the first image of this life writes the file.
+    previous  dict or None, the one that the file had before
 
     :param directory: descriptor of the job's directory
-    :param generation: of the image that the job is restarted from
     """
-    before = _read_text(directory, job_id)
-    restore_text(directory, job_id, json.dumps(privilege.ask_root(["incarnation", None, generation])))
-    return before
+
+    def __init__(self, directory: int, job_id: str) -> None:
+        self._directory, self._job_id, self._generation = directory, job_id, -1
+        self._before = _read_text(directory, job_id)
+        self._written: "list[str]" = []
+        self.previous = _parse(self._before)
+
+    def begin(self, generation: int) -> None:
+        """Write the file: from then on the checkpoints of other lives are refused.
+
+        A full store must not keep a job from its restart: then the first image of this life writes the file.
+
+        :param generation: of the image that the job is restarted from, or the newest one while that is not known
+        """
+        if generation != self._generation:
+            self._generation = generation
+            self._written.append(json.dumps(privilege.ask_root(["incarnation", None, generation])))
+            restore_text(self._directory, self._job_id, self._written[-1])
+
+    def describe(self) -> "tuple[str | None, list[str]]":
+        """Return what withdraw_incarnation takes."""
+        return self._before, self._written
+
+    def withdraw(self) -> None:
+        withdraw_incarnation(self._directory, self._job_id, *self.describe())
+
+
+def withdraw_incarnation(directory: int, job_id: str, before: "str | None", written: "list[str]") -> None:
+    """As the user, when a restart has failed: give the file what it held before, unless another life has written it since.
+
+    :param before: None removes it
+    :param written: what the restart wrote
+    """
+    if _read_text(directory, job_id) in written:
+        restore_text(directory, job_id, before)
 
 
 def restore_text(directory: int, job_id: str, text: "str | None") -> None:
@@ -228,7 +259,7 @@ def answer_checkpoint(job: "Any", root: processes.Process, recorded: dict, answe
 
 
 def answer_restart(job: "Any", begun: "list[dict]", answer: "Callable[[Any], Any]") -> "Callable[[Any], Any]":
-    """Return root's answer function for a restart (see begin_incarnation).
+    """Return root's answer function for a restart (see NewIncarnation).
 
     :param job, answer: see answer_checkpoint
     :param begun: takes the incarnation, for root's record of the job

@@ -10,7 +10,7 @@ import pytest
 from torque_ckpt import errors
 from torque_ckpt.errors import HookError
 from torque_ckpt.image import seal
-from torque_ckpt.store import choice, location
+from torque_ckpt.store import choice, incarnation, location
 from torque_ckpt.system import privilege
 from torque_ckpt.torque import contract
 
@@ -50,7 +50,8 @@ def choose(site):
 
         def work():
             directory = location.open_job_directory({"path": site.store, "id": "main"}, site.directory)
-            chosen, reason = choice.choose(Job(call, site.user), directory, seal.ask_to_verify)
+            life = incarnation.read_incarnation(directory, call.job_id)
+            chosen, reason = choice.choose(Job(call, site.user), directory, life, seal.ask_to_verify)
             return [int(chosen.name.rpartition(".")[2]), reason]
         return privilege.as_user(site.user, work, answer=seal.build_answer(seal.load_keys(site.key), call, site.user))
     return ask

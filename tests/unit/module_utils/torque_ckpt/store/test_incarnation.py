@@ -287,6 +287,15 @@ def test_failed_restart_leaves_the_file_as_it_was(hook, site, free_pid, program,
 
 
 @pytest.mark.root
+def test_failed_restart_leaves_the_file_of_a_life_that_began_meanwhile(hook, site, free_pid, program):
+    site.publish("ckpt.12.head.2", free_pid, [free_pid])
+    theirs = other(site)
+    program("printf %%s '%s' > %s/%s\nexit 1\n" % (theirs, site.directory, NAME))
+    assert hook("restart", site.arguments(), site.config).code == errors.ENGINE
+    assert written(site) == json.loads(theirs)
+
+
+@pytest.mark.root
 def test_file_that_cannot_be_written_keeps_no_job_from_its_restart(hook, site, free_pid, program):
     site.publish("ckpt.12.head.2", free_pid, [free_pid])
     os.mkdir(os.path.join(site.directory, NAME))
