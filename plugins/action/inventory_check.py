@@ -10,6 +10,7 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+from ansible.utils.vars import load_extra_vars
 from ansible_collections.ckpt.torque.plugins.module_utils import inventory
 from ansible_collections.ckpt.torque.plugins.module_utils.report.results import LEVELS
 from ansible_collections.ckpt.torque.plugins.module_utils.validation import cases
@@ -21,8 +22,8 @@ if MYPY:
 
 PLAYBOOKS: "dict[str, dict]" = {
     "torque_enabled": {"type": "bool"}, "torque_version": {}, "torque_home": {"type": "path"}, "torque_source": {},
-    "torque_source_checksum": {}, "torque_site_nodes": {}, "torque_restart_serial": {"type": "raw", "batches": True},
-    "checkpoint_engine": {},
+    "torque_source_checksum": {}, "torque_site_nodes": {"plays": True},
+    "torque_restart_serial": {"type": "raw", "batches": True, "plays": True}, "checkpoint_engine": {},
     "validate_user": {}, "validate_level": {"choices": list(LEVELS)}, "validate_path": {"type": "list"},
     "validate_ring": {"type": "int", "least": 2}, "validate_sample": {"type": "int", "least": 2},
     "validate_cases": {"type": "list", "elements": "str", "choices": [name for name, case in cases.CASES.items() if not case.crashes]},
@@ -33,14 +34,15 @@ PLAYBOOKS: "dict[str, dict]" = {
     "drain_nodes": {"type": "raw"}, "drain_state": {"choices": ["drained", "released"]}, "drain_reason": {}, "drain_wait": {"type": "bool"},
     "drain_wait_timeout": {"type": "int"}, "drain_hold_timeout": {"type": "int"}, "drain_start_timeout": {"type": "int"},
     "drain_jobs_at_once": {"type": "int"}, "update_nodes": {"type": "raw"}, "update_jobs": {"choices": ["migrate", "wait", "leave"]},
-    "update_wait_timeout": {"type": "int", "least": 0}, "update_serial": {"type": "raw", "batches": True},
-    "update_max_fail_percentage": {"type": "int", "least": 0}, "adopt_directory": {"type": "path"},
+    "update_wait_timeout": {"type": "int", "least": 0}, "update_serial": {"type": "raw", "batches": True, "plays": True},
+    "update_max_fail_percentage": {"type": "int", "least": 0, "plays": True}, "adopt_directory": {"type": "path"},
     "rollback_nodes": {"type": "raw"}, "remove_images": {"choices": ["refuse", "keep"]},
     "adopt_torque_directory": {"type": "path"}, "bundle_source": {"type": "path"}, "bundle_keyring": {"type": "path"},
     "bundle_directory": {"type": "path"}, "bundle_packages": {"type": "list", "elements": "str"},
     "bundle_python_packages": {"type": "list", "elements": "str"}, "bundle_signing_key": {},
 }
-"""The playbooks' own variables, as argument_specs has those of roles; least is the smallest number, batches says that it is for serial."""
+"""The playbooks' own variables, as argument_specs has those of roles; least is the smallest number, batches says that it is for serial,
+plays that plays themselves take it, which know no variables of hosts."""
 
 
 class ActionModule(ActionBase):
@@ -151,4 +153,5 @@ class ActionModule(ActionBase):
                 wanted = {key: entry for key, entry in option.items() if key in ("type", "elements", "choices", "options")}
                 errors = ArgumentSpecValidator({name: wanted}).validate({name: value}).error_messages
                 yield from errors or filter(None, [inventory.find_range_fault(name, value, option),
-                                                   inventory.find_batch_fault(name, value, option)])
+                                                   inventory.find_batch_fault(name, value, option),
+                                                   inventory.find_place_fault(name, option, load_extra_vars(self._loader))])

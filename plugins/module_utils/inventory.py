@@ -98,6 +98,18 @@ def find_batch_fault(name: str, value: object, option: dict) -> str:
             % (name, json.dumps(value)))
 
 
+def find_place_fault(name: str, option: dict, given: "Collection[str]") -> str:
+    """Return that a variable has no effect where it is set, empty if it has.
+
+    :param option: the variable's entry in PLAYBOOKS
+    :param given: the names of the variables of the command line
+    """
+    if not option.get("plays") or name in given:
+        return ""
+    return ("%s is set in the inventory, where it has no effect: hosts and batches of a play are chosen before variables of hosts are "
+            "known; give it to ansible-playbook by -e" % name)
+
+
 def find_store_fault(server: str, known: "list[dict]", store: dict, variable: str, is_file_server: bool) -> str:
     """Return that the server would overlook the images of a compute node's store, empty if it knows the store or each node has its own.
 

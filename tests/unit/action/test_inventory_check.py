@@ -78,6 +78,25 @@ def test_adopt_needs_the_server(play, groups, arguments, sentence):
     assert status == 2 and sentence in output, output
 
 
+@pytest.mark.parametrize("name, variable, value", [
+    ("site", "torque_restart_serial", 1), ("site", "torque_site_nodes", "node1"), ("plan", "torque_restart_serial", "5%"),
+    ("update", "update_serial", [1, 5]), ("rollback", "update_max_fail_percentage", 10), ("remove", "torque_restart_serial", 1),
+])
+def test_batches_in_the_inventory_are_refused(play, name, variable, value):
+    """There they would be ignored, and all the more nodes restarted at a time."""
+    groups = {"torque_mom": HOSTS, "torque_server": SERVER}
+    sentence = ("node1 and 2 other hosts: %s is set in the inventory, where it has no effect: hosts and batches of a play are chosen "
+                "before variables of hosts are known; give it to ansible-playbook by -e; nothing was changed." % variable)
+    status, output = play(name, groups, {"checkpoint_hooks_keys": KEYS, variable: value})
+    assert status == 2 and json.dumps(sentence)[1:-1] in output and "nreachable" not in output.replace("unreachable=0", ""), output
+
+
+def test_batches_on_the_command_line(play):
+    _status, output = play("plan", {"torque_mom": {"node1": {}}, "torque_server": SERVER}, {"checkpoint_hooks_keys": KEYS}, "-e",
+                           "torque_restart_serial=1")
+    assert "where it has no effect" not in output and "UNREACHABLE" in output, output  # further than the check
+
+
 @pytest.mark.parametrize("keys", [{}, {"checkpoint_hooks_keys": [{"id": "a", "secret": "12"}]}])
 def test_keys_are_asked_for_first(play, keys):
     status, output = play("site", {"torque_mom": HOSTS, "torque_server": SERVER, "torque_client": {"login": {}}}, keys)

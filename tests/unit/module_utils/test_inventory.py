@@ -66,6 +66,14 @@ def test_batches(value, right):
     assert inventory.find_batch_fault("v", value, {"type": "raw"}) == ""
 
 
+def test_variable_that_plays_take():
+    option = {"type": "raw", "plays": True}
+    assert inventory.find_place_fault("v", option, []) == (
+        "v is set in the inventory, where it has no effect: hosts and batches of a play are chosen before variables of hosts are known; "
+        "give it to ansible-playbook by -e")
+    assert inventory.find_place_fault("v", option, ["v"]) == inventory.find_place_fault("v", {"type": "raw"}, []) == ""
+
+
 def test_slips():
     known = ["checkpoint_hooks_depth", "torque_mom_home", "adopt_directory"]
     names = ["checkpoint_hooks_depht", "torque_mom_home", "torque_mom_rack", "inventory_hostname", "checkpoint_hooks", "adopt_directroy",
