@@ -1018,7 +1018,8 @@ def test_job_that_runs_twice_while_its_image_is_read(job, node1, node2):
     stale = job(node1, "python3 -c \"import time; memory = b'x' * 300000000; time.sleep(600)\" &\n" + NO_OUTPUT)
     with paused(stale):
         assert stale.checkpoint(0).code == 0
-    node2.ask("rm -f /tmp/stopped; cat > /tmp/stop.py <<'X'\n%s\nX\nsetsid --fork python3 /tmp/stop.py > /tmp/stopped 2>&1 < /dev/null" % STOP)
+    node2.ask("rm -f /tmp/stopped; cat > /tmp/stop.py <<'X'\n%s\nX\n"
+              "setsid --fork python3 /tmp/stop.py > /tmp/stopped 2>&1 < /dev/null" % STOP)
     stale.move(node2)  # it makes progress on node1
     pid = node2.ask("for _ in $(seq 600); do [ -s /tmp/stopped ] && break; sleep 0.1; done; cat /tmp/stopped")
     before = stale.images_digest()
