@@ -1015,7 +1015,7 @@ while True:
 
 def test_job_that_runs_twice_while_its_image_is_read(job, node1, node2):
     """That takes minutes. Otherwise a periodic image of what still runs elsewhere could remove the one that is read."""
-    stale = job(node1, "python3 -c \"import time; memory = b'x' * 300000000; time.sleep(600)\" &\n" + NO_OUTPUT)
+    stale = job(node1, "python3 -c \"import time; memory = b'x' * 100000000; time.sleep(600)\" > /dev/null 2>&1 &\n" + NO_OUTPUT)
     with paused(stale):
         assert stale.checkpoint(0).code == 0
     node2.ask("rm -f /tmp/stopped; cat > /tmp/stop.py <<'X'\n%s\nX\n"
