@@ -53,7 +53,8 @@ SETTINGS = (
     Setting("reserve", 1 << 30, "What an image must leave free in the store.", least=0, unit="bytes"),
     Setting("user_limit", 0, "What the images of one user may take in a store; 0 for no limit.", least=0, unit="bytes"),
     Setting("lock_timeout", 120, "How long a hook waits for another hook of the same job.", least=1, unit="seconds"),
-    Setting("state_directory", "/var/lib/ckpt-torque", "Root's counters, and which jobs torque-ckpt has seen unknown to the server.",
+    Setting("state_directory", "/var/lib/ckpt-torque", "Root's counters, which jobs torque-ckpt has seen unknown to the server, and "
+            "whether TORQUE's commands have answered here.",
             check=check_path),
     Setting("metrics_directory", "", "Where the hooks write their counters for Prometheus. Empty: nowhere.", check=check_path),
     Setting("torque_directory", "/opt/torque/current/bin", "TORQUE's commands, which torque-ckpt runs.", check=check_path),

@@ -126,7 +126,7 @@ def _checkpoint_for_hold(job: preflight.Job, target: Target, staging: "PrivateDi
     """
     from . import unheard_hold  # takes milliseconds, and most checkpoints are no hold
     privilege.become_subreaper()
-    commands = unheard_hold.find_commands()
+    commands = unheard_hold.find_commands(job.settings)
     try:
         with contextlib.ExitStack() as stack:
             suspended = stack.enter_context(_guard_job(job, target))

@@ -185,7 +185,7 @@ def take_over_job(job: "Job", note: dict, answer: "Callable[[Any], Any]") -> Non
     :param note: from ongoing_restart.read_note
     :param answer: root's answer function (seal.build_answer)
     """
-    commands = unheard_hold.find_commands()
+    commands = unheard_hold.find_commands(job.settings)
     privilege.as_user(job.user, lambda: _present_image(job, note["name"]), answer=answer)
     unheard_hold.check_server(commands)
     job.records.drop(FAILED)

@@ -2,18 +2,24 @@
 
 There pbs_mom reports to pbs_server only once that a job was held, when the checkpoint hook has ended. If the server does not
 answer at that moment, it takes the held job for finished and does not know its image. So the hook sends a request before it ends
-the job; that leaves the moment between the two.
+the job; that leaves the moment between the two. Only where the commands have never answered and do not work now, for another
+reason than that the server cannot be reached, it ends the job without an answer: no job could be held there else.
 """
 import os
 import time
 
 from ..errors import HookError, NO_SERVER
+from ..system import rootfiles
 from ..torque import contract
-from ..torque.commands import PATIENCE, Commands
+from ..torque.commands import PATIENCE, Commands, is_away
 from . import caller
 
 PAUSE = 2
 """How long to wait before asking again (seconds)."""
+
+
+ANSWERED = "server_answered"
+"""The file in state_directory that notes that TORQUE's commands have answered on this node."""
 
 
 class Unheard(HookError):
@@ -42,14 +48,35 @@ def _wait_for_answer(commands: Commands, seconds: int) -> "str | None":
     return fault
 
 
-def find_commands() -> "Commands | None":
-    """Return TORQUE's commands where pbs_mom reports only once and they work on this node, else None.
+def find_commands(settings: dict) -> "Commands | None":
+    """Return TORQUE's commands where pbs_mom reports only once, else None; also None where they do not work, as without trqauthd.
 
-    To be asked when the hold begins: the server that sent it is there, so what does not work then is the commands (no trqauthd, say).
+    To be called when the hold begins. Where the commands have answered before, a failure means that pbs_server is away.
+
+    :param settings: from config.load_settings
     """
     directory = None if contract.REPEATED in os.environ else caller.find_commands()
-    commands = Commands(directory, "the job keeps running") if directory else None
-    return commands if commands and ask_server(commands) is None else None
+    if directory is None:
+        return None
+    commands = Commands(directory, "the job keeps running")
+    if os.path.exists(os.path.join(settings["state_directory"], ANSWERED)):
+        return commands
+    fault = ask_server(commands)
+    if fault is None:
+        _note_answer(settings)
+    return commands if fault is None or is_away(fault) else None
+
+
+def _note_answer(settings: dict) -> None:
+    """Note that TORQUE's commands have answered on this node."""
+    try:
+        directory = rootfiles.open_directory(settings["state_directory"])
+        try:
+            rootfiles.replace_file(directory, ANSWERED, "", 0o600)
+        finally:
+            os.close(directory)
+    except OSError:
+        pass  # no space, say: the next hold notes it
 
 
 def check_server(commands: "Commands | None") -> None:

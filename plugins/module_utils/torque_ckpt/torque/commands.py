@@ -1,5 +1,6 @@
 """Requests to pbs_server, sent by TORQUE's commands."""
 import os
+import re
 
 from ..errors import HookError, NO_SERVER
 
@@ -8,6 +9,14 @@ PATIENCE = 60
 
 SERVER_CURE = "see that pbs_server runs, that trqauthd runs here (TORQUE 4 and later), and that server_name names the server"
 """What to do if pbs_server does not answer."""
+
+_AWAY = re.compile(r"\(errno=\d{1,3}\)|did not answer within")
+"""A number of three digits is an error of the system's, here of the network; TORQUE's own (no trqauthd, no permission) are above 15000."""
+
+
+def is_away(fault: str) -> bool:
+    """Whether what one of the commands said of its failure means that pbs_server cannot be reached; else it may only not work here."""
+    return bool(_AWAY.search(fault))
 
 
 class Commands:
