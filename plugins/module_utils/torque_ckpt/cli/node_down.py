@@ -3,7 +3,8 @@
 pbs_server leaves a job in state R for as long as one of its nodes stays away. A job counts here when a node of it has been down
 without a report for node_down_seconds, as seen by this program each time it runs, and when the image that it would continue from
 is whole and sealed. A node that is down and reports has failed its health check; its jobs run. If the first node of a job answers, its
-pbs_mom has to end the job, and only with the patch sister-crash does it let the job continue from its image afterwards.
+pbs_mom has to end the job, and only with the patch sister-crash does it let the job continue from its image afterwards. If it does not
+answer, pbs_server takes the job from it, and only with the patch node-crash does every job with an image continue from that.
 Without an answer of the server nothing is done, and nothing while more than node_down_share percent of the nodes are down: then it
 is the network that failed, the jobs run, and the count begins anew.
 """
@@ -32,8 +33,12 @@ GAP = 300
 END = 60
 """How long pbs_mom of the first node, if it answers, may take to end a job (seconds); it may be busy with the node that is missing."""
 
-PATCH = "sister-crash"
-"""With it a job that pbs_mom ends because another node of it is gone continues from its image; without it starts anew."""
+SISTER_CRASH = "sister-crash"
+"""With this patch a job that pbs_mom ends because another node of it is gone continues from its image; without it starts anew."""
+
+NODE_CRASH = "node-crash"
+"""With this patch a job whose first node is gone continues from its image, and that node delivers no output of it later; without, one that
+has only periodic images starts anew, and qrerun -f of the others never returns."""
 
 NOTHING = "nothing was done"
 DONE = "what is reported was done"
@@ -234,8 +239,11 @@ def _handle_job(server: Server, settings: dict, fact: dict, answers: bool, dry_r
         return "waits until %s" % time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ripe))
     if fact["image"] is None:
         return "left alone: the image that the server names is not whole here, or the server knows of none"
-    if answers and not server.has_patch(PATCH):
-        return "left alone: the first node of the job answers, and without TORQUE's patch %s it would start anew" % PATCH
+    if answers and not server.has_patch(SISTER_CRASH):
+        return "left alone: the first node of the job answers, and without TORQUE's patch %s it would start anew" % SISTER_CRASH
+    if not answers and not server.has_patch(NODE_CRASH):
+        return ("left alone: without TORQUE's patch %s the job may start anew, and its first node, if it comes back, may replace its "
+                "output; if that node stays away, run qrerun -f %s" % (NODE_CRASH, fact["job"]))
     if settings["node_down_action"] != config.RESTART:
         return "reported"
     if dry_run:

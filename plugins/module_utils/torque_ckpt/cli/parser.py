@@ -65,8 +65,8 @@ COMMANDS = (
     ("node-down", "report the jobs of nodes that are down, or queue them again, to continue from their images on other nodes",
      "The setting node_down_action decides. A job counts when one of its nodes has been down without a report for node_down_seconds, "
      "as seen by this program, which a timer starts each minute, and when its image is whole; if its first node answers, only with "
-     "TORQUE's patch sister-crash. Needs root, and asks the server first; nothing is done without its answer, nor while more than "
-     "node_down_share percent of the nodes are down.",
+     "TORQUE's patch sister-crash, else only with node-crash. Needs root, and asks the server first; nothing is done without its answer, "
+     "nor while more than node_down_share percent of the nodes are down.",
      ("dry_run",), "jobs: list of {job, node, seconds, image, action}; problems"),
     ("status", "show how this node is set up, which jobs were restarted on it and what failed last",
      "The last failures and the key are shown to root only.",

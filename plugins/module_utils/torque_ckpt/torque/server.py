@@ -143,6 +143,6 @@ class Server(Commands):
         """Have pbs_server queue a job again whose node does not answer; return why it refused, or seems to, empty if it accepted."""
         try:
             status, _output, error = self.run("qrerun", "-f", job_id)
-        except HookError as failure:  # a stock pbs_server queues a job with an image again and does not answer
+        except HookError as failure:  # the job may have been queued all the same
             return failure.sentence
         return "" if status == 0 else "qrerun -f exited %d: %s" % (status, " ".join(error.split()) or "it printed nothing")

@@ -990,6 +990,7 @@ class Batch:
                       "elif [ $2 = ${2%.head} ]; then echo \"qstat: illegally formed job identifier: $2\" >&2; exit 1; else "
                       "echo \"qstat: Unknown Job Id Error $2\" >&2; exit 153; fi\n", "bin/qstat")
         fleet.program(known + "echo $* >> $BIN/asked; %s\n" % rerun, "bin/qrerun")
+        self.patch("node-crash", "applied")
 
     def replace(self, job, old, new):
         """Replace text in what qstat prints of a running job."""
@@ -1236,19 +1237,36 @@ def test_job_whose_other_node_is_down(down):
     assert actions(down) == [("12.head", "node1", "queued again")] and batch.asked() == ["-f 12.head"]
 
 
-@pytest.mark.parametrize("patch", [None, ("sister-crash", "not applicable"), ("node-crash", "applied")])
+@pytest.mark.parametrize("patch", [("sister-crash", "not applicable"), ("node-crash", "applied")])
 def test_job_whose_other_node_is_down_would_start_anew(down, patch):
     batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN, exec_host="node2/0+node1/0")
-    if patch:
-        batch.patch(*patch)
+    batch.patch(*patch)
     assert actions(down) == [("12.head", "node1", "left alone: the first node of the job answers, and without TORQUE's patch sister-crash "
                               "it would start anew")]
     assert batch.asked() == []
 
 
+@pytest.mark.parametrize("action", ["report", "restart"])
+@pytest.mark.parametrize("patch", [("node-crash", "not applicable"), ("sister-crash", "applied")])
+def test_job_whose_first_node_is_down_may_start_anew(down, patch, action):
+    down.configure(node_down_action=action)
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    batch.patch(*patch)
+    assert actions(down) == [("12.head", "node1", "left alone: without TORQUE's patch node-crash the job may start anew, and its first "
+                              "node, if it comes back, may replace its output; if that node stays away, run qrerun -f 12.head")]
+    assert batch.asked() == []
+
+
+def test_job_whose_first_node_is_down_with_a_torque_of_others(down):
+    """Whose patches nobody knows."""
+    batch = Batch(down, dict(UP, node1="down"), {"node1": "12.head"}, RERUN)
+    os.unlink(os.path.join(batch.directory, "..", "ckpt-torque.json"))
+    assert actions(down)[0][2].startswith("left alone: without TORQUE's patch node-crash ") and batch.asked() == []
+
+
 @pytest.mark.parametrize("longer", ["node1", "node2"])
 def test_job_of_two_nodes_that_are_down(down, longer):
-    """It is reported once, with the node that has been down for longer; the first one does not answer, so no patch is needed."""
+    """It is reported once, with the node that has been down for longer; the first one does not answer, so node-crash is needed alone."""
     down.configure(node_down_share=60)
     remember(down, 7200, 60, nodes=("node1", "node2"))
     path = os.path.join(down.settings["state_directory"], "node_down.json")
