@@ -80,7 +80,7 @@ def _mom_faults(mom: dict, config: dict, daemon: dict) -> "list[str]":
     if daemon.get("action", "") == "start":
         faults.append("pbs_mom does not run")
     elif daemon.get("newer"):
-        faults.append("pbs_mom runs with an older %s" % ", ".join(map(os.path.basename, daemon["newer"])))
+        faults.append("pbs_mom was started before a change of %s" % ", ".join(daemon["newer"]))
     return faults
 
 

@@ -203,8 +203,8 @@ def test_new_artifact_restarts_some_nodes_at_a_time(cluster, torque, node1, node
         node.ask("ln -sfn $(readlink {0}) {0}".format(LINK))  # as if it led elsewhere before
     before = [started(node1), started(node2)]
     lines, written, _done = plan(cluster, tmp_path)
-    assert lines == ["node1: pbs_mom runs with an older current", "node2: pbs_mom runs with an older current", "needed: node1,node2",
-                     RESTARTED % "node1,node2"]
+    assert lines == ["%s: pbs_mom was started before a change of %s" % (name, LINK) for name in ("node1", "node2")] + [
+        "needed: node1,node2", RESTARTED % "node1,node2"]
     assert written["restarts"] == ["node1", "node2"]
     node1.ask("mkdir {0}/pbs_mom.service.d && printf '[Service]\nExecStartPre=/bin/false\n' > {0}/pbs_mom.service.d/bad.conf && "
               "systemctl daemon-reload".format(UNITS))
@@ -343,8 +343,9 @@ def test_plan_compares_torque(cluster, torque, node1, tmp_path):
     node1.ask("ln -sfn /opt/torque/another /opt/torque/current")
     try:
         lines = plan(cluster, tmp_path, "--limit", "node1")[0]
-        assert lines == ["node1: TORQUE %s is not the one in use; mom_priv/config differs in $loglevel; pbs_mom runs with an older "
-                         "current, config" % link.rpartition("/")[2], "needed: node1", RESTARTED % "node1"]
+        assert lines == ["node1: TORQUE %s is not the one in use; mom_priv/config differs in $loglevel; pbs_mom was started before a "
+                         "change of /opt/torque/current, /var/spool/torque/mom_priv/config" % link.rpartition("/")[2], "needed: node1",
+                         RESTARTED % "node1"]
     finally:
         node1.ask("ln -sfn %s /opt/torque/current; sed -i 's/^$loglevel .*/$loglevel 3/' /var/spool/torque/mom_priv/config" % link)
         cluster.playbook("site", "--limit", "node1")  # restarts pbs_mom
