@@ -88,7 +88,7 @@ def test_every_entry_point_that_others_use_is_specified():
     for path in itertools.chain(TOP.glob("roles/*/*/*.yml"), TOP.glob("playbooks/**/*.yml"), TOP.glob("molecule/**/*.yml")):
         for role, entry in re.findall(r"name: ckpt\.torque\.(\w+)\n\s+tasks_from: (\w+)", path.read_text()):
             entry_points.setdefault(role, set()).add(entry)
-    assert entry_points["torque_build"] == {"ask", "bundle", "install", "package", "ports", "publish", "repack", "room", "tarball"}
+    assert entry_points["torque_build"] == {"ask", "bundle", "install", "package", "ports", "publish", "repack", "space", "tarball"}
     for role, entries in entry_points.items():
         specs = yaml.safe_load((TOP / "roles" / role / "meta/argument_specs.yml").read_text())["argument_specs"]
         assert not entries - set(specs), role
