@@ -62,6 +62,17 @@ def test_refused_before_any_host_is_reached(play, groups, variables, sentence, n
     assert "UNREACHABLE" not in output and "unreachable=1" not in output
 
 
+@pytest.mark.parametrize("patch, sentence", [
+    ({"name": "ours", "variant": []}, "torque_build_site_patches.variant. Supported parameters include: name, purpose, variants."),
+    ({"name": "ours", "variants": [{"from": "6.1", "under": "6.2", "file": "/srv/ours.patch"}]},
+     "torque_build_site_patches.variants.under. Supported parameters include: below, file, from."),
+])
+def test_misspelt_key_of_a_patch(play, patch, sentence):
+    status, output = play("site", {"torque_mom": HOSTS, "torque_server": SERVER},
+                          {"checkpoint_hooks_keys": KEYS, "torque_build_site_patches": [patch]})
+    assert status == 2 and sentence in output and "unreachable=1" not in output, output
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in playbooks.TOP.glob("playbooks/*.yml")))
 def test_every_playbook_refuses(play, name):
     test_refused_before_any_host_is_reached(play, *SLIP, name=name)
