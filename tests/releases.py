@@ -2,6 +2,7 @@
 
   releases.py                                all of them
   TORQUE_RELEASES="4.2.8 5.1.3" releases.py  these
+  releases.py --current                      none; write which rows are of the present patches and steps, after a change of these
 
 A source is CKPT_TORQUE_CACHE/sources/torque-VERSION.tar.gz; what is there is taken, whoever made it. Each release is installed by
 site.yml on the same three hosts, from which the one before was removed; its commands must say that version, and pbs_server must call
@@ -20,7 +21,7 @@ import tables
 import yaml
 from run import COLLECTIONS, LOGS, TOP, environment
 
-TARGET = "torque-releases"
+TARGET, CURRENT = "torque-releases", "torque-releases, current rows"
 ROLE = TOP / "roles/torque_build"
 STEPS = ["tasks/make.yml", "tasks/unpack.yml", "tasks/patch.yml", "tasks/compile.yml", "vars/main.yml", "defaults/main.yml"]
 """What builds TORQUE, beside its patches."""
@@ -112,6 +113,12 @@ def is_done(text, version, mark):
     return "| %s |" % mark in line and matrix.FAILED not in line
 
 
+def name_current(text, choose):
+    """Return the document (str) with the names of the releases that what is in the tree now has built."""
+    names = [version for version in sorted(parsed(text), key=key) if is_done(text, version, fingerprint(version, choose))]
+    return tables.replace(text, CURRENT, [", ".join(names) or "none"])
+
+
 def try_release(version):
     """Return (built, started), a text each; FAILED and why where it is not as it must be."""
     row, release = [matrix.NOT_RUN, matrix.NOT_RUN], None
@@ -134,6 +141,9 @@ def main():
     os.environ.update(environment())
     sys.path[:0] = [str(TOP / "tests/integration/helpers"), str(COLLECTIONS)]
     from ansible_collections.ckpt.torque.plugins.module_utils.build import patches
+    matrix.DOCUMENT.write_text(name_current(matrix.DOCUMENT.read_text(), patches.choose))
+    if sys.argv[1:] == ["--current"]:
+        return 0
     at_hand = sources()
     wanted = os.environ.get("TORQUE_RELEASES", "").split() or claimed(at_hand, patches.choose)
     absent = sorted(set(wanted) - set(at_hand), key=key)
@@ -148,7 +158,8 @@ def main():
             continue
         print("==> TORQUE %s; output in .cache/test/release-%s.log" % (version, version), flush=True)
         row = try_release(version)
-        matrix.DOCUMENT.write_text(merged(matrix.DOCUMENT.read_text(), {version: [mark, time.strftime("%Y-%m-%d", time.gmtime())] + row}))
+        text = merged(matrix.DOCUMENT.read_text(), {version: [mark, time.strftime("%Y-%m-%d", time.gmtime())] + row})
+        matrix.DOCUMENT.write_text(name_current(text, patches.choose))
         print("%-10s %s" % (version, "; ".join(row)[:400]), flush=True)
         failed += [version] * any(cell.startswith(matrix.FAILED) for cell in row)
     print("releases: %d, done before: %d, failed: %s" % (len(wanted), done, " ".join(failed) or "none"))

@@ -12,6 +12,7 @@ import tables
 from ansible_collections.ckpt.torque.plugins.module_utils.build import patches
 
 BEGIN, END = tables.mark(releases.TARGET)
+PAGE = "%s\n%s\n%s\n%s\n" % (*tables.mark(releases.CURRENT), BEGIN, END)
 
 
 def test_order():
@@ -55,13 +56,26 @@ def test_document_of_this_collection_has_its_place():
     assert text.count(BEGIN) == text.count(END) == 1
 
 
+def test_document_names_the_rows_of_the_present_series():
+    """If not: .venv/bin/python tests/releases.py --current."""
+    text = matrix.DOCUMENT.read_text()
+    assert tables.read(text, releases.CURRENT) == tables.read(releases.name_current(text, patches.choose), releases.CURRENT)
+
+
+def test_rows_of_an_earlier_series_and_failures_are_not_current():
+    text = releases.merged(PAGE, {"4.2.8": (releases.fingerprint("4.2.8", patches.choose), "2026-01-02", "9 s", "both nodes free"),
+                                  "4.2.10": (releases.fingerprint("4.2.10", patches.choose), "2026-01-02", "FAILED: a", "not run"),
+                                  "6.1.3": ("00000000", "2026-01-02", "9 s", "both nodes free")})
+    assert tables.read(releases.name_current(text, patches.choose), releases.CURRENT) == ["4.2.8"]
+
+
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A cache with two sources, and a document."""
     (tmp_path / "sources").mkdir()
     for version in ("4.2.8", "6.1.3"):
         (tmp_path / "sources" / ("torque-%s.tar.gz" % version)).touch()
-    (tmp_path / "patches.md").write_text("%s\n%s\n" % (BEGIN, END))
+    (tmp_path / "patches.md").write_text(PAGE)
     monkeypatch.setenv("CKPT_TORQUE_CACHE", str(tmp_path))
     monkeypatch.delenv("TORQUE_RELEASES", raising=False)
     monkeypatch.setattr(releases, "environment", dict)
@@ -84,6 +98,7 @@ def test_broken_run_goes_on(cache, monkeypatch, capsys):
         releases.main()
     assert releases.main() == 0
     assert tried == ["4.2.8", "6.1.3", "6.1.3"]
+    assert tables.read(matrix.DOCUMENT.read_text(), releases.CURRENT) == ["4.2.8, 6.1.3"]
     assert capsys.readouterr().out.splitlines()[-1] == "releases: 2, done before: 1, failed: none"
     assert set(releases.parsed(matrix.DOCUMENT.read_text())) == {"4.2.8", "6.1.3"}
     monkeypatch.setattr(releases, "fingerprint", lambda version, choose: "00000000")
