@@ -90,3 +90,23 @@ def test_jobs_move_again(qsub):
     job.hold()
     job.release("node2")
     job.finish()
+
+
+def test_images_that_are_kept(qsub, cluster):
+    """The held job continues when the hooks are back. Until then an operator's hold keeps its owner from releasing it."""
+    job = qsub.counts()
+    job.hold()
+    job.root("qhold -h o %s" % job.id)
+    done = cluster.playbook("remove", remove_images="keep")
+    assert done.code == 0, done.out
+    for node in cluster.nodes.values():
+        assert node.ask(LEFT) == ""
+    job.user("%s/qrls %s" % (BIN, job.id))
+    facts = job.facts()
+    assert (facts["job_state"], facts["Hold_Types"]) == ("H", "o")
+    done = cluster.playbook("site")
+    assert done.code == 0, done.out
+    job.root("qalter -l nodes=node2 %s" % job.id)
+    job.root("qrls -h o %s" % job.id)
+    job.wait("R")
+    job.finish()

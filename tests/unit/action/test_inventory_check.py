@@ -180,6 +180,14 @@ def test_drain_is_refused_before_any_host_is_reached(play, variables, arguments,
     assert "UNREACHABLE" not in output and "unreachable=1" not in output
 
 
+def test_store_stays_while_nodes_have_the_hooks(play):
+    """Also in a run without the server and the login nodes."""
+    groups = {"torque_mom": HOSTS, "torque_server": SERVER, "checkpoint_store": {"files": {}}}
+    status, output = play("remove", groups, {}, "--limit", "files")
+    assert status == 2 and "unreachable=1" not in output, output
+    assert "the hooks are still on node1, node2, so the store keeps its export and its directories; run this again." in output
+
+
 def test_drain_begins_on_the_server(play):
     status, output = play("drain", DRAIN, {"drain_nodes": "node2"})
     assert (status, output.count("UNREACHABLE")) == (4, 1) and "fatal: [head]: UNREACHABLE" in output, output
