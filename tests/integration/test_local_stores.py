@@ -8,6 +8,7 @@ import pytest
 import storms
 from cluster import EXAMPLES, HOOKS, STORE, replaced_hook
 from jobs import BIN, Jobs, Qjob, forgotten_at_once, slots
+from power import crash, free, start
 from refusals import refusal
 from trips import Trip, answer
 
@@ -65,7 +66,8 @@ def layout(cluster, tmp_path_factory):
 def local(cluster, before, layout):
     """The cluster with stores of the nodes' own, one of them on btrfs. What the hosts' containers would lay over each other is a disk's
     here."""
-    cluster.nodes["node1"].ask("mkdir -p /shared/.disks/node1 {0} && mount --bind /shared/.disks/node1 {0}".format(OWN))
+    cluster.nodes["node1"].ask("mkdir -p /shared/.disks/node1 {0} && echo '/shared/.disks/node1 {0} none bind 0 0' >> /etc/fstab && "
+                               "systemctl daemon-reload && mount {0}".format(OWN))
     cluster.nodes["node2"].ask("command -v mkfs.btrfs || (apt-get -qq update; apt-get -qq install -y btrfs-progs); "
                                "truncate -s 4G /var/tmp/own && "
                                "mkfs.btrfs -fq /var/tmp/own && mkdir -p {0} && mount -o loop /var/tmp/own {0}".format(OWN))
@@ -74,7 +76,7 @@ def local(cluster, before, layout):
     yield
     site(cluster)
     for name in ("node1", "node2"):
-        cluster.nodes[name].ask("umount %s; rm -f /var/tmp/own" % OWN)
+        cluster.nodes[name].ask("umount {0}; sed -i '\\,{0},d' /etc/fstab; rm -f /var/tmp/own".format(OWN))
     cluster.nodes["head"].ask("systemctl disable --now ckpt-torque-copies; rm -rf /shared/.disks /shared/work")
 
 
@@ -133,6 +135,33 @@ def test_jobs_move(cluster, layout, tmp_path, node1, node2):
         strays = node.ask("find %s %s -mindepth 1 '(' -perm /022 -o -user nobody ')' -printf '%%p %%u %%m\\n' 2> /dev/null || true"
                           % (CHECKPOINTS, OWN))
         assert strays == ""
+
+
+@pytest.mark.parametrize("place", ["node1", "node2"])
+def test_job_of_a_node_that_crashes(cluster, torque, jobs, node1, place):
+    """It continues from the image that the server has: where it was, or elsewhere while that node stays away."""
+    head, job = cluster.nodes["head"], jobs.counts("-l", "nodes=node1")
+    name = job.checkpoint()
+    head.ask("for _ in $(seq 600); do [ -e %s/%s.CK/%s/manifest.json ] && exit; sleep 0.1; done; exit 1" % (CHECKPOINTS, job.id, name))
+    node1.ask("systemctl disable pbs_mom")  # which must know the server's address before it is sent an image
+    crash(cluster)
+    try:
+        if place == "node1":
+            start(cluster, service="ssh")
+            node1.ask("systemctl enable --now pbs_mom")
+            job.continued("node1", name)
+        else:
+            job.root("qrerun -f " + job.id)
+            job.wait("Q")
+            job.root("qalter -l nodes=node2 " + job.id)
+            job.root("qrun -H node2 " + job.id)
+            job.progress("node2")
+            assert job.facts()["checkpoint_name"] == name
+    finally:
+        start(cluster, service="ssh")
+        node1.ask("systemctl enable --now pbs_mom")
+    free(cluster)
+    job.finish()
 
 
 def test_job_with_nothing_shared(cluster):
@@ -413,7 +442,7 @@ def test_layout_after(cluster, torque, jobs, tmp_path):
     unchanged(site(cluster, **AFTER))
     assert re.search("^%s +alice " % job.id, cluster.nodes["head"].ask("torque-ckpt list"), re.MULTILINE)
     job.release("node2")
-    # pbs_mom never answers a qhold that comes while it still fetches the image.
+    # Without the patch held-in-copy pbs_mom never answers a qhold that comes while it still fetches the image.
     restarted = "journalctl -q -t ckpt-torque | grep -q 'hook=restart .*job=%s .*outcome=restarted'" % job.id
     job.until(lambda facts: cluster.nodes["node2"].run(restarted).code == 0, "was not restarted")
     job.hold()
