@@ -468,6 +468,49 @@ def test_hold_that_fails_while_the_server_is_away(qsub, cluster, node1):
     job.finish()
 
 
+UNTOLD = """\
+#!/bin/sh
+unset PBS_HOLD_REPEATED
+until [ -e /tmp/away ]; do sleep 0.1; done
+exec {0}/checkpoint.away "$@"
+"""
+NOTE = "/var/lib/ckpt-torque/server_answered"
+
+
+@pytest.fixture
+def reported_once(cluster, node1):
+    """node1's checkpoint hook takes its pbs_mom for one without the patch hold-told, and waits for /tmp/away; the commands work there."""
+    if cluster.is_older_than(4):
+        pytest.skip("the node's commands ask trqauthd from TORQUE 4 on")
+    name = "/var/spool/torque/server_name"
+    node1.ask("cd %s && mv checkpoint checkpoint.away && echo %s > checkpoint && chmod 755 checkpoint"
+              % (HOOKS, quoted(UNTOLD.format(HOOKS))))
+    try:
+        node1.ask("rm -f %s /tmp/away; echo head > %s; systemd-run -q --unit=untold /opt/torque/current/sbin/trqauthd -F" % (NOTE, name))
+        node1.ask("for _ in $(seq 50); do %s/qstat -B && exit; sleep 0.1; done; exit 1" % BIN)
+        yield
+    finally:
+        node1.run("mv {0}/checkpoint.away {0}/checkpoint; systemctl stop untold; systemctl reset-failed untold; rm -f {1} {2} /tmp/away"
+                  .format(HOOKS, NOTE, name))
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_hold_that_begins_while_the_server_is_away(qsub, cluster, node1, reported_once, noted):
+    """Without the patch hold-told: the hold fails and the job keeps running, also on a node where no hold has ever asked the server."""
+    job = qsub(LARGE, "-c", "enabled")
+    job.reach("up")
+    if noted:
+        node1.ask("mkdir -p -m 755 {0} && touch {1}".format(os.path.dirname(NOTE), NOTE))
+    with Away(cluster).after("runuser -u alice -- %s/qhold %s" % (BIN, job.id)):
+        node1.ask("touch /tmp/away")
+        node1.ask("for _ in $(seq 900); do ls -d %s/%s.CK/ckpt.* && pgrep -u alice -r R,S python3 && exit; sleep 0.1; done; exit 1"
+                  % (STORE, job.id))  # stopped since before there was an image
+    logged(node1, job, "cause=no_server")
+    facts = job.until(lambda facts: facts["job_state"] == "R" and facts["Hold_Types"] == "n", "kept its hold")
+    assert "pbs_server does not answer (" in facts["comment"] and "the job keeps running" in facts["comment"], facts
+    job.finish()
+
+
 @pytest.mark.parametrize("signal", ["TERM", "KILL"])
 @pytest.mark.parametrize("moment", ["writing", "held"])
 def test_pbs_mom_that_is_started_again_during_a_hold(qsub, cluster, node1, moment, signal):
