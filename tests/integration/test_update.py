@@ -1,9 +1,11 @@
 """update.yml on a real TORQUE: nodes are changed, and no job is lost, whatever is wrong with a node."""
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
+import time
 
 import pytest
 from cluster import HOOKS, TOP, started
@@ -33,8 +35,13 @@ def start(cluster):
 def update(cluster, *arguments, **variables):
     """Run the playbook; return its Result and the lines that it reports, if it comes to that."""
     done = cluster.playbook("update", *arguments, **variables)
-    lists = re.findall(r"TASK \[Show what became of the nodes\].*?\"msg\": (\[.*?\n    \])", done.out, re.DOTALL)
-    return done, json.loads(lists[-1]) if lists else []
+    return done, report(done.out)
+
+
+def report(output):
+    """Return the lines that update.yml reports, if it comes to that."""
+    lists = re.findall(r"TASK \[Show what became of the nodes\].*?\"msg\": (\[.*?\n    \])", output, re.DOTALL)
+    return json.loads(lists[-1]) if lists else []
 
 
 def drift(*nodes):
@@ -238,20 +245,46 @@ def test_rollback_to_an_older_engine_names_the_images_that_it_may_not_restart(cl
     job.finish()
 
 
-def interrupt(cluster, task, **variables):
-    """Kill update.yml when it comes to a task."""
+def watch(cluster, playbook, task, act, **variables):
+    """Run a playbook, and call act(process) when it comes to a task; return its status and what it printed."""
     process = subprocess.Popen(
-        ["ansible-playbook", "-i", cluster.inventory, "ckpt.torque.update", "-e",
+        ["ansible-playbook", "-i", cluster.inventory, "ckpt.torque." + playbook, "-e",
          json.dumps(dict(variables, torque_mom_health_check_interval="400"))],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, cwd=TOP, start_new_session=True,
         env=dict(os.environ, ANSIBLE_CONFIG=str(TOP / "ansible.cfg"), ANSIBLE_NOCOLOR="1"))
     lines = []
     for line in process.stdout:
         lines.append(line)
-        if re.match(r"TASK \[(\S+ : )?%s\]" % re.escape(task), line):
-            break
-    os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL, "".join(lines)
+        if act and re.match(r"TASK \[(\S+ : )?%s\]" % re.escape(task), line):
+            act(process)
+            act = None
+    return process.wait(), "".join(lines)
+
+
+def interrupt(cluster, task, **variables):
+    """Kill update.yml when it comes to a task."""
+    status, output = watch(cluster, "update", task, lambda process: os.killpg(process.pid, signal.SIGKILL), **variables)
+    assert status == -signal.SIGKILL, output
+
+
+@contextlib.contextmanager
+def disappearing(cluster, node):
+    """Have what this yields, when it is called, end a node's sshd and its connections until the block ends."""
+    def disappear(_process):
+        node.ask("systemd-run --quiet --collect sh -c 'sleep 0.2; systemctl stop ssh.socket ssh.service; pkill sshd; "
+                 "until [ -e /shared/back ]; do sleep 0.2; done; systemctl start ssh.service'")
+
+    head = cluster.nodes["head"]
+    try:
+        yield disappear
+    finally:
+        head.ask("touch /shared/back")
+        for _attempt in range(100):
+            node.disconnect()
+            if node.run("true").code == 0:
+                break
+            time.sleep(0.2)
+        head.ask("rm /shared/back")
 
 
 def test_rollback_after_an_update_that_was_killed(cluster, node1):
@@ -389,6 +422,75 @@ def test_node_that_is_down(cluster, node1, node2, tmp_path):
     assert lines[1].startswith("node2: not reached: "), lines
     assert "not reached: node2; run this playbook again later" in done.out
     assert (is_good(node1, node2), note(cluster, "node1")) == (True, "")
+
+
+LOST = "not reached during the update"
+
+
+def test_node_that_is_lost_during_its_update_ends_the_run(cluster, node1, node2):
+    """The next batch is not begun, the note says what happened, and a second run continues."""
+    drift(node1, node2)
+    head = cluster.nodes["head"]
+    with disappearing(cluster, node1) as disappear:
+        status, output = watch(cluster, "update", "Prove level L1 by a round trip", disappear)
+        noted = note(cluster, "node1"), note(cluster, "node2"), "offline" in head.ask("%s/pbsnodes node1" % BIN)
+    assert status != 0
+    assert noted == ("ckpt-torque: update: " + LOST, "", True), output
+    assert report(output) == ["node1: not updated: " + LOST, "node2: not updated: too many nodes failed before"]
+    assert "%s: node1; not begun, as too many nodes failed: node2; run this playbook again later" % LOST in output
+    done, lines = update(cluster)
+    assert (done.code, lines) == (0, ["node1: updated", "node2: updated: " + DIFFERS]), done.out
+    assert (note(cluster, "node1"), note(cluster, "node2")) == ("", "")
+    await_nodes(head)
+
+
+def test_lost_node_counts_for_the_share_of_failures(cluster, node1, node2):
+    """With half of them allowed to fail, the other node of the batch is updated."""
+    drift(node1, node2)
+    with disappearing(cluster, node1) as disappear:
+        status, output = watch(cluster, "update", "Prove level L1 by a round trip", disappear, update_serial=[2],
+                               update_max_fail_percentage=50)
+    assert status != 0
+    assert report(output) == ["node1: not updated: " + LOST, "node2: updated: " + DIFFERS]
+    assert LOST + ": node1; run this playbook again later" in output
+    assert (note(cluster, "node1"), note(cluster, "node2")) == ("ckpt-torque: update: " + LOST, "")
+    assert update(cluster)[0].code == 0
+    await_nodes(cluster.nodes["head"])
+
+
+def test_node_that_is_lost_during_its_rollback_ends_the_run(cluster, node1):
+    """Its snapshot is still open: a second run puts back what the node had."""
+    done, _lines = update(cluster, torque_mom_loglevel=5)
+    assert done.code == 0, done.out
+    await_nodes(cluster.nodes["head"])
+    with disappearing(cluster, node1) as disappear:
+        status, output = watch(cluster, "rollback", "Prove level L1 by a round trip", disappear, rollback_nodes="node1,node2")
+        noted = note(cluster, "node1"), note(cluster, "node2")
+    assert status != 0
+    assert noted == ("ckpt-torque: update: not reached during the rollback", ""), output
+    assert ("not reached during the rollback: node1; not begun, as too many nodes failed: node2; run this playbook again "
+            "later") in output
+    done = roll_back(cluster, "node1,node2")
+    assert done.code == 0, done.out
+    assert [read_mom(node)[0] for node in (node1, cluster.nodes["node2"])] == ["3", "3"]
+    assert (note(cluster, "node1"), note(cluster, "node2")) == ("", "")
+    await_nodes(cluster.nodes["head"])
+
+
+def test_login_node_that_is_down(cluster, node1, node2, tmp_path):
+    """It is the only one: the nodes are updated, and the run fails by its name."""
+    inventory = cluster.write_inventory_without(tmp_path / "inventory.json")
+    known = json.loads((tmp_path / "inventory.json").read_text())
+    known["all"]["hosts"]["login1"] = dict(known["all"]["hosts"]["head"], ansible_port=1)
+    known["all"]["children"]["torque_client"]["hosts"] = {"login1": {}}
+    (tmp_path / "inventory.json").write_text(json.dumps(known))
+    drift(node1)
+    done, lines = update(cluster, inventory=inventory)
+    assert (done.code != 0, lines) == (True, ["node1: updated: " + DIFFERS, "node2: ready"]), done.out
+    assert "not set up: login1; run this playbook again later" in done.out
+    assert (is_good(node1, node2), note(cluster, "node1")) == (True, "")
+    cluster.nodes["head"].ask("%s/qmgr -c 'set server submit_hosts -= login1'" % BIN)
+    assert cluster.playbook("site").code == 0
 
 
 def test_server_that_is_down(cluster, node1, node2, tmp_path):

@@ -60,15 +60,50 @@ def test_server_that_is_a_node_comes_first():
 
 
 def test_lines():
-    hostvars = {"node1": {"__plan_node": OLD, "__update_done": True}, "node2": {"__plan_node": READY, "__update_done": True},
-                "node3": {"__plan_node": OLD, "__update_left": "node node3 still has jobs after 60 seconds: 12.head"},
+    hostvars = {"node1": {"__plan_node": OLD, "__update_end": "done"}, "node2": {"__plan_node": READY, "__update_end": "done"},
+                "node3": {"__plan_node": OLD, "__update_end": "left",
+                          "__update_left": "node node3 still has jobs after 60 seconds: 12.head"},
                 "node4": {"__plan_node": READY}, "node5": {}, "node6": {"__plan_node": {"reached": False, "why": ["no route"]}},
-                "node7": {"__plan_node": OLD}, "node8": {"__plan_node": OLD}}
-    assert update.update_lines(hostvars, list(hostvars), ["node1", "node2", "node3", "node8"]) == [
+                "node7": {"__plan_node": OLD}, "node8": {"__plan_node": OLD, "__update_end": "failed"},
+                "node9": {"__plan_node": OLD, "__update_end": "lost"}, "node10": {"__plan_node": OLD}}
+    due = ["node1", "node2", "node3", "node8", "node9", "node10"]
+    assert update.update_lines(hostvars, list(hostvars), due) == [
         "node1: updated: the hooks differ from the collection's (checkpoint)", "node2: updated",
         "node3: not updated: node node3 still has jobs after 60 seconds: 12.head", "node4: ready", "node5: not reached",
         "node6: not reached: no route", "node7: left as it is: the hooks differ from the collection's (checkpoint)",
-        "node8: not updated: see the output of ansible-playbook"]
-    assert update.update_left(hostvars, list(hostvars)) == [
-        "not updated, as their jobs did not end in time: node3", "not reached: node5, node6"]
-    assert update.update_left(hostvars, ["node1", "node4"]) == []
+        "node8: not updated: see the output of ansible-playbook", "node9: not updated: not reached during the update",
+        "node10: not updated: too many nodes failed before"]
+    assert update.update_open(hostvars, due) == [
+        "not updated, as their jobs did not end in time: node3", "failed: node8", "not reached during the update: node9",
+        "not begun, as too many nodes failed: node10"]
+    assert update.update_open(hostvars, ["node1", "node3", "node9"], "rollback") == [
+        "not rolled back, as their jobs did not end in time: node3", "not reached during the rollback: node9"]
+    assert update.update_left(hostvars, list(hostvars), ["login1", "login2"]) == ["not reached: node5, node6", "not set up: login1, login2"]
+    assert update.update_left(hostvars, ["node1", "node4"], []) == []
+
+
+@pytest.mark.parametrize("serial, sizes", [
+    ([1, "10%"], [1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]), (5, [5, 5, 5, 5, 1]), ("5", [5, 5, 5, 5, 1]), ("1%", [1] * 21),
+    ([1, 3, "100%"], [1, 3, 17]), (0, [21]), ([30], [21])])
+def test_batches(serial, sizes):
+    """As many nodes as Ansible takes for the keyword serial."""
+    nodes = ["node%d" % number for number in range(21)]
+    batches = update.update_batches(nodes, serial)
+    assert [batch.pop() for batch in batches] == ["update_batch_%d" % (number + 1) for number in range(len(sizes))]
+    assert list(map(len, batches)) == sizes and sum(batches, []) == nodes
+    assert update.update_batches(nodes, serial, watched=False) == batches
+    assert update.update_batches([], serial) == []
+
+
+@pytest.mark.parametrize("ends, percentage, exceeded", [
+    (["done", "left"], 0, False), (["done", "failed"], 0, True), (["done", "lost"], "50", False), (["failed", "lost"], 50, True),
+    (["failed", "lost"], 100, False)])
+def test_share_of_failures(ends, percentage, exceeded):
+    hostvars = {"node%d" % number: {"__update_end": end} for number, end in enumerate(ends)}
+    batch = list(hostvars) + ["update_batch_1"]
+    assert update.update_exceeded(hostvars, batch, list(hostvars), percentage) is exceeded
+
+
+def test_nodes_without_an_end_are_lost():
+    hostvars = {"node1": {"__update_end": "failed"}, "node2": {}, "update_batch_1": {}, "node3": {}}
+    assert update.update_lost(hostvars, ["node1", "node2", "update_batch_1"], ["node1", "node2", "node3"]) == ["node2"]
