@@ -98,23 +98,25 @@ def plan_nodes(hostvars: "Mapping[str, Mapping]", hosts: "list[str]") -> "dict[s
     return {host: hostvars[host].get("__plan_node", LOST) for host in hosts}
 
 
-def plan_summary(nodes: "dict[str, dict]") -> "dict[str, list[str]]":
-    """Return the names of nodes by what is to be done: needed, restarts, not_reached.
+def plan_summary(nodes: "dict[str, dict]", servers: "list[str] | tuple[()]" = ()) -> "dict[str, list[str]]":
+    """Return the names of hosts by what is to be done: needed, restarts, not_reached.
 
     :param nodes: what plan_nodes returned
+    :param servers: names of servers that were not reached
     """
     return {"needed": [name for name, node in nodes.items() if node["reached"] and node["why"]],
             "restarts": [name for name, node in nodes.items() if node["restarts"]],
-            "not_reached": [name for name, node in nodes.items() if not node["reached"]]}
+            "not_reached": [name for name, node in nodes.items() if not node["reached"]] + [name for name in servers if name not in nodes]}
 
 
-def plan_lines(nodes: "dict[str, dict]", serial: "str | int") -> "list[str]":
+def plan_lines(nodes: "dict[str, dict]", serial: "str | int", servers: "list[str] | tuple[()]" = ()) -> "list[str]":
     """Return what plan.yml prints.
 
     :param nodes: what plan_nodes returned
     :param serial: on how many nodes at a time site.yml restarts pbs_mom
+    :param servers: names of servers that were not reached
     """
-    lines, summary = [], plan_summary(nodes)
+    lines, summary = [], plan_summary(nodes, servers)
     for name, node in nodes.items():
         sentences = (node["why"] or ["ready"]) + node["warnings"]
         lines.append("%s: %s%s" % (name, "" if node["reached"] else "not reached: ", "; ".join(sentences)))

@@ -375,6 +375,12 @@ def test_plan_names_nodes_that_are_not_reached(cluster, tmp_path):
     assert (written["needed"], written["not_reached"]) == ([], ["node2"])
 
 
+def test_plan_without_the_server(cluster, torque, tmp_path):
+    lines, written, _done = plan(cluster, tmp_path, inventory=cluster.write_inventory_without(tmp_path / "inventory.json", "head"))
+    assert lines == ["node1: ready", "node2: ready", "needed: nothing", "not reached: head"]
+    assert (sorted(written["nodes"]), written["needed"], written["not_reached"]) == (["node1", "node2"], [], ["head"])
+
+
 # -- validate.yml finds what is broken, and names node, level and cause -------
 
 def validate(cluster, tmp_path, *arguments, **variables):

@@ -78,6 +78,7 @@ def test_nodes_that_were_not_looked_at():
 
 def test_summary():
     assert plan.plan_summary(NODES) == {"needed": ["b"], "restarts": ["b"], "not_reached": ["c"]}
+    assert plan.plan_summary(NODES, ["c", "head"])["not_reached"] == ["c", "head"]
 
 
 def test_lines():
@@ -90,6 +91,7 @@ def test_lines():
         "0 for those that run now",
         "not reached: c"]
     assert plan.plan_lines({"a": dict(NODES["a"], warnings=["w"])}, 1) == ["a: ready; w", "needed: nothing"]
+    assert plan.plan_lines({"a": NODES["a"]}, 1, ["head"]) == ["a: ready", "needed: nothing", "not reached: head"]
 
 
 FINE = {"reached": True, "why": [], "restarts": False, "warnings": []}
