@@ -12,7 +12,7 @@ if MYPY:
 
 
 def update_faults(nodes: object, members: "list[str]", server: str, jobs: str, hosts: "list[str]",
-                  variable: str = "update_nodes") -> "list[str]":
+                  variable: str = "update_nodes", tags: "list[str] | tuple[str]" = ("all",)) -> "list[str]":
     """Return what is wrong with the settings of update.yml or rollback.yml, one sentence each.
 
     :param nodes: update_nodes or rollback_nodes, which must not be empty
@@ -21,6 +21,7 @@ def update_faults(nodes: object, members: "list[str]", server: str, jobs: str, h
     :param jobs: update_jobs
     :param hosts: the hosts of the play
     :param variable: the name of that with the nodes
+    :param tags: of --tags; all without it
     """
     unknown = [name for name in drain_names(nodes) if name not in members]
     faults = ["%s has %s, but the group torque_mom does not; correct the name, or add the node to the inventory"
@@ -29,6 +30,11 @@ def update_faults(nodes: object, members: "list[str]", server: str, jobs: str, h
     if left_out:
         faults.append("--limit leaves out %s, which %s names; run without --limit: no other node is touched"
                       % (", ".join(left_out), variable))
+    if variable == "update_nodes" and server and server not in hosts:
+        faults.append("--limit leaves out %s, the server, which changes before the nodes; run without --limit, and name the nodes in "
+                      "update_nodes" % server)
+    if list(tags) != ["all"]:
+        faults.append("--tags leaves out the tasks that update nodes; run without --tags, or ckpt.torque.site with them")
     if variable == "rollback_nodes" and not drain_names(nodes):
         faults.append("rollback_nodes names no node; name those to roll back, such as -e rollback_nodes=node1,node2")
     if not server and jobs != "leave":

@@ -337,6 +337,18 @@ def test_rollback_of_no_such_node(cluster, nodes, sentence):
     assert "TASK [Empty the node]" not in done.out
 
 
+@pytest.mark.parametrize("arguments, sentence", [
+    (["--limit", "node1"], "--limit leaves out head, the server, which changes before the nodes; run without --limit, and name the nodes "
+                           "in update_nodes; nothing was changed."),
+    (["--tags", "hooks"], "--tags leaves out the tasks that update nodes; run without --tags, or ckpt.torque.site with them; nothing was "
+                          "changed."),
+])
+def test_update_of_a_part_is_refused(cluster, arguments, sentence):
+    done, lines = update(cluster, *arguments, checkpoint_hooks_depth=3)
+    assert (done.code != 0, lines) == (True, []) and sentence in " ".join(done.out.split()), done.out
+    assert {done.changed(name) for name in re.findall(r"^(\w+)\s+: ok=", done.out, re.MULTILINE)} == {0}
+
+
 def test_rollback_without_a_snapshot(cluster, node1, node2):
     """node2 is not touched either."""
     node1.ask("mv /var/lib/ckpt-torque/snapshots /var/lib/ckpt-torque/away")

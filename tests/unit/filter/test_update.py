@@ -41,6 +41,20 @@ def test_node_that_is_left_out():
         "--limit leaves out node1, which rollback_nodes names; run without --limit: no other node is touched"]
 
 
+def test_server_that_is_left_out():
+    """A rollback changes nothing there; nodes are drained from it all the same."""
+    members, hosts = ["node1", "node2"], ["node1"]
+    assert update.update_faults("node1", members, "head", "wait", hosts) == [
+        "--limit leaves out head, the server, which changes before the nodes; run without --limit, and name the nodes in update_nodes"]
+    assert update.update_faults("node1", members, "head", "wait", hosts, "rollback_nodes") == []
+    assert update.update_faults("node1", members, "", "leave", hosts) == []
+
+
+def test_tags_that_leave_out_the_nodes():
+    assert update.update_faults([], ["node1"], "head", "wait", ["head", "node1"], tags=["hooks"]) == [
+        "--tags leaves out the tasks that update nodes; run without --tags, or ckpt.torque.site with them"]
+
+
 @pytest.mark.parametrize("plans, nodes, due", [
     ({"node1": READY, "node2": READY, "node3": READY}, [], ["node2"]),
     ({"node1": OLD, "node2": READY, "node3": OLD}, [], ["node1", "node2", "node3"]),
