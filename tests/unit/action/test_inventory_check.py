@@ -91,7 +91,7 @@ def test_adopt_needs_the_server(play, groups, arguments, sentence):
 
 @pytest.mark.parametrize("name, variable, value", [
     ("site", "torque_restart_serial", 1), ("site", "torque_site_nodes", "node1"), ("plan", "torque_restart_serial", "5%"),
-    ("update", "update_serial", [1, 5]), ("rollback", "update_max_fail_percentage", 10), ("remove", "torque_restart_serial", 1),
+    ("update", "torque_restart_serial", [1, 5]), ("remove", "torque_restart_serial", 1),
 ])
 def test_batches_in_the_inventory_are_refused(play, name, variable, value):
     """There they would be ignored, and all the more nodes restarted at a time."""
